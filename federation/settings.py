@@ -7,10 +7,22 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 from broker.config.addresses import Address, is_loopback
-from broker.config.setting import AddressText, Choice, Duration, Flag, Sequence, Setting, Size, Source, Text
+from broker.config.setting import (
+    AddressText,
+    Choice,
+    Duration,
+    Flag,
+    Sequence,
+    Setting,
+    Size,
+    Text,
+    described,
+    extension,
+    setting,
+)
 
 if TYPE_CHECKING:
     from broker.config.settings import Settings
@@ -26,138 +38,107 @@ OUTBOX_BYTES_MAX: Final = 2**40
 class FederationSettings:
     """The federation of this node with others."""
 
-    node_name: Annotated[
-        str,
-        Setting(
-            "Name of the node, which no other member may have. Other nodes keep their outbox for this node under it, so a "
-            "node that comes back keeps its name.",
-            Text("node1", 128, is_name=True),
-            default_text="the host name",
+    node_name: str = field(
+        default_factory=socket.gethostname,
+        metadata=described(
+            Setting(
+                "Name of the node, which no other member may have. Other nodes keep their outbox for this node under it, so a "
+                "node that comes back keeps its name.",
+                Text("node1", 128, is_name=True),
+                default_text="the host name",
+            )
         ),
-    ] = field(default_factory=socket.gethostname)
-    fed_addr: Annotated[
-        Address,
-        Setting(
-            "Address for the event streams of other nodes.",
-            AddressText(":8901", DEFAULT_FEDERATION_PORT, listens=True),
-        ),
-    ] = DEFAULT_FED_ADDR
-    advertise_fed_addr: Annotated[
-        Address | None,
-        Setting(
-            "Address that is told to other nodes instead of fed_addr. An empty host, or 0.0.0.0, becomes the machine's "
-            "private IPv4 address.",
-            AddressText("192.168.0.10:8901", DEFAULT_FEDERATION_PORT),
-            default_text="fed_addr",
-        ),
-    ] = None
-    allow_plain_secrets: Annotated[
-        bool,
-        Setting(
-            "Whether nodes exchange definitions of links that have user names and passwords where fed_addr is not a loopback "
-            "address. Nothing is encrypted there and nobody is authenticated; without it such a definition stays at the node "
-            "that it was written on. A start warns of it.",
-            Flag(),
-            source=Source.EXTENSION,
-        ),
-    ] = False
-    gossip_addr: Annotated[
-        Address,
-        Setting("Address of the gossip, UDP and TCP.", AddressText(":8902", DEFAULT_GOSSIP_PORT, listens=True)),
-    ] = DEFAULT_GOSSIP_ADDR
-    advertise_gossip_addr: Annotated[
-        Address | None,
-        Setting(
-            "Address that is told to other nodes instead of gossip_addr; as advertise_fed_addr.",
-            AddressText("192.168.0.10:8902", DEFAULT_GOSSIP_PORT),
-            default_text="gossip_addr",
-        ),
-    ] = None
-    retry_join: Annotated[
-        tuple[Address, ...],
-        Setting(
-            "Gossip addresses of nodes to join at start. One that answers is enough to know all others.",
-            Sequence(AddressText("192.168.0.11:8902", DEFAULT_GOSSIP_PORT, to_connect=True)),
-        ),
-    ] = ()
-    retry_interval: Annotated[
-        float,
-        Setting(
-            "Time between two attempts to join.",
-            Duration(0.001, "5s"),
-            "Raising it finds the others later; lowering it sends more to hosts that do not answer.",
-        ),
-    ] = 5.0
-    retry_timeout: Annotated[
-        float,
-        Setting(
-            "Longest time to join the nodes of retry_join; then retry_timeout_action.",
-            Duration(0.001, "1m"),
-            "Raising it reports later that a node stands alone.",
-        ),
-    ] = 60.0
-    retry_timeout_action: Annotated[
-        str,
-        Setting(
-            "What happens after retry_timeout. `continue`: an error is logged and the attempts go on; the node serves its own "
-            "clients meanwhile. `exit`: a node that reached none of them stops with status 1, as the Go broker does, so "
-            "that a supervisor notices.",
-            Choice(("continue", "exit")),
-            source=Source.EXTENSION,
-        ),
-    ] = "continue"
-    snapshot_path: Annotated[
-        str,
-        Setting(
-            "File with the members, for the join after a restart.",
-            Text("/var/lib/gmqtt/serf.snapshot"),
-            later="only retry_join is joined at start",
-        ),
-    ] = ""
-    rejoin_after_leave: Annotated[
-        bool,
-        Setting(
-            "Whether a node that left joins the members in its snapshot again.",
-            Flag(),
-            later="only retry_join is joined at start",
-        ),
-    ] = False
-    outbox_bytes_max: Annotated[
-        int,
-        Setting(
-            "Most bytes of events in the outbox for one other node.",
-            Size(65536, OUTBOX_BYTES_MAX, "64MiB"),
-            "Raising it bridges longer absences and takes up to that memory for each node.",
-            source=Source.EXTENSION,
-        ),
-    ] = 64 * 2**20
-    outbox_age_max: Annotated[
-        float,
-        Setting(
-            "Longest time that events wait for a node that is away. Then they are dropped and counted, and the node gets the "
-            "full state when it returns.",
-            Duration(0.001, "5m"),
-            "Raising it bridges longer absences and delivers older messages after them.",
-            source=Source.EXTENSION,
-        ),
-    ] = 300.0
-    outbox_policy: Annotated[
-        str,
-        Setting(
-            "Which events are dropped, and counted, at outbox_bytes_max: the oldest or the new ones.",
-            Choice(("drop_oldest", "drop_newest")),
-            source=Source.EXTENSION,
-        ),
-    ] = "drop_oldest"
-    batch: Annotated[
-        bool,
-        Setting(
-            "Whether events travel in batches to nodes that understand them. The Go broker always gets single events.",
-            Flag(),
-            "Without it an event costs about a hundred times the processor time.",
-            source=Source.EXTENSION,
-        ),
-    ] = True
+    )
+    fed_addr: Address = setting(
+        DEFAULT_FED_ADDR,
+        "Address for the event streams of other nodes.",
+        AddressText(":8901", DEFAULT_FEDERATION_PORT, listens=True),
+    )
+    advertise_fed_addr: Address | None = setting(
+        None,
+        "Address that is told to other nodes instead of fed_addr. An empty host, or 0.0.0.0, becomes the machine's "
+        "private IPv4 address.",
+        AddressText("192.168.0.10:8901", DEFAULT_FEDERATION_PORT),
+        default_text="fed_addr",
+    )
+    allow_plain_secrets: bool = extension(
+        False,
+        "Whether nodes exchange definitions of links that have user names and passwords where fed_addr is not a loopback "
+        "address. Nothing is encrypted there and nobody is authenticated; without it such a definition stays at the node "
+        "that it was written on. A start warns of it.",
+        Flag(),
+    )
+    gossip_addr: Address = setting(
+        DEFAULT_GOSSIP_ADDR,
+        "Address of the gossip, UDP and TCP.",
+        AddressText(":8902", DEFAULT_GOSSIP_PORT, listens=True),
+    )
+    advertise_gossip_addr: Address | None = setting(
+        None,
+        "Address that is told to other nodes instead of gossip_addr; as advertise_fed_addr.",
+        AddressText("192.168.0.10:8902", DEFAULT_GOSSIP_PORT),
+        default_text="gossip_addr",
+    )
+    retry_join: tuple[Address, ...] = setting(
+        (),
+        "Gossip addresses of nodes to join at start. One that answers is enough to know all others.",
+        Sequence(AddressText("192.168.0.11:8902", DEFAULT_GOSSIP_PORT, to_connect=True)),
+    )
+    retry_interval: float = setting(
+        5.0,
+        "Time between two attempts to join.",
+        Duration(0.001, "5s"),
+        "Raising it finds the others later; lowering it sends more to hosts that do not answer.",
+    )
+    retry_timeout: float = setting(
+        60.0,
+        "Longest time to join the nodes of retry_join; then retry_timeout_action.",
+        Duration(0.001, "1m"),
+        "Raising it reports later that a node stands alone.",
+    )
+    retry_timeout_action: str = extension(
+        "continue",
+        "What happens after retry_timeout. `continue`: an error is logged and the attempts go on; the node serves its own "
+        "clients meanwhile. `exit`: a node that reached none of them stops with status 1, as the Go broker does, so "
+        "that a supervisor notices.",
+        Choice(("continue", "exit")),
+    )
+    snapshot_path: str = setting(
+        "",
+        "File with the members, for the join after a restart.",
+        Text("/var/lib/gmqtt/serf.snapshot"),
+        later="only retry_join is joined at start",
+    )
+    rejoin_after_leave: bool = setting(
+        False,
+        "Whether a node that left joins the members in its snapshot again.",
+        Flag(),
+        later="only retry_join is joined at start",
+    )
+    outbox_bytes_max: int = extension(
+        64 * 2**20,
+        "Most bytes of events in the outbox for one other node.",
+        Size(65536, OUTBOX_BYTES_MAX, "64MiB"),
+        "Raising it bridges longer absences and takes up to that memory for each node.",
+    )
+    outbox_age_max: float = extension(
+        300.0,
+        "Longest time that events wait for a node that is away. Then they are dropped and counted, and the node gets the "
+        "full state when it returns.",
+        Duration(0.001, "5m"),
+        "Raising it bridges longer absences and delivers older messages after them.",
+    )
+    outbox_policy: str = extension(
+        "drop_oldest",
+        "Which events are dropped, and counted, at outbox_bytes_max: the oldest or the new ones.",
+        Choice(("drop_oldest", "drop_newest")),
+    )
+    batch: bool = extension(
+        True,
+        "Whether events travel in batches to nodes that understand them. The Go broker always gets single events.",
+        Flag(),
+        "Without it an event costs about a hundred times the processor time.",
+    )
 
     @property
     def is_local(self) -> bool:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from broker.auth.settings_jwt import NO_TOKENS, RELATIVE, JwtSettings
-from broker.config.setting import Choice, Duration, Flag, Section, Setting, Source, Text, Whole
+from broker.config.setting import Choice, Duration, Flag, Section, Text, Whole, extension, setting
 from broker.server.start_error import StartError
 
 HASHES: Final = ("plain", "md5", "sha256", "bcrypt", "argon2id")
@@ -18,142 +18,89 @@ SELF_NAMING: Final = ("bcrypt", "argon2id")
 class WebhookSettings:
     """A web service that is asked about each client by POST with JSON."""
 
-    url: Annotated[
-        str,
-        Setting(
-            "The URL of the service, http or https. Empty: there is none.",
-            Text("https://users.example.com/mqtt"),
-            source=Source.EXTENSION,
-        ),
-    ] = ""
-    timeout: Annotated[
-        float,
-        Setting(
-            "Time for an answer. A client is refused when it passes.", Duration(0.01, "2s"), source=Source.EXTENSION
-        ),
-    ] = 2.0
-    keep: Annotated[
-        float,
-        Setting(
-            "How long an answer is kept for the same client id, user name and password. 0: not at all.",
-            Duration(0.0, "1m"),
-            "Raising it asks less often; a user that is blocked meanwhile can still connect. At most 10,000 are kept.",
-            source=Source.EXTENSION,
-        ),
-    ] = 60.0
-    token: Annotated[
-        str,
-        Setting(
-            "Sent to the service as `Authorization: Bearer`.", Text("secret"), secret=True, source=Source.EXTENSION
-        ),
-    ] = ""
-    cacert: Annotated[
-        str,
-        Setting(
-            f"File with the certificates of the authorities of the service; {RELATIVE}. Empty: those of the system.",
-            Text("/etc/gmqtt/ca.pem"),
-            source=Source.EXTENSION,
-        ),
-    ] = ""
+    url: str = extension(
+        "", "The URL of the service, http or https. Empty: there is none.", Text("https://users.example.com/mqtt")
+    )
+    timeout: float = extension(2.0, "Time for an answer. A client is refused when it passes.", Duration(0.01, "2s"))
+    keep: float = extension(
+        60.0,
+        "How long an answer is kept for the same client id, user name and password. 0: not at all.",
+        Duration(0.0, "1m"),
+        "Raising it asks less often; a user that is blocked meanwhile can still connect. At most 10,000 are kept.",
+    )
+    token: str = extension("", "Sent to the service as `Authorization: Bearer`.", Text("secret"), secret=True)
+    cacert: str = extension(
+        "",
+        f"File with the certificates of the authorities of the service; {RELATIVE}. Empty: those of the system.",
+        Text("/etc/gmqtt/ca.pem"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
     """Sources of users, and rules about their topics."""
 
-    hash: Annotated[
-        str,
-        Setting(
-            "Hash of the passwords in the file that do not name theirs. argon2id and bcrypt name themselves and are read "
-            "whatever stands here.",
-            Choice(HASHES),
-        ),
-    ] = "md5"
-    password_file: Annotated[
-        str,
-        Setting(
-            f"File of the accounts: a YAML list of `{{username, password}}`; {RELATIVE}. `gmqttd passwd` writes it. Empty: no "
-            "passwords.",
-            Text("./gmqtt_password.yml"),
-        ),
-    ] = "./gmqtt_password.yml"
-    new_hash: Annotated[
-        str,
-        Setting(
-            "Hash of new passwords that the API sets. The Go broker reads the one that its `hash` names.",
-            Choice(HASHES),
-            "argon2id takes about 20 ms and 19 MiB for each login, bcrypt about 50 ms. The others protect no password once "
-            "the file is read by somebody else.",
-            source=Source.EXTENSION,
-        ),
-    ] = "argon2id"
-    allow_anonymous: Annotated[
-        bool,
-        Setting(
-            "Whether clients without a user name are let in, on listeners that do not say so themselves.",
-            Flag(),
-            source=Source.EXTENSION,
-        ),
-    ] = False
-    use_identity_as_username: Annotated[
-        bool,
-        Setting(
-            "Whether the common name of a verified client certificate is the user name. User name and password of CONNECT are "
-            "not looked at then.",
-            Flag(),
-            source=Source.EXTENSION,
-        ),
-    ] = False
-    jwt: Annotated[JwtSettings, Setting("Tokens as passwords.", Section(), source=Source.EXTENSION)] = NO_TOKENS
-    webhook: Annotated[
-        WebhookSettings, Setting("A web service that knows users.", Section(), source=Source.EXTENSION)
-    ] = WebhookSettings()
-    scram: Annotated[
-        bool,
-        Setting(
-            "Whether clients of MQTT 5 may log in with SCRAM-SHA-256, and new passwords get its keys.",
-            Flag(),
-            "The keys are easier to guess from than argon2id, for somebody who reads the file.",
-            source=Source.EXTENSION,
-        ),
-    ] = False
-    acl_file: Annotated[
-        str,
-        Setting(
-            "File of the topics that clients may publish to and read, in the syntax of mosquitto's `acl_file`; "
-            f"{RELATIVE}. Read again at a reload. Empty: all topics.",
-            Text("./acl"),
-            source=Source.EXTENSION,
-        ),
-    ] = ""
-    threads: Annotated[
-        int,
-        Setting(
-            "Number of passwords that are checked at the same time.",
-            Whole(0, 64, 2),
-            "Each takes a CPU.",
-            default_text="one less than the CPUs, 1 to 4",
-            source=Source.EXTENSION,
-        ),
-    ] = 0
-    failures_per_user: Annotated[
-        int,
-        Setting(
-            "Failed logins of a user name from one address after which further ones are refused unchecked (0x9F), one in 10 s "
-            "excepted. 0: no limit.",
-            Whole(0, 1000, 5),
-            source=Source.EXTENSION,
-        ),
-    ] = 5
-    failures_per_address: Annotated[
-        int,
-        Setting(
-            "As failures_per_user, of all user names from one address, two in a second excepted. Users who have logged in from "
-            "there are not refused.",
-            Whole(0, 100_000, 100),
-            source=Source.EXTENSION,
-        ),
-    ] = 100
+    hash: str = setting(
+        "md5",
+        "Hash of the passwords in the file that do not name theirs. argon2id and bcrypt name themselves and are read "
+        "whatever stands here.",
+        Choice(HASHES),
+    )
+    password_file: str = setting(
+        "./gmqtt_password.yml",
+        f"File of the accounts: a YAML list of `{{username, password}}`; {RELATIVE}. `gmqttd passwd` writes it. Empty: no "
+        "passwords.",
+        Text("./gmqtt_password.yml"),
+    )
+    new_hash: str = extension(
+        "argon2id",
+        "Hash of new passwords that the API sets. The Go broker reads the one that its `hash` names.",
+        Choice(HASHES),
+        "argon2id takes about 20 ms and 19 MiB for each login, bcrypt about 50 ms. The others protect no password once "
+        "the file is read by somebody else.",
+    )
+    allow_anonymous: bool = extension(
+        False, "Whether clients without a user name are let in, on listeners that do not say so themselves.", Flag()
+    )
+    use_identity_as_username: bool = extension(
+        False,
+        "Whether the common name of a verified client certificate is the user name. User name and password of CONNECT are "
+        "not looked at then.",
+        Flag(),
+    )
+    jwt: JwtSettings = extension(NO_TOKENS, "Tokens as passwords.", Section())
+    webhook: WebhookSettings = extension(WebhookSettings(), "A web service that knows users.", Section())
+    scram: bool = extension(
+        False,
+        "Whether clients of MQTT 5 may log in with SCRAM-SHA-256, and new passwords get its keys.",
+        Flag(),
+        "The keys are easier to guess from than argon2id, for somebody who reads the file.",
+    )
+    acl_file: str = extension(
+        "",
+        "File of the topics that clients may publish to and read, in the syntax of mosquitto's `acl_file`; "
+        f"{RELATIVE}. Read again at a reload. Empty: all topics.",
+        Text("./acl"),
+    )
+    threads: int = extension(
+        0,
+        "Number of passwords that are checked at the same time.",
+        Whole(0, 64, 2),
+        "Each takes a CPU.",
+        default_text="one less than the CPUs, 1 to 4",
+    )
+    failures_per_user: int = extension(
+        5,
+        "Failed logins of a user name from one address after which further ones are refused unchecked (0x9F), one in 10 s "
+        "excepted. 0: no limit.",
+        Whole(0, 1000, 5),
+    )
+    failures_per_address: int = extension(
+        100,
+        "As failures_per_user, of all user names from one address, two in a second excepted. Users who have logged in from "
+        "there are not refused.",
+        Whole(0, 100_000, 100),
+    )
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Yield every broken rule between the keys, as (key, text)."""

@@ -1,4 +1,4 @@
-"""docs/configuration.md and configs/default_config.yml are written from the annotations of the settings, plugins included."""
+"""docs/configuration.md and configs/default_config.yml are written from the fields of the settings, plugins included."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from broker.config.setting import (
     Sequence,
     Size,
     SizeOrShare,
-    Source,
     Text,
     Whole,
 )
@@ -82,7 +81,7 @@ def _meaning(key: Key) -> str:
     if setting.later:
         parts.append(f"*Not supported yet: {setting.later}.*")
     parts += [f"Also written `{alias}`." for alias in setting.aliases]
-    if setting.source is Source.EXTENSION:
+    if setting.is_extension:
         parts.append("*Extension.*")
     return " ".join(part for part in parts if part).replace("|", "\\|")
 
@@ -116,7 +115,7 @@ def _kind_text(key: Key) -> str:
 
 
 def _default_text(key: Key) -> str:
-    if key.setting.required:
+    if key.is_required:
         return "(required)"
     if key.setting.default_text:
         return key.setting.default_text
@@ -132,7 +131,7 @@ def _yaml_value(key: Key) -> str:
     match key.setting.kind:
         case Size():
             # The Go broker reads its own sizes as numbers only.
-            return format_size(value) if key.setting.source is Source.EXTENSION else str(value)
+            return format_size(value) if key.setting.is_extension else str(value)
         case Duration():
             return format_duration(value)
         case Flag():

@@ -1,8 +1,9 @@
 """The installed plugins, by the names that `plugin_order` uses, and their settings.
 
 A distribution names the class of a plugin as an entry point of the group `gmqttd.plugins`. A plugin with keys of its own
-names their class under the same name in the group `gmqttd.plugin_settings`: a frozen dataclass, annotated as the ones here,
-in a module that loads quickly, because reading a file loads it and does not load the plugin.
+names their class under the same name in the group `gmqttd.plugin_settings`: a frozen dataclass whose fields `setting` or
+`extension` makes (broker/config/setting.py), in a module that loads quickly, because reading a file loads it and does not
+load the plugin.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import dataclasses
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from broker.config.schema import keys_of, walk
-from broker.config.setting import Section, Setting
+from broker.config.setting import Section, Setting, described
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -63,7 +64,7 @@ def _sections() -> tuple[type[Any], dict[str, str]]:
         else:
             sections[name] = found, Setting(_first_sentence(found), Section())
     fields = [
-        (name, Annotated[found, setting], dataclasses.field(default_factory=found))
+        (name, found, dataclasses.field(default_factory=found, metadata=described(setting)))
         for name, (found, setting) in sorted(sections.items())
     ]
     made = dataclasses.make_dataclass("PluginsSettings", fields, frozen=True)
@@ -99,7 +100,7 @@ def _settings_class(entry_point: EntryPoint) -> type[Any]:
     if not (isinstance(found, type) and dataclasses.is_dataclass(found) and found.__hash__ is not None):
         raise PluginFault(f"{what} is not a frozen dataclass")
     try:
-        required = [key.name for key in keys_of(found) if key.setting.required]
+        required = [key.name for key in keys_of(found) if key.is_required]
         list(walk(found))
         if required:
             raise PluginFault(f"{what}: {found.__name__}.{required[0]} is required; each key of a plugin has a default")

@@ -228,7 +228,7 @@ class _Reading:
                 self._warn_of_later(key, value_node, f"{prefix}{key.name}")
                 values[key.field.name] = value
         for key in keys.values():
-            if key.setting.required and key.name not in values and len(self._faults) == faults_before:
+            if key.is_required and key.name not in values and len(self._faults) == faults_before:
                 example = getattr(key.setting.kind, "example", "")
                 self._fault(node, f"{prefix}{key.name}", f'this key is missing; for example {key.name}: "{example}"')
         if len(self._faults) > faults_before:

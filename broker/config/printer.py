@@ -8,7 +8,7 @@ import yaml
 
 from broker.config.durations import format_duration, format_size
 from broker.config.schema import keys_of
-from broker.config.setting import AddressText, Duration, Entries, Section, Sections, Sequence, Size, Source
+from broker.config.setting import AddressText, Duration, Entries, Section, Sections, Sequence, Size
 from broker.config.settings import Settings
 
 HIDDEN: Final = "***"
@@ -44,7 +44,7 @@ def yaml_values(settings: object) -> dict[str, Any]:
         elif isinstance(kind, Duration):
             values[key.name] = format_duration(value)
         elif isinstance(kind, Size):
-            values[key.name] = format_size(value) if key.setting.source is Source.EXTENSION else value
+            values[key.name] = format_size(value) if key.setting.is_extension else value
         elif isinstance(kind, AddressText):
             values[key.name] = str(value)
         else:

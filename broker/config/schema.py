@@ -1,4 +1,4 @@
-"""The keys of a settings class, read from its annotations: what the loader, the printer and the documentation walk."""
+"""The keys of a settings class, read from its fields: what the loader, the printer and the documentation walk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, get_args, get_type_hints
 
-from broker.config.setting import Section, Sections, Setting
+from broker.config.setting import METADATA_KEY, Section, Sections, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class Key:
         """Return the value of the key in a settings object."""
         return getattr(settings, self.field.name)
 
+    @property
+    def is_required(self) -> bool:
+        return self.field.default is self.field.default_factory is dataclasses.MISSING
+
     def default(self) -> Any:
         """Return the value of a file that does not set the key. Not for a required key."""
         if self.field.default_factory is not dataclasses.MISSING:
@@ -39,19 +43,19 @@ def keys_of(settings_class: type[Any]) -> tuple[Key, ...]:
     """Return the keys of a settings class in the order of its fields. Raises TypeError for a field without a Setting."""
     if settings_class in _known:
         return _known[settings_class]
-    hints = get_type_hints(settings_class, include_extras=True)
+    hints = get_type_hints(settings_class)
     keys: list[Key] = []
     for field in dataclasses.fields(settings_class):
-        annotation = hints[field.name]
-        setting = next(iter(getattr(annotation, "__metadata__", ())), None)
+        setting = field.metadata.get(METADATA_KEY)
         if not isinstance(setting, Setting):
-            raise TypeError(f"{settings_class.__name__}.{field.name} has no Setting in its annotation")
+            raise TypeError(
+                f"{settings_class.__name__}.{field.name} has no Setting: write {field.name}: TYPE = setting(DEFAULT, ...)"
+            )
         section = None
         if isinstance(setting.kind, Section) and setting.kind.find is not None:
             section = setting.kind.find()
         elif isinstance(setting.kind, Section | Sections):
-            inner = annotation.__origin__
-            classes = [inner, *get_args(inner)]
+            classes = [hints[field.name], *get_args(hints[field.name])]
             section = next(item for item in classes if isinstance(item, type) and dataclasses.is_dataclass(item))
         keys.append(Key(field.name.rstrip("_"), setting, section, field))
     _known[settings_class] = tuple(keys)

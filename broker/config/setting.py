@@ -1,22 +1,17 @@
-"""The annotation of one configuration key: its meaning, the values that it takes, and whether its feature is there yet.
+"""One configuration key: its default, its meaning, the values that it takes, and whether its feature is there yet.
 
-A key is a field of a frozen dataclass, annotated with `Annotated[type, Setting(...)]`. The loader, the printed
-configuration and docs/configuration.md are all made from these annotations, for the keys of plugins too.
+A key is a field of a frozen dataclass: `name: type = setting(default, ...)`. The loader, the printed configuration and
+docs/configuration.md are all made from these fields, for the keys of plugins too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
-
-class Source(Enum):
-    """The broker that knows the key: the Go broker, or only this one."""
-
-    GO_BROKER = "go_broker"
-    EXTENSION = "extension"
+T = TypeVar("T")
+METADATA_KEY: Final = "setting"  # of a field of a settings class
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +129,8 @@ Kind = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key. `doc` is its meaning with unit; `price` is what raising or lowering it costs.
+    """One key. `doc` is its meaning with unit; `price` is what raising or lowering it costs. An extension is a key that the
+    Go broker does not know.
 
     `later` says what happens instead while the feature behind the key is not there: setting it, to the default too, draws
     a warning. `aliases` are other spellings of the key.
@@ -143,9 +139,37 @@ class Setting:
     doc: str
     kind: Kind
     price: str = ""
-    source: Source = Source.GO_BROKER
     default_text: str = ""
     later: str = ""
     aliases: tuple[str, ...] = ()
     secret: bool = False
-    required: bool = False
+    is_extension: bool = False
+
+
+def described(setting: Setting) -> dict[str, Any]:
+    """Return the metadata of a field whose default is made for each object, or which has none: its key is required."""
+    return {METADATA_KEY: setting}
+
+
+def setting(
+    default: T,
+    doc: str,
+    kind: Kind,
+    price: str = "",
+    default_text: str = "",
+    later: str = "",
+    aliases: tuple[str, ...] = (),
+    secret: bool = False,
+) -> T:
+    """Make the field of a key that the Go broker has, too."""
+    made: T = field(
+        default=default, metadata=described(Setting(doc, kind, price, default_text, later, aliases, secret))
+    )
+    return made
+
+
+def extension(default: T, doc: str, kind: Kind, price: str = "", default_text: str = "", secret: bool = False) -> T:
+    """Make the field of a key that only this broker has."""
+    about = Setting(doc, kind, price, default_text, secret=secret, is_extension=True)
+    made: T = field(default=default, metadata=described(about))
+    return made

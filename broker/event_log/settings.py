@@ -4,10 +4,21 @@
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Final
 
 from broker.config.addresses import Address
-from broker.config.setting import AddressText, Choice, Duration, Section, Sequence, Setting, Size, Source, Text
+from broker.config.setting import (
+    AddressText,
+    Choice,
+    Duration,
+    Section,
+    Sequence,
+    Setting,
+    Size,
+    Text,
+    described,
+    extension,
+)
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter
 
@@ -23,147 +34,107 @@ FILTERS_EXAMPLE: Final = "sensors/#"
 class RetentionSettings:
     """Records are kept so long. Whole segments are removed, oldest first."""
 
-    age: Annotated[
-        float,
-        Setting(
-            "A segment is removed when its newest record is older. 0: no limit.",
-            Duration(0.0, "168h"),
-            "Raising it keeps more on disk.",
-            source=Source.EXTENSION,
-        ),
-    ] = 7 * 86_400.0
-    bytes: Annotated[
-        int,
-        Setting(
-            "The oldest segments are removed while all of them take more. 0: no limit.",
-            Size(0, LOG_BYTES_MAX, "10GiB"),
-            source=Source.EXTENSION,
-        ),
-    ] = 10 * 2**30
+    age: float = extension(
+        7 * 86_400.0,
+        "A segment is removed when its newest record is older. 0: no limit.",
+        Duration(0.0, "168h"),
+        "Raising it keeps more on disk.",
+    )
+    bytes: int = extension(
+        10 * 2**30,
+        "The oldest segments are removed while all of them take more. 0: no limit.",
+        Size(0, LOG_BYTES_MAX, "10GiB"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class HoldSettings:
     """The hold of a group of readers extends the retention so far. A hold that would keep more is released."""
 
-    max_age: Annotated[
-        float,
-        Setting(
-            "As retention.age, for segments that a group of readers holds. 0: no limit.",
-            Duration(0.0, "720h"),
-            source=Source.EXTENSION,
-        ),
-    ] = 30 * 86_400.0
-    max_bytes: Annotated[
-        int,
-        Setting(
-            "As retention.bytes, for segments that a group of readers holds. 0: no limit.",
-            Size(0, LOG_BYTES_MAX, "20GiB"),
-            source=Source.EXTENSION,
-        ),
-    ] = 20 * 2**30
+    max_age: float = extension(
+        30 * 86_400.0,
+        "As retention.age, for segments that a group of readers holds. 0: no limit.",
+        Duration(0.0, "720h"),
+    )
+    max_bytes: int = extension(
+        20 * 2**30,
+        "As retention.bytes, for segments that a group of readers holds. 0: no limit.",
+        Size(0, LOG_BYTES_MAX, "20GiB"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class EventLogSettings:
     """The event log of this node, which pipelines read."""
 
-    dir: Annotated[
-        str,
-        Setting(
-            "Folder of the log. It is made when its parent exists. No other process may use it.",
-            Text("/var/lib/gmqttd/event_log", is_name=True),
-            source=Source.EXTENSION,
+    dir: str = extension(
+        "/var/lib/gmqttd/event_log",
+        "Folder of the log. It is made when its parent exists. No other process may use it.",
+        Text("/var/lib/gmqttd/event_log", is_name=True),
+    )
+    node_name: str = field(
+        default_factory=socket.gethostname,
+        metadata=described(
+            Setting(
+                "Name of the node in the records. With the plugin federation it is that plugin's node_name, whatever stands "
+                "here.",
+                Text("node1", 128, is_name=True),
+                default_text="the host name",
+                is_extension=True,
+            )
         ),
-    ] = "/var/lib/gmqttd/event_log"
-    node_name: Annotated[
-        str,
-        Setting(
-            "Name of the node in the records. With the plugin federation it is that plugin's node_name, whatever stands here.",
-            Text("node1", 128, is_name=True),
-            default_text="the host name",
-            source=Source.EXTENSION,
-        ),
-    ] = field(default_factory=socket.gethostname)
-    advertise_addr: Annotated[
-        Address | None,
-        Setting(
-            "Address of this node's gRPC API that other nodes tell readers of the log. An empty host, or 0.0.0.0, becomes the "
-            "machine's private IPv4 address, and port 0 the port of the API.",
-            AddressText("192.168.0.10:8084", DEFAULT_GRPC_PORT),
-            default_text="the first TCP address of api.grpc",
-            source=Source.EXTENSION,
-        ),
-    ] = None
-    topics: Annotated[
-        tuple[str, ...],
-        Setting(
-            "Topic filters of the messages that are logged.", Sequence(Text(FILTERS_EXAMPLE)), source=Source.EXTENSION
-        ),
-    ] = ("#",)
-    exclude: Annotated[
-        tuple[str, ...],
-        Setting(
-            "Topic filters of messages that are not logged though `topics` matches them.",
-            Sequence(Text(FILTERS_EXAMPLE)),
-            source=Source.EXTENSION,
-        ),
-    ] = ()
-    retention: Annotated[
-        RetentionSettings, Setting("How long records are kept.", Section(), source=Source.EXTENSION)
-    ] = RetentionSettings()
-    segment_bytes: Annotated[
-        int,
-        Setting(
-            "Size at which a segment is closed and the next one begins.",
-            Size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX, "64MiB"),
-            "Raising it removes records in larger portions, and takes longer to check at a start after a crash.",
-            source=Source.EXTENSION,
-        ),
-    ] = 64 * 2**20
-    sync: Annotated[
-        str,
-        Setting(
-            "When records are on disk. `commit`: before the PUBACK or PUBREC of their message. `interval`: after sync_interval "
-            "or 1 MiB; a crash of the machine loses what came since, which readers see as a new log id. `none`: when the "
-            "operating system writes them.",
-            Choice(("commit", "interval", "none")),
-            source=Source.EXTENSION,
-        ),
-    ] = "commit"
-    sync_interval: Annotated[
-        float,
-        Setting(
-            "Longest time until a record is written and can be read, with sync `interval` or `none`.",
-            Duration(0.001, "1s"),
-            "Lowering it writes and syncs more often.",
-            source=Source.EXTENSION,
-        ),
-    ] = 1.0
-    hold: Annotated[
-        HoldSettings, Setting("How far a group of readers extends the retention.", Section(), source=Source.EXTENSION)
-    ] = HoldSettings()
-    on_full: Annotated[
-        str,
-        Setting(
-            "What happens while the disk takes no records. `stop_logging`: messages pass without being logged, which is "
-            "counted. `refuse_publishes`: a publish with QoS 1 or 2 gets Quota exceeded (MQTT 5) or waits (MQTT 3.1.1), one "
-            "with QoS 0 is dropped and counted.",
-            Choice(("stop_logging", "refuse_publishes")),
-            source=Source.EXTENSION,
-        ),
-    ] = "stop_logging"
+    )
+    advertise_addr: Address | None = extension(
+        None,
+        "Address of this node's gRPC API that other nodes tell readers of the log. An empty host, or 0.0.0.0, becomes the "
+        "machine's private IPv4 address, and port 0 the port of the API.",
+        AddressText("192.168.0.10:8084", DEFAULT_GRPC_PORT),
+        default_text="the first TCP address of api.grpc",
+    )
+    topics: tuple[str, ...] = extension(
+        ("#",), "Topic filters of the messages that are logged.", Sequence(Text(FILTERS_EXAMPLE))
+    )
+    exclude: tuple[str, ...] = extension(
+        (),
+        "Topic filters of messages that are not logged though `topics` matches them.",
+        Sequence(Text(FILTERS_EXAMPLE)),
+    )
+    retention: RetentionSettings = extension(RetentionSettings(), "How long records are kept.", Section())
+    segment_bytes: int = extension(
+        64 * 2**20,
+        "Size at which a segment is closed and the next one begins.",
+        Size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX, "64MiB"),
+        "Raising it removes records in larger portions, and takes longer to check at a start after a crash.",
+    )
+    sync: str = extension(
+        "commit",
+        "When records are on disk. `commit`: before the PUBACK or PUBREC of their message. `interval`: after sync_interval "
+        "or 1 MiB; a crash of the machine loses what came since, which readers see as a new log id. `none`: when the "
+        "operating system writes them.",
+        Choice(("commit", "interval", "none")),
+    )
+    sync_interval: float = extension(
+        1.0,
+        "Longest time until a record is written and can be read, with sync `interval` or `none`.",
+        Duration(0.001, "1s"),
+        "Lowering it writes and syncs more often.",
+    )
+    hold: HoldSettings = extension(HoldSettings(), "How far a group of readers extends the retention.", Section())
+    on_full: str = extension(
+        "stop_logging",
+        "What happens while the disk takes no records. `stop_logging`: messages pass without being logged, which is "
+        "counted. `refuse_publishes`: a publish with QoS 1 or 2 gets Quota exceeded (MQTT 5) or waits (MQTT 3.1.1), one "
+        "with QoS 0 is dropped and counted.",
+        Choice(("stop_logging", "refuse_publishes")),
+    )
 
-    staged_bytes: Annotated[
-        int,
-        Setting(
-            "Most disk space of rows that pipelines have staged on this node and that are not published yet. Staging is "
-            "refused past it, and where it would leave less than 64 MiB of the disk for the log.",
-            Size(STAGED_BYTES_LEAST, LOG_BYTES_MAX, "8GiB"),
-            "Raising it takes larger batches; lowering it keeps more of the disk for the log.",
-            source=Source.EXTENSION,
-        ),
-    ] = 8 * 2**30
+    staged_bytes: int = extension(
+        8 * 2**30,
+        "Most disk space of rows that pipelines have staged on this node and that are not published yet. Staging is "
+        "refused past it, and where it would leave less than 64 MiB of the disk for the log.",
+        Size(STAGED_BYTES_LEAST, LOG_BYTES_MAX, "8GiB"),
+        "Raising it takes larger batches; lowering it keeps more of the disk for the log.",
+    )
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule between the keys, as (key, text)."""

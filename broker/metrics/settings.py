@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Final
 
 from broker.api.pages import HEALTH_PATHS
 from broker.config.addresses import Address
-from broker.config.setting import AddressText, Section, Setting, Source, Text
+from broker.config.setting import AddressText, Section, Text, extension, setting
 from broker.config.settings_listeners import TlsSettings
 
 DEFAULT_METRICS_ADDR: Final = Address("tcp", "", 8082)
@@ -16,17 +16,13 @@ DEFAULT_METRICS_ADDR: Final = Address("tcp", "", 8082)
 class PrometheusSettings:
     """Metrics for Prometheus."""
 
-    path: Annotated[str, Setting("Path of the metrics.", Text("/metrics"))] = "/metrics"
-    listen_address: Annotated[
-        Address,
-        Setting(
-            "Address of the metrics over HTTP, and of /healthz and /readyz. Whoever reaches it can read them.",
-            AddressText(":8082", 8082, listens=True),
-        ),
-    ] = DEFAULT_METRICS_ADDR
-    tls: Annotated[
-        TlsSettings | None, Setting("Encrypts the metrics.", Section(), source=Source.EXTENSION, default_text="no TLS")
-    ] = None
+    path: str = setting("/metrics", "Path of the metrics.", Text("/metrics"))
+    listen_address: Address = setting(
+        DEFAULT_METRICS_ADDR,
+        "Address of the metrics over HTTP, and of /healthz and /readyz. Whoever reaches it can read them.",
+        AddressText(":8082", 8082, listens=True),
+    )
+    tls: TlsSettings | None = extension(None, "Encrypts the metrics.", Section(), default_text="no TLS")
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule as (key, text)."""

@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from broker.config.setting import Entries, EntryFault, Setting, Size, Source, Text, Whole
+from broker.config.setting import Entries, EntryFault, Size, Text, Whole, extension
 from broker.origin import HeaderError, check_domain
 from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Key
 from federation.definitions.error import DefinitionError
@@ -49,78 +49,54 @@ class LinksSettings:
     """Links to other brokers and clusters, as RabbitMQ's federation. The definitions of this file cannot be changed while the
     node runs; docs/upstreams-and-policies.md has their keys."""
 
-    domain: Annotated[
-        str,
-        Setting(
-            "Name of this cluster among those that links connect: the same on all its nodes, and no other cluster's. It is "
-            "part of the client identifier of each link.",
-            Text("berlin", 128, is_name=True),
-            source=Source.EXTENSION,
+    domain: str = extension(
+        "gmqttd",
+        "Name of this cluster among those that links connect: the same on all its nodes, and no other cluster's. It is "
+        "part of the client identifier of each link.",
+        Text("berlin", 128, is_name=True),
+    )
+    dir: str = extension(
+        "",
+        "Folder of the definitions that the API makes. It is made when its parent exists.",
+        Text("/var/lib/gmqttd/links"),
+        default_text="`data_dir`",
+    )
+    upstreams: tuple[tuple[str, Any], ...] = extension(
+        (),
+        "Brokers from which links take messages.",
+        Entries(_check_upstream, "upstreams", "{north: {uri: mqtt://north.example.com}}", ("uri",)),
+    )
+    sets: tuple[tuple[str, Any], ...] = extension(
+        (),
+        "Upstreams that are used together. The set `all` exists by itself.",
+        Entries(_check_set, "lists of upstreams", "{near: [{upstream: north}]}", ("uri",)),
+    )
+    policies: tuple[tuple[str, Any], ...] = extension(
+        (),
+        "Which topics come from which upstreams.",
+        Entries(
+            _check_policy,
+            "policies",
+            "{sensors: {pattern: sensors/#, definition: {federation-upstream-set: all}}}",
         ),
-    ] = "gmqttd"
-    dir: Annotated[
-        str,
-        Setting(
-            "Folder of the definitions that the API makes. It is made when its parent exists.",
-            Text("/var/lib/gmqttd/links"),
-            default_text="`data_dir`",
-            source=Source.EXTENSION,
-        ),
-    ] = ""
-    upstreams: Annotated[
-        tuple[tuple[str, Any], ...],
-        Setting(
-            "Brokers from which links take messages.",
-            Entries(_check_upstream, "upstreams", "{north: {uri: mqtt://north.example.com}}", ("uri",)),
-            source=Source.EXTENSION,
-        ),
-    ] = ()
-    sets: Annotated[
-        tuple[tuple[str, Any], ...],
-        Setting(
-            "Upstreams that are used together. The set `all` exists by itself.",
-            Entries(_check_set, "lists of upstreams", "{near: [{upstream: north}]}", ("uri",)),
-            source=Source.EXTENSION,
-        ),
-    ] = ()
-    policies: Annotated[
-        tuple[tuple[str, Any], ...],
-        Setting(
-            "Which topics come from which upstreams.",
-            Entries(
-                _check_policy,
-                "policies",
-                "{sensors: {pattern: sensors/#, definition: {federation-upstream-set: all}}}",
-            ),
-            source=Source.EXTENSION,
-        ),
-    ] = ()
+    )
 
-    max_queues: Annotated[
-        int,
-        Setting(
-            "Most shared groups that have a queue on a node, by policies for queues. A group beyond them gets none, unless an "
-            "empty queue without members that no policy names gives way.",
-            Whole(1, 100_000, 1_000),
-            source=Source.EXTENSION,
-        ),
-    ] = 1_000
-    queue_max_length: Annotated[
-        int,
-        Setting(
-            "Most messages in the queue of a shared group whose policy has no `max-length`. The oldest are dropped.",
-            Whole(1, 1_000_000_000, 100_000),
-            source=Source.EXTENSION,
-        ),
-    ] = 100_000
-    queue_max_length_bytes: Annotated[
-        int,
-        Setting(
-            "Most bytes of messages in such a queue, without `max-length-bytes` in its policy.",
-            Size(1024, 2**40, "64MiB"),
-            source=Source.EXTENSION,
-        ),
-    ] = 67_108_864
+    max_queues: int = extension(
+        1_000,
+        "Most shared groups that have a queue on a node, by policies for queues. A group beyond them gets none, unless an "
+        "empty queue without members that no policy names gives way.",
+        Whole(1, 100_000, 1_000),
+    )
+    queue_max_length: int = extension(
+        100_000,
+        "Most messages in the queue of a shared group whose policy has no `max-length`. The oldest are dropped.",
+        Whole(1, 1_000_000_000, 100_000),
+    )
+    queue_max_length_bytes: int = extension(
+        67_108_864,
+        "Most bytes of messages in such a queue, without `max-length-bytes` in its policy.",
+        Size(1024, 2**40, "64MiB"),
+    )
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule as (key, text)."""

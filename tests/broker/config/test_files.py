@@ -12,7 +12,7 @@ import pytest
 from broker.config.document import configuration_markdown, default_yaml
 from broker.config.loader import load, load_bytes
 from broker.config.schema import walk
-from broker.config.setting import Section, Sections, Source
+from broker.config.setting import Section, Sections
 from broker.config.settings import Settings
 from broker.config.settings_listeners import ApiListener
 
@@ -174,7 +174,7 @@ def test_every_key_is_documented() -> None:
         assert len(key.setting.doc) > 3, path
         assert f"| `{key.name}` |" in text
     for path, key in walk(Settings):
-        if isinstance(key.setting.kind, Section | Sections) or key.setting.source is not Source.EXTENSION:
+        if isinstance(key.setting.kind, Section | Sections) or not key.setting.is_extension:
             continue
         assert path.startswith(
             (
