@@ -220,6 +220,7 @@ async def test_a_service_that_gives_no_answer_in_time_refuses(service: Service) 
         await webhook.stop()
 
 
+@pytest.mark.interpreted  # its requests are classes of a test
 async def test_the_time_limit_does_not_count_the_wait_for_a_turn(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

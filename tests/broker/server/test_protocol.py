@@ -196,6 +196,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Connection, "receive_data", fail)
 
 
+@pytest.mark.interpreted  # a method of a compiled class is replaced
 @pytest.mark.usefixtures("broken")
 async def test_a_fault_ends_one_connection(node: Node) -> None:
     protocol, wire = node.connect("broken")
