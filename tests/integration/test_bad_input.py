@@ -13,7 +13,7 @@ import pytest
 
 from broker.codec.packets import ConnAck, Connect, Publish, SubAck, Subscribe, SubscribeFilter
 from broker.codec.writer import encode_packet
-from waiting import DEADLINE, eventually
+from waiting import eventually
 
 if TYPE_CHECKING:
     from mqtt_client import Clients, MqttClient, Watch
@@ -41,17 +41,6 @@ async def dropped(writer: asyncio.StreamWriter) -> None:
 # --- packets
 
 
-async def test_256_mib_remaining_length(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
-    node = await nodes.start()
-    others = await watch(node)
-    client = await clients.connect(node.port)
-    client.send_bytes(b"\x30\xff\xff\xff\x7f" + bytes(1000))
-    await client.wait_closed()
-    assert client.disconnect is not None
-    assert client.disconnect.reason_code == PACKET_TOO_LARGE
-    await others.check()
-
-
 @pytest.mark.parametrize("following", [0, 3 * MIB])
 async def test_packet_above_the_limit(nodes: Nodes, clients: Clients, watch: StartWatch, following: int) -> None:
     """A client that is still sending it reads the reason for the close."""
@@ -67,24 +56,6 @@ async def test_packet_above_the_limit(nodes: Nodes, clients: Clients, watch: Sta
             assert client.disconnect.reason_code == PACKET_TOO_LARGE
     allowed = await clients.connect(node.port)
     await allowed.publish("a", bytes(MIB - 100), 1)
-    await others.check()
-
-
-async def test_half_a_packet_for_ever(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
-    node = await nodes.start({"mqtt": {"connect_timeout": "500ms"}})
-    others = await watch(node)
-    packet = encode_packet(Publish(b"a", bytes(1000)), 5)
-    halves = [await clients.connect(node.port) for _ in range(3)]
-    halves[0].send_bytes(packet[:1])
-    halves[1].send_bytes(packet[:2])
-    halves[2].send_bytes(packet[:500])
-    unfinished = await clients.open(node.port)
-    unfinished.send_bytes(connect_packet("half")[:10])
-    silent = await clients.open(node.port)
-    whole = await clients.connect(node.port)
-    for client in (*halves, unfinished, silent):
-        await client.wait_closed()
-    await whole.ping()
     await others.check()
 
 
@@ -191,22 +162,6 @@ async def test_100_000_subscriptions(nodes: Nodes, clients: Clients, watch: Star
     assert (await client.message()).payload == b"within"
     await client.close()
     await others.check()
-
-
-async def test_max_connections(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
-    node = await nodes.start({"mqtt": {"max_connections": 20}})
-    others = await watch(node)
-    inside = [await clients.connect(node.port) for _ in range(18)]
-    flood = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", node.port) for _ in range(300)))
-    for reader, writer in flood:
-        writer.write(connect_packet("flood"))
-        with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(DEADLINE):
-                assert await reader.read(100) == b""
-        await dropped(writer)
-    await others.check()
-    await inside[0].close()
-    await served_again(clients, node)
 
 
 async def test_clients_do_not_take_every_file(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:

@@ -68,24 +68,6 @@ async def test_port_in_use(nodes: Nodes, kind: str) -> None:
     assert "Traceback" not in node.log()
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("fed_addr", "127.0.0.1:port"),
-        ("gossip_addr", "127.0.0.1:99999"),
-        ("advertise_gossip_addr", "::::"),
-        ("retry_join", ["127.0.0.1:8902", "here and there"]),
-        ("node_name", "x" * 200),
-    ],
-)
-async def test_wrong_setting(nodes: Nodes, key: str, value: object) -> None:
-    node = nodes.make_federated(None, {"plugins": {"federation": {key: value}}})
-    node.spawn()
-    assert await node.wait_ended() == 2, node.log()
-    assert f"plugins.federation.{key}" in node.log()
-    assert "Traceback" not in node.log()
-
-
 async def test_retry_join_without_an_answer(nodes: Nodes, watch: StartWatch) -> None:
     """The node serves its clients at once, logs the seeds that do not answer, and joins when one starts."""
     late = nodes.make_federated()

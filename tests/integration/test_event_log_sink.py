@@ -117,23 +117,6 @@ async def test_rows_reach_subscribers_and_the_log(node: tuple[Node, str], api: A
     ]
 
 
-async def test_the_disk_space_of_staged_rows_is_bounded(nodes: Nodes) -> None:
-    node, address = logging_node(nodes, staged_bytes="1MiB")
-    await node.start()
-    async with grpc.aio.insecure_channel(address) as channel:
-        sink: Any = EventLogSinkStub(channel)
-        blocks = block_of([a_row("t", bytes(600_000))])
-        await sink.Stage(pb.StageRequest(query="q", batch=1, attempt=1, blocks=blocks))
-        more = pb.StageRequest(query="q", batch=1, partition=1, attempt=1, blocks=blocks)
-        with pytest.raises(
-            grpc.aio.AioRpcError, match=r"bytes of rows are staged, .*event_log.staged_bytes, 1048576"
-        ) as caught:
-            await sink.Stage(more)
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        await sink.Abort(pb.AbortRequest(query="q", batch=1))
-        assert (await sink.Stage(more)).rows == 1
-
-
 async def test_wrong_calls_are_refused_by_field_and_value(api: Api) -> None:
     staged = await api.stage(1, numbered(2))
     wrong = pb.StagedPartition(partition=0, attempt=9, rows=2)

@@ -94,18 +94,6 @@ async def test_kill_and_return(nodes: Nodes, clients: Clients) -> None:
     await reached(publisher3, "t", subscriber2)
 
 
-async def test_graceful_stop_and_return(nodes: Nodes, clients: Clients) -> None:
-    node1, node2, node3 = await nodes.federation(3)
-    await node3.stop()
-    for node in (node1, node2):
-        await status_becomes(node, "node3", "STATUS_LEFT")
-    await node3.start()
-    await nodes.all_alive([node1, node2, node3])
-    subscriber = await clients.connect(node3.port)
-    await subscriber.subscribe("t", qos=1)
-    await reached(await clients.connect(node1.port), "t", subscriber)
-
-
 async def test_leave_and_join_by_the_api(nodes: Nodes, clients: Clients) -> None:
     node1, node2 = await nodes.federation(2)
     assert await node2.rest("POST", "/v1/federation/leave", {}) == (200, {})
@@ -180,21 +168,6 @@ async def until_fences(client: MqttClient, count: int) -> list[bytes]:
             payloads.append(message.payload)
     assert client.messages.empty()
     return payloads
-
-
-async def test_group_goes_on_without_a_killed_node(nodes: Nodes, clients: Clients) -> None:
-    node1, node2, node3 = await nodes.federation(3)
-    member2 = await clients.connect(node2.port, "member2")
-    member3 = await clients.connect(node3.port, "member3")
-    for client in (member2, member3):
-        await client.subscribe("$share/team/jobs", "signal", qos=1)
-    publisher = await clients.connect(node1.port, "publisher")
-    await reached(publisher, "signal", member2, member3)
-    await node3.kill()
-    await status_becomes(node1, "node3", "STATUS_FAILED")
-    for number in range(50):
-        await publisher.publish("jobs", b"%d" % number, 1)
-    assert [message.payload for message in await member2.take(50)] == [b"%d" % number for number in range(50)]
 
 
 async def test_retained_everywhere(nodes: Nodes, clients: Clients) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,11 +12,10 @@ import pytest
 from broker.codec.packets import Publish
 from broker.codec.writer import encode_packet
 from stuck_clients import stuck_socket, subscriber
-from waiting import DEADLINE
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
-    from mqtt_client import Clients, MqttClient, Watch
+    from mqtt_client import Clients, Watch
     from node_process import Node, Nodes
 
     StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
@@ -51,57 +49,6 @@ async def test_client_that_never_reads(nodes: Nodes, clients: Clients, watch: St
     for one in stuck:
         one.close()
     await others.check()
-
-
-async def test_a_slow_client_gets_messages_within_the_bounds(nodes: Nodes, clients: Clients) -> None:
-    """A client stops reading, 600 messages are published (queue: 1000), it reads again: it gets all in order."""
-    node = await nodes.start({"mqtt": {"write_buffer_high": "4KiB"}})
-    slow = stuck_socket(node.port, subscriber("slow", b"slow", 0))
-    try:
-        publisher = await clients.connect(node.port, "publisher")
-        await until_subscribed(publisher, slow)
-        for number in range(600):
-            await publisher.publish("slow", b"%d" % number + bytes(10_000))
-        received = await asyncio.to_thread(read_publishes, slow, 600)
-    finally:
-        slow.close()
-    assert [payload.rstrip(b"\0") for payload in received] == [b"%d" % number for number in range(600)]
-
-
-async def until_subscribed(publisher: MqttClient, stuck: socket.socket) -> None:
-    """Read CONNACK and SUBACK, and nothing after them."""
-    stuck.settimeout(DEADLINE)
-    for _ in range(2):
-        head = await asyncio.to_thread(receive_exactly, stuck, 2)
-        await asyncio.to_thread(receive_exactly, stuck, head[1])
-    await publisher.ping()
-
-
-def receive_exactly(source: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = source.recv(size - len(data))
-        assert part, "closed"
-        data += part
-    return data
-
-
-def read_publishes(source: socket.socket, count: int) -> list[bytes]:
-    """The payloads of the next QoS 0 messages (MQTT 5, no properties)."""
-    payloads = []
-    for _ in range(count):
-        assert receive_exactly(source, 1) == b"\x30"
-        size = shift = 0
-        while True:
-            byte = receive_exactly(source, 1)[0]
-            size |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        body = receive_exactly(source, size)
-        topic_size = int.from_bytes(body[:2], "big")
-        payloads.append(body[2 + topic_size + 1 :])
-    return payloads
 
 
 # --- stop

@@ -20,10 +20,8 @@ from websockets.uri import parse_uri
 from broker.codec.packets import (
     ConnAck,
     Connect,
-    Disconnect,
     Packet,
     PingReq,
-    PingResp,
     Publish,
     SubAck,
     Subscribe,
@@ -135,22 +133,6 @@ async def test_messages_between_websocket_and_tcp(
             await plain.message()
 
 
-async def test_the_stop_of_the_node_says_why(nodes: Nodes) -> None:
-    """DISCONNECT in a frame, then a Close frame."""
-    node, port = await start(nodes)
-    async with websocket(port) as connection:
-        client = WebSocketClient(connection, 5)
-        await client.log_in("c")
-        await node.stop()
-        packet = await client.receive()
-        assert isinstance(packet, Disconnect)
-        assert packet.reason_code == 0x8B
-        with pytest.raises(ConnectionClosed) as closed:
-            await connection.recv()
-        assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 1000
-
-
 @pytest.mark.parametrize(
     ("path", "options", "status"),
     [
@@ -244,31 +226,6 @@ async def test_a_text_frame(nodes: Nodes, clients: Clients, watch: StartWatch) -
     await others.check()
 
 
-@pytest.mark.parametrize("is_connected", [False, True])
-async def test_a_frame_of_100_mb(nodes: Nodes, watch: StartWatch, is_connected: bool) -> None:
-    """Refused by its header: before CONNECT always, afterwards above max_packet_size."""
-    node, port = await start(nodes, {"mqtt": {"max_packet_size": "2MiB"}})
-    others = await watch(node)
-    before = node.resident_bytes()
-    async with websocket(port) as connection:
-        client = WebSocketClient(connection, 5)
-        if is_connected:
-            await client.log_in("large")
-            await client.send(Publish(b"t", bytes(2 * MIB - 100)), PingReq())
-            assert isinstance(await client.receive(), PingResp)
-
-        async def send_large() -> None:
-            await connection.send(bytes(100 * MIB))
-            await connection.recv()
-
-        with pytest.raises(ConnectionClosed) as closed:
-            await send_large()
-        assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
-    await node.logged("frame with 104857600 bytes exceeds limit")
-    assert node.resident_bytes() - before < 20 * MIB
-    await others.check()
-
-
 async def test_a_client_that_pings_and_does_not_read(start_server: StartServer) -> None:
     """The answers to its pings are bounded: the connection is cut off."""
     server = await start_server({"listeners": [{"address": "127.0.0.1:0", "websocket": {"path": "/mqtt"}}]})
@@ -294,17 +251,3 @@ async def test_a_client_that_pings_and_does_not_read(start_server: StartServer) 
             await ping_for_ever()
     await eventually(lambda: not server.protocols, "the client is cut off")
     writer.transport.abort()
-
-
-async def test_mqtt_without_websocket_on_its_port(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
-    node, port = await start(nodes, handshake_timeout="500ms")
-    others = await watch(node)
-    client = await clients.open(port)
-    client.send(Connect("plain", 5))
-    await client.wait_closed()
-    await node.logged("handshake not completed within handshake_timeout")
-    client = await clients.open(port)
-    client.send_bytes(b"\x10\x0a\r\n\r\n")
-    await client.wait_closed()
-    await node.logged("did not receive a valid HTTP request")
-    await others.check()
