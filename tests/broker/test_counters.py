@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.codec.packets import CONNACK, CONNECT, PUBACK, PUBLISH, SUBACK, SUBSCRIBE
-from broker.counters import DROP_QUEUE_FULL, DROP_RETAINED_FULL, LOSERS_MAX, Counters, Losers
+from broker.counters import LOSERS_MAX, Losers
 
 
 def test_few_names_are_exact_and_sorted() -> None:
@@ -35,15 +35,6 @@ def test_a_name_with_a_large_part_is_found_among_any_others(others: list[tuple[i
     error_max = truth.total() / (LOSERS_MAX + 1)
     for name, count in truth.items():
         assert count - error_max <= found.get(name, 0) <= count
-
-
-def test_a_drop_counts_for_its_reason_and_its_loser() -> None:
-    counters = Counters()
-    counters.drop_for_client(DROP_QUEUE_FULL, 2, 1, "c")
-    counters.drop_of_topic(DROP_RETAINED_FULL, 1, 0, b"a/b")
-    assert (counters.messages_dropped[DROP_QUEUE_FULL], counters.messages_dropped[DROP_RETAINED_FULL]) == (2, 1)
-    assert (counters.drops[DROP_QUEUE_FULL], counters.drops[DROP_RETAINED_FULL]) == ([0, 2, 0], [1, 0, 0])
-    assert (counters.clients_that_lost.take(3), counters.topics_that_lost.take(3)) == ({"c": 2}, {"a/b": 1})
 
 
 def test_packets_are_counted_by_type_and_size(make_world: Any) -> None:

@@ -90,11 +90,6 @@ def test_a_schema_that_does_not_match_is_named() -> None:
         assert "source mqtt has node string, log string, offset bigint" in str(raised.value)
 
 
-def test_empty_logs_are_no_rows() -> None:
-    with event_log_nodes("n1", "n2") as (a, _):
-        assert batch(a) == {}
-
-
 def test_offsets_and_timestamps_bound_a_batch() -> None:
     with event_log_nodes("n1", "n2") as (a, b):
         for node in (a, b):
@@ -146,18 +141,6 @@ def test_messages_of_a_pipeline_are_left_out_unless_asked_for() -> None:
         assert batch(a, includePipeline="true") == {"n1": [0, 1, 2, 3]}
 
 
-def test_members_without_a_log_are_refused_unless_it_may_be_partial() -> None:
-    with event_log_nodes("n1", "n2") as (a, b):
-        a.append_numbers(5)
-        a.members[0].api_addr = ""
-        with pytest.raises(PipelineError, match="n2 keeps no event log"):
-            batch(a)
-        with pytest.raises(PipelineError, match="n2 keeps no event log"):
-            Query(a)
-        assert batch(a, allowPartial="true") == {"n1": numbers(5)}
-        b.stop()
-
-
 def test_records_that_vanish_between_planning_and_reading() -> None:
     with event_log_nodes("n1") as (a,):
         a.append_numbers(50)
@@ -186,15 +169,6 @@ def test_a_stream_reads_each_record_once() -> None:
         b.append_numbers(7)
         query.restart()
         assert query.batch() == {"n1": numbers(20, 25), "n2": numbers(7)}
-
-
-def test_a_stream_begins_with_the_latest_records() -> None:
-    with event_log_nodes("n1") as (a,):
-        a.append_numbers(20)
-        query = Query(a, startingOffsets="latest")
-        assert query.batch() == {}
-        a.append_numbers(5)
-        assert query.batch() == {"n1": numbers(20, 25)}
 
 
 def test_limits_of_a_trigger() -> None:
@@ -303,19 +277,6 @@ FAIL = pytest.mark.parametrize("fail", ["true", "false"])
 
 
 @FAIL
-def test_node_added(fail: str) -> None:
-    """It is read from its first record on."""
-    with event_log_nodes("n1") as (a,), event_log_nodes("n2") as (b,):
-        a.append_numbers(10)
-        b.append_numbers(20)
-        b.forget_before(10)
-        query = Query(a, failOnDataLoss=fail)
-        query.batch()
-        become_members(a, b)
-        assert [query.batch(), query.batch()] == [{}, {"n2": numbers(10, 20)}]
-
-
-@FAIL
 def test_node_away_and_back(fail: str) -> None:
     """The query goes on with the others; the node goes on where it was read."""
     with event_log_nodes("n1", "n2") as (a, b):
@@ -330,24 +291,6 @@ def test_node_away_and_back(fail: str) -> None:
         query.restart()
         b.start()
         assert query.batch() == {"n2": numbers(10, 20)}
-
-
-@FAIL
-def test_log_id_changed(fail: str, caplog: pytest.LogCaptureFixture) -> None:
-    """An error, or the new log from its first record on."""
-    with event_log_nodes("n1") as (a,):
-        a.append_numbers(10)
-        query = Query(a, failOnDataLoss=fail)
-        query.batch()
-        a.lose_log()
-        a.append_numbers(5)
-        if fail == "true":
-            with pytest.raises(DataLoss, match=f"node n1 has log {a.log_id}"):
-                query.batch()
-            return
-        with caplog.at_level(logging.WARNING):
-            assert [query.batch(), query.batch()] == [{}, {"n1": numbers(5)}]
-        assert any("node n1 has log" in record.message for record in caplog.records)
 
 
 # --- failures in between ---
