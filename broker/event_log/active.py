@@ -10,9 +10,9 @@ from uuid import UUID
 
 from broker.event_log.block import Block, BlockHeader, EncodedBlock, read_header
 from broker.event_log.files import Files
+from broker.event_log.identity import MARK_FILE, encode_mark
 from broker.event_log.index import Segment, encode_index
 from broker.event_log.segment import SegmentHeader, index_name, segment_name
-from broker.event_log.synced_mark import MARK_FILE, encode_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +140,6 @@ class ActiveSegment:
             self._files.write(self._mark, [encode_mark(log_id, self.next_offset)], 0, False)
         except OSError:  # one that tells less is right too
             return
-
-    def begin_again(self, log_id: str) -> int:
-        """Begin a segment after a Failure: what a failed sync left in the present one is not known to be on disk. Returns
-        the size of its header. Raises OSError."""
-        return self.begin(log_id, self.next_offset)
 
     def seal(self, segment: Segment) -> None:
         """Write the index file of a segment that is complete. Raises OSError."""

@@ -20,36 +20,11 @@ class Damaged:
     fault: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
-    """first_offset  of the first record that is kept
-    next_offset   of the next record that will be served; equal to first_offset for an empty log
-    first_time_ns, last_time_ns  Unix ns of the first and the last record that is served; 0 for an empty log
-    bytes         of all segments
-    stopped       why records are not written now; "" while they are
-    damaged       segments that were set aside since the start
-    holds_released  by the retention, since the start
-    records_lost  that were to be logged while the disk took none, since the start
-    """
-
-    node: str
-    log_id: str
-    first_offset: int
-    next_offset: int
-    first_time_ns: int
-    last_time_ns: int
-    bytes: int
-    segments: int
-    stopped: str
-    holds: tuple[Hold, ...]
-    damaged: tuple[Damaged, ...]
-    holds_released: int
-    records_lost: int
-
-
 class LogContents:
     """node, log_id  what offsets belong to
     segments  in order; the newest one is being written
+    holds_released  by the retention, since the start
+    damaged   segments that were set aside since the start
     """
 
     def __init__(self, node: str) -> None:
@@ -62,31 +37,24 @@ class LogContents:
 
     @property
     def first_offset(self) -> int:
+        """Of the first record that is kept."""
         return self.segments[0].first_offset
 
     @property
     def next_offset(self) -> int:
+        """Of the next record that will be served; equal to first_offset for an empty log."""
         return self.segments[-1].end_offset
 
-    def state(self, stopped: str, records_lost: int) -> LogState:
-        segments = self.segments
-        first, last = segments[0], segments[-1]
-        is_empty = first.first_offset == last.end_offset
-        return LogState(
-            node=self.node,
-            log_id=self.log_id,
-            first_offset=first.first_offset,
-            next_offset=last.end_offset,
-            first_time_ns=0 if is_empty else first.first_time_ns,
-            last_time_ns=0 if is_empty else last.last_time_ns,
-            bytes=sum(segment.size for segment in segments),
-            segments=len(segments),
-            stopped=stopped,
-            holds=tuple(self.holds.all()),
-            damaged=tuple(self.damaged),
-            holds_released=self.holds_released,
-            records_lost=records_lost,
-        )
+    @property
+    def bytes(self) -> int:
+        """Of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def times_ns(self) -> tuple[int, int]:
+        """Unix ns of the first and the last record; 0 for an empty log."""
+        first, last = self.segments[0], self.segments[-1]
+        return (0, 0) if first.first_offset == last.end_offset else (first.first_time_ns, last.last_time_ns)
 
     def check_log_id(self, log_id: str) -> None:
         """Raises WrongLogId."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 HOLDS_MAX: Final = 1_000
-NAME_BYTES_MAX: Final = 256
+NAME_BYTES_MAX: Final = 256  # of a group or a query
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,18 @@
 
 Readers remember an offset beside the log id. The id changes when anything that was or may have been read is gone, so that a
 reader does not take a later record for one that it knows.
+
+The mark up to which the log is known to be on disk is a small file of its own. It is written after each sync and is not
+synced itself: after a crash of the machine it may tell less than is true, never more. A last write that is damaged though the
+mark tells of it was whole once. What is behind the mark may not have been finished.
+
+    CRC-32 of all that follows u32, next offset u64, log id as text; little endian
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -15,6 +22,8 @@ from typing import Final
 from broker.event_log.index import Segment
 
 STATE_VERSION: Final = 1
+MARK_FILE: Final = "synced"
+_ID_AT: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +125,14 @@ def what_is_lost(identity: LogIdentity, found: Found, node: str, boot_id: str) -
         if may_be_unwritten(identity, boot_id):
             return f"the machine was restarted without a stop of this node, with sync {identity.sync}"
     return ""
+
+
+def encode_mark(log_id: str, next_offset: int) -> bytes:
+    content = next_offset.to_bytes(8, "little") + log_id.encode()
+    return zlib.crc32(content).to_bytes(4, "little") + content
+
+
+def decode_mark(data: bytes, log_id: str) -> int:
+    """The next offset of a mark of this log; 0 for a damaged file, or that of another log."""
+    next_offset = int.from_bytes(data[4:_ID_AT], "little")
+    return next_offset if len(data) >= _ID_AT and data == encode_mark(log_id, next_offset) else 0

@@ -19,10 +19,10 @@ from uuid import uuid4
 from broker.event_log.active import ActiveSegment, Written
 from broker.event_log.appender import Appender, State
 from broker.event_log.block import NO_EXPIRY, RETAIN_FLAG, encode_extra
-from broker.event_log.contents import LogContents, LogState
-from broker.event_log.faults import LogFault, NotWritten, OutOfRange
+from broker.event_log.contents import LogContents
+from broker.event_log.faults import LogFault, NotWritten
 from broker.event_log.files import Files
-from broker.event_log.holds import HOLDS_MAX, NAME_BYTES_MAX, Holds, encode_holds
+from broker.event_log.holds import HOLDS_MAX, Holds, encode_holds
 from broker.event_log.identity import LogIdentity, gaps_between
 from broker.event_log.index import Segment
 from broker.event_log.log_writer import LINGER_SECONDS, LogWriter
@@ -286,9 +286,6 @@ class EventLog(LogContents):
         elif result:
             self._begun(result)
 
-    def describe(self) -> LogState:
-        return self.state(self.writer.stopped, self.appender.lost)
-
     # --- damage ---
 
     async def _set_aside(self, segment: Segment, fault: str) -> None:
@@ -317,13 +314,7 @@ class EventLog(LogContents):
         """Keep the records from `offset` on for a query of a group, up to the settings `hold`. A hold moves forward only.
         It is on disk afterwards. Raises LogFault."""
         self.check_log_id(log_id)
-        for what, name in (("group", group), ("query", query)):
-            if not name or len(name.encode()) > NAME_BYTES_MAX:
-                raise LogFault(f"{what} is a name of 1 to {NAME_BYTES_MAX} bytes")
-        if not self.first_offset <= offset <= self.next_offset:
-            raise OutOfRange(
-                f"offset {offset} is not in the log of node {self.node}, which has {self.first_offset} to {self.next_offset}"
-            )
+        self.check_range(offset, offset)
         if not self.holds.has_room(group, query):
             raise LogFault(f"there are {HOLDS_MAX} holds; release those of queries that have ended")
         self.holds.put(group, query, offset, self.wall_ns())

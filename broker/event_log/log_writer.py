@@ -166,8 +166,8 @@ class LogWriter:
         self._timer = self._loop.call_later(RETRY_SECONDS, self._thread.submit, self._begin_again, (), self._tried)
 
     def _begin_again(self) -> tuple[int, list[Written], Failure | None]:
-        """In the writer's thread."""
-        size = self._active.begin_again(self.log_id)
+        """In the writer's thread. What a failed sync left in the present segment is not known to be on disk: begin another."""
+        size = self._active.begin(self.log_id, self._active.next_offset)
         return size, *self._active.write(self.log_id, self._failed)
 
     def _tried(self, result: tuple[int, list[Written], Failure | None] | Exception) -> None:

@@ -156,20 +156,22 @@ class EventLogPlugin(Plugin):
     def metrics(self) -> list[Metric]:
         if self.log is None:
             return []
-        found = self.log.describe()
+        found = self.log
         return [
             gauge("gmqtt_event_log_bytes", "Bytes of all segments of the event log.", found.bytes),
-            gauge("gmqtt_event_log_segments", "Segments of the event log.", found.segments),
+            gauge("gmqtt_event_log_segments", "Segments of the event log.", len(found.segments)),
             gauge("gmqtt_event_log_first_offset", "Offset of the first record that is kept.", found.first_offset),
             gauge("gmqtt_event_log_next_offset", "Offset of the next record that is served.", found.next_offset),
-            gauge("gmqtt_event_log_stopped", "1 while no records are written.", float(found.stopped != "")),
-            gauge("gmqtt_event_log_holds", "Groups that hold segments back from the retention.", len(found.holds)),
+            gauge("gmqtt_event_log_stopped", "1 while no records are written.", float(found.writer.stopped != "")),
+            gauge(
+                "gmqtt_event_log_holds", "Groups that hold segments back from the retention.", len(found.holds.all())
+            ),
             counter("gmqtt_event_log_holds_released_total", "Holds that the retention released.", found.holds_released),
-            counter("gmqtt_event_log_records_lost_total", "Records that found no room.", found.records_lost),
+            counter("gmqtt_event_log_records_lost_total", "Records that found no room.", found.appender.lost),
         ]
 
     def not_ready(self) -> list[str]:
-        stopped = "" if self.log is None else self.log.describe().stopped
+        stopped = "" if self.log is None else self.log.writer.stopped
         return [f"the event log is not written: {stopped}"] if stopped else []
 
     def lost_messages(self) -> dict[str, int]:

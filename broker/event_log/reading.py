@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
-from array import array
 from dataclasses import dataclass, field
 
-from broker.event_log.block import HEADER_BYTES, SECTION_BYTES, SECTION_FIELDS, BlockHeader, is_whole, read_header
+from broker.event_log.block import HEADER_BYTES, SECTION_FIELDS, BlockHeader, is_whole, read_header
+from broker.event_log.records import block_texts, section_fields
 from broker.event_log.selection import Selection
 
 
@@ -58,7 +57,7 @@ def pick_blocks(piece: bytes, start: int, end: int, room: int, is_first: bool, t
         if not is_whole(piece, at, header):
             raise DamagedBlock(f"the block of offset {header.offset} does not have its checksum")
         if header.end_offset > start:
-            if topics is None or any(topics.has(topic) for topic in topics_of(piece, at, header)):
+            if topics is None or any(topics.has(topic) for topic in block_texts(piece, at, header)[0]):
                 if picked.size + header.size > room and not (is_first and not picked.size):
                     picked.done = True
                     break
@@ -72,22 +71,10 @@ def pick_blocks(piece: bytes, start: int, end: int, room: int, is_first: bool, t
     return picked
 
 
-def topics_of(piece: bytes, at: int, header: BlockHeader) -> list[bytes]:
-    """The topics of a whole block."""
-    sizes_at = at + HEADER_BYTES + header.sections * SECTION_BYTES
-    sizes = struct.unpack_from(f"<{header.topics}I", piece, sizes_at)
-    text_at = sizes_at + 4 * (header.topics + 3 * header.publishers + header.extras)
-    found = []
-    for size in sizes:
-        found.append(piece[text_at : text_at + size])
-        text_at += size
-    return found
-
-
 def offset_at(piece: bytes, at: int, header: BlockHeader, time_ns: int) -> int:
     """Offset of the first record of a whole block with this time or a later one; the block's end offset for none."""
     offset = header.offset
-    sections = array("I", piece[at + HEADER_BYTES : at + HEADER_BYTES + header.sections * SECTION_BYTES])
+    sections = section_fields(piece, at, header)
     for number in range(0, len(sections), SECTION_FIELDS):
         if header.time_ns + sections[number] * 1000 >= time_ns:
             return offset

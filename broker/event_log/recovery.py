@@ -14,17 +14,19 @@ from broker.event_log.contents import Damaged
 from broker.event_log.files import FILE_MODE, FOLDER_MODE, PARTIAL_SUFFIX, Files
 from broker.event_log.holds import Holds, decode_holds
 from broker.event_log.identity import (
+    MARK_FILE,
     Found,
     LogIdentity,
     decode_identity,
+    decode_mark,
     encode_identity,
+    encode_mark,
     gaps_between,
     may_be_unwritten,
     what_is_lost,
 )
 from broker.event_log.index import Segment, decode_index
 from broker.event_log.segment import Scan, Verdict, index_name, offset_of_name, segment_name
-from broker.event_log.synced_mark import MARK_FILE, decode_mark, encode_mark
 
 LOCK_FILE: Final = "lock"
 IDENTITY_FILE: Final = "log.json"

@@ -13,6 +13,7 @@ from broker.api.errors import ApiError, invalid_argument
 from broker.api.tokens import Role
 from broker.errors import MqttError
 from broker.event_log.faults import LogFault, OutOfRange, WrongLogId
+from broker.event_log.holds import NAME_BYTES_MAX
 from broker.event_log.log import EventLog
 from broker.event_log.pb.event_log_pb2 import (
     DamagedSegment,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 TAG_ADDR: Final = "log_addr"  # HOST:PORT of the gRPC API of a member that keeps a log
 BLOCKS_KEY: Final = bytes((ReadLogResponse.BLOCKS_FIELD_NUMBER << 3 | 2,))
 FILTERS_MAX: Final = 1000  # of one request
-NAME_BYTES_MAX: Final = 256  # of a group or a query
 ANSWERS_BYTES_MAX: Final = 2 * ANSWER_BYTES_MAX
 """Bytes of answers of Read that are being read from disk or sent. A call that would pass it waits for its turn."""
 ANSWER_SECONDS_MAX: Final = 20.0
@@ -63,32 +63,33 @@ class EventLogService(EventLogServicer):
         self.answers = Answers()
 
     async def Describe(self, request: DescribeLogRequest, context: object) -> LogDescription:
-        state = self._log.describe()
+        log = self._log
+        first_time_ns, last_time_ns = log.times_ns
         return LogDescription(
-            node=self._log.node,
-            log_id=self._log.log_id,
-            first_offset=state.first_offset,
-            next_offset=state.next_offset,
-            first_time_ns=state.first_time_ns,
-            last_time_ns=state.last_time_ns,
-            bytes=state.bytes,
-            segments=state.segments,
-            stopped=state.stopped,
-            holds_released=state.holds_released,
+            node=log.node,
+            log_id=log.log_id,
+            first_offset=log.first_offset,
+            next_offset=log.next_offset,
+            first_time_ns=first_time_ns,
+            last_time_ns=last_time_ns,
+            bytes=log.bytes,
+            segments=len(log.segments),
+            stopped=log.writer.stopped,
+            holds_released=log.holds_released,
             holds=[
                 LogHold(group=hold.group, query=hold.query, offset=hold.offset, held_at_ns=hold.held_at_ns)
-                for hold in state.holds
+                for hold in log.holds.all()
             ],
             damaged=[
                 DamagedSegment(file=damaged.file, first_offset=damaged.first_offset, fault=damaged.fault)
-                for damaged in state.damaged
+                for damaged in log.damaged
             ],
             members=[
                 LogMember(node=other.name, status=other.status, api_addr=other.tags.get(TAG_ADDR, ""))
                 for other in self._members.others()
             ],
             now_ns=time.time_ns(),
-            records_lost=state.records_lost,
+            records_lost=log.appender.lost,
         )
 
     async def Read(  # type: ignore[override]  # an answer of broker.api.method

@@ -115,16 +115,8 @@ class Sink:
     async def stage(
         self, query: str, batch: int, partition: int, attempt: int, position: int, blocks: bytes
     ) -> tuple[int, int]:
-        """As Staging.stage. Rows of a batch whose commit has begun are not staged again: they would not be published."""
-        return await self._in_thread(self._stage, query, batch, partition, attempt, position, blocks)
-
-    def _stage(
-        self, query: str, batch: int, partition: int, attempt: int, position: int, blocks: bytes
-    ) -> tuple[int, int]:
-        committed = self._staging.committed(query)
-        if (committed and batch <= committed.batch) or self._staging.commit_of(query, batch):
-            return 0, position + len(blocks)
-        return self._staging.stage(query, batch, partition, attempt, position, blocks)
+        """As Staging.stage."""
+        return await self._in_thread(self._staging.stage, query, batch, partition, attempt, position, blocks)
 
     async def commit(self, query: str, batch: int, partitions: Sequence[Partition]) -> tuple[int, bool]:
         """Publish the staged rows of these partitions, each once, and return when they are in the log: (number of rows,
@@ -283,6 +275,6 @@ class Sink:
 
     async def _release(self, unfinished: set[str]) -> None:
         """End the holds that a crash has left of queries whose commit did not begin, or has ended."""
-        for hold in self._event_log.describe().holds:
+        for hold in self._event_log.holds.all():
             if hold.group == HOLD_GROUP and hold.query not in unfinished and hold.query not in self._running:
                 await self._event_log.release(HOLD_GROUP, hold.query)

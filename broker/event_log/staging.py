@@ -102,7 +102,11 @@ class Staging:
     def stage(
         self, query: str, batch: int, partition: int, attempt: int, position: int, blocks: bytes
     ) -> tuple[int, int]:
-        """As StagedFiles.stage, for a partition and attempt."""
+        """As StagedFiles.stage, for a partition and attempt. Rows of a batch whose commit has begun are not staged again: they
+        would not be published."""
+        committed = self.committed(query)
+        if (committed and batch <= committed.batch) or self.commit_of(query, batch):
+            return 0, position + len(blocks)
         return self._rows.stage(self._path(query, batch, partition, attempt), query, position, blocks)
 
     def blocks(self, commit: Commit, partition: Partition) -> Iterator[StagedBlock]:

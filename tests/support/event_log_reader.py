@@ -80,11 +80,11 @@ def decode_blocks(blocks: bytes) -> list[Record]:
 
 async def read_all(log: EventLog, start: int | None = None, filters: tuple[bytes, ...] = ()) -> list[Record]:
     """All records from `start` on, over as many reads as it takes."""
-    state = log.describe()
-    at = state.first_offset if start is None else start
+    end = log.next_offset
+    at = log.first_offset if start is None else start
     records: list[Record] = []
-    while at < state.next_offset:
-        blocks, next_offset = await log.readers.read(log.log_id, at, state.next_offset, 0, filters)
+    while at < end:
+        blocks, next_offset = await log.readers.read(log.log_id, at, end, 0, filters)
         assert next_offset > at
         records += [record for record in decode_blocks(blocks) if record.offset >= at]
         at = next_offset

@@ -39,8 +39,8 @@ def test_the_segment_of_an_instant(seconds: float, first: int | None) -> None:
 
 
 def test_an_empty_log_has_no_times() -> None:
-    state = contents((7, 7)).state("", 0)
-    assert (state.first_offset, state.next_offset, state.first_time_ns, state.last_time_ns) == (7, 7, 0, 0)
+    log = contents((7, 7))
+    assert (log.first_offset, log.next_offset, log.times_ns) == (7, 7, (0, 0))
 
 
 @pytest.mark.parametrize(("start", "end"), [(4, 6), (5, 11), (7, 6)])

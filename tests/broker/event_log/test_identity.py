@@ -10,12 +10,15 @@ from broker.event_log.identity import (
     Found,
     LogIdentity,
     decode_identity,
+    decode_mark,
     encode_identity,
+    encode_mark,
     gaps_between,
     what_is_lost,
 )
 from broker.event_log.index import Segment
 
+MARKED_ID = "6e0c2f5e-5a3a-4a58-9d3e-0d7f4a1c9f10"
 BOOT = "boot-1"
 KILLED = LogIdentity("id", "n1", "commit", BOOT, last_segment=10)
 CLEAN = replace(KILLED, clean=True, next_offset=30)
@@ -98,3 +101,19 @@ def test_the_file(identity: LogIdentity) -> None:
 )
 def test_a_damaged_file(data: bytes) -> None:
     assert decode_identity(data) is None
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2**40])
+def test_the_file_of_the_mark(offset: int) -> None:
+    assert decode_mark(encode_mark(MARKED_ID, offset), MARKED_ID) == offset
+
+
+def test_a_mark_of_another_log_tells_nothing() -> None:
+    assert decode_mark(encode_mark(MARKED_ID, 7), MARKED_ID.replace("6", "7")) == 0
+
+
+def test_a_file_that_is_no_mark_tells_nothing() -> None:
+    whole = encode_mark(MARKED_ID, 7)
+    damaged = [whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :] for at in range(len(whole))]
+    parts = [whole[:size] for size in range(len(whole))]
+    assert {decode_mark(data, MARKED_ID) for data in [*damaged, *parts, whole + b"\0"]} == {0}

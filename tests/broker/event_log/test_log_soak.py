@@ -100,7 +100,7 @@ class Soak:
         return payload
 
     async def append_and_flush(self) -> None:
-        lost = self.log.describe().records_lost
+        lost = self.log.appender.lost
         payloads = [self.append() for _ in range(self.chance.choice([1, 3, 40]))]
         try:
             await asyncio.wait_for(self.log.flush(), 0.2)
@@ -109,7 +109,7 @@ class Soak:
         except TimeoutError:  # publishes are refused, and the records are kept, until there is room
             await self.mend()
             await self.log.flush()
-        if self.log.describe().records_lost == lost:
+        if self.log.appender.lost == lost:
             self.sure += payloads
 
     async def write(self) -> None:
@@ -122,7 +122,7 @@ class Soak:
 
     async def mend(self) -> None:
         self.disk.faulty = 0.0
-        await eventually(lambda: not self.log.describe().stopped, "the disk takes records")
+        await eventually(lambda: not self.log.writer.stopped, "the disk takes records")
 
     async def restart(self) -> None:
         self.disk.faulty = 0.0
@@ -130,7 +130,7 @@ class Soak:
         await self.log.stop()
         await self.start()
         await self.check()
-        assert self.log.describe().damaged == ()
+        assert self.log.damaged == []
         if self._on_full == "refuse_publishes":
             assert self.log.log_id == log_id
 
@@ -150,17 +150,17 @@ class Soak:
         await self.log.stop()
         await asyncio.gather(ended, return_exceptions=True)
         await self.start()
-        assert (self.log.log_id, self.log.describe().damaged) == (log_id, ())
+        assert (self.log.log_id, self.log.damaged) == (log_id, [])
         await self.check()
 
     async def check(self) -> None:
-        state = self.log.describe()
+        log_id, first, end = self.log.log_id, self.log.first_offset, self.log.next_offset
         records = await read_all(self.log)
-        assert [record.offset for record in records] == list(range(state.first_offset, state.next_offset))
+        assert [record.offset for record in records] == list(range(first, end))
         for record in records:
             found = record.payload, record.time_ns
-            assert self.seen.setdefault((state.log_id, record.offset), found) == found
-        assert all(offset < state.next_offset for log_id, offset in self.seen if log_id == state.log_id)
+            assert self.seen.setdefault((log_id, record.offset), found) == found
+        assert all(offset < end for seen_id, offset in self.seen if seen_id == log_id)
         payloads = [record.payload[:6] for record in records]
         assert payloads == sorted(set(payloads)), "in order, and each once"
         times = [record.time_ns for record in records]

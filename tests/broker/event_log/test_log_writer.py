@@ -33,12 +33,12 @@ def quick_retry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def payloads(log: EventLog) -> list[bytes]:
     records = await read_all(log)
-    assert [record.offset for record in records] == list(range(log.describe().first_offset, log.describe().next_offset))
+    assert [record.offset for record in records] == list(range(log.first_offset, log.next_offset))
     return [record.payload for record in records]
 
 
 async def going_on(log: EventLog) -> None:
-    await eventually(lambda: not log.describe().stopped, "the disk takes records again")
+    await eventually(lambda: not log.writer.stopped, "the disk takes records again")
 
 
 async def test_records_that_come_during_a_write_share_the_next_one(make_log: MakeLog) -> None:
@@ -59,8 +59,8 @@ async def test_records_are_written_after_the_interval(make_log: MakeLog) -> None
     log = await make_log(sync="interval", sync_interval=0.01)
     log.append(b"t", b"")
     log.writer.records_wait()
-    assert log.describe().next_offset == 0
-    await eventually(lambda: log.describe().next_offset == 1, "the record is written")
+    assert log.next_offset == 0
+    await eventually(lambda: log.next_offset == 1, "the record is written")
 
 
 @pytest.mark.parametrize("sync", ["commit", "interval", "none"])
@@ -78,9 +78,8 @@ async def test_a_stopped_log_counts_its_losses_and_goes_on(make_log: MakeLog, sy
     log.append(b"t", b"lost 3")
     with pytest.raises(NotWritten, match="node n1 logs nothing at present"):
         await log.flush()
-    state = log.describe()
-    assert state.stopped
-    assert (state.next_offset, state.records_lost) == (1, 3)
+    assert log.writer.stopped
+    assert (log.next_offset, log.appender.lost) == (1, 3)
     assert await payloads(log) == [b"before"], "what there is can be read meanwhile"
     await eventually(lambda: files.attempts > 3, "it is tried again")
     files.fault = 0
@@ -88,7 +87,7 @@ async def test_a_stopped_log_counts_its_losses_and_goes_on(make_log: MakeLog, sy
     log.append(b"t", b"after")
     await log.flush()
     assert await payloads(log) == [b"before", b"after"]
-    assert log.describe().records_lost == 3
+    assert log.appender.lost == 3
     log_id = log.log_id
     await log.stop()
     log = await make_log(sync=sync)
@@ -114,7 +113,7 @@ async def test_the_part_of_a_block_that_fit_a_full_disk_is_cut(make_log: MakeLog
     log_id = log.log_id
     await log.stop()
     log = await make_log(segment_bytes=SEGMENT_BYTES)
-    assert (log.log_id, log.describe().damaged) == (log_id, ())
+    assert (log.log_id, log.damaged) == (log_id, [])
     assert await payloads(log) == [b"before", b"after"]
 
 
@@ -124,7 +123,7 @@ async def test_a_refusing_log_keeps_its_accepted_records(make_log: MakeLog) -> N
     files.fault, files.truncates = errno.ENOSPC, False
     log.append(b"t", b"1")
     first = asyncio.create_task(log.flush())
-    await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    await eventually(lambda: bool(log.writer.stopped), "the log is stopped")
     log.append(b"t", b"2")
     second = asyncio.create_task(log.flush())
     await eventually(lambda: files.attempts > 3, "it is tried again")
@@ -133,7 +132,7 @@ async def test_a_refusing_log_keeps_its_accepted_records(make_log: MakeLog) -> N
     assert await first >= 1
     assert await second == 2
     assert await payloads(log) == [b"1", b"2"]
-    assert log.describe().records_lost == 0
+    assert log.appender.lost == 0
 
 
 @pytest.mark.parametrize("on_full", ["stop_logging", "refuse_publishes"])
@@ -154,7 +153,7 @@ async def test_a_stop_with_a_full_disk_ends(make_log: MakeLog) -> None:
     files.fault = errno.ENOSPC
     log.append(b"t", b"2")
     waiting = asyncio.create_task(log.flush())
-    await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    await eventually(lambda: bool(log.writer.stopped), "the log is stopped")
     await log.stop()
     with pytest.raises(NotWritten):
         await waiting
@@ -192,12 +191,12 @@ async def test_a_fault_of_the_program_is_as_a_fault_of_the_disk(
     else:
         block.time_ns = -1
     log.writer.write()
-    await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    await eventually(lambda: bool(log.writer.stopped), "the log is stopped")
     block.time_ns = 0
     await going_on(log)
     log.append(b"t", b"4")
     await log.flush()
-    assert (await payloads(log), log.describe().records_lost) == (kept, lost)
+    assert (await payloads(log), log.appender.lost) == (kept, lost)
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, 0])
@@ -213,7 +212,7 @@ async def test_nothing_is_acknowledged_that_was_not_written(
     files.fault = fault or 1
     client.publish(b"t", b"1", 1, packet_id=7)
     log.writer.records_wait()
-    await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    await eventually(lambda: bool(log.writer.stopped), "the log is stopped")
     assert client.take_packets() == []
     files.fault = 0
     await going_on(log)
@@ -233,9 +232,9 @@ async def test_all_that_waits_is_answered_when_the_log_stops(make_log: MakeLog, 
     client.publish(b"t", b"1", 1, packet_id=1)
     log.writer.write()
     client.publish(b"t", b"2", 1, packet_id=2)
-    await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    await eventually(lambda: bool(log.writer.stopped), "the log is stopped")
     assert [packet.packet_id for packet in client.take_packets()] == [1, 2]
-    assert log.describe().records_lost == 2
+    assert log.appender.lost == 2
 
 
 async def test_a_segment_that_cannot_be_begun_is_tried_again(
@@ -255,7 +254,7 @@ async def test_a_segment_that_cannot_be_begun_is_tried_again(
     monkeypatch.setattr(files, "create", create_later)
     log.append(b"t", b"1")
     await log.flush()
-    assert (await payloads(log), faults, log.describe().records_lost) == ([b"1"], [], 0)
+    assert (await payloads(log), faults, log.appender.lost) == ([b"1"], [], 0)
 
 
 def test_a_part_of_a_write_is_cut_before_the_next_segment(tmp_path: Path) -> None:

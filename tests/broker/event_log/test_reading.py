@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.event_log.block import BlockBuilder, read_header
-from broker.event_log.reading import DamagedBlock, offset_at, pick_blocks, topics_of
+from broker.event_log.reading import DamagedBlock, offset_at, pick_blocks
 from broker.event_log.selection import Selection
 
 BEGIN = 1_700_000_000_000_000_000
@@ -97,13 +97,6 @@ def test_a_changed_header_is_noticed_or_does_not_matter(changed: int, start: int
         except DamagedBlock:
             continue
         assert picked.wanted > len(data) - picked.used, "no block of this size is there: read_blocks knows the damage"
-
-
-def test_topics() -> None:
-    data = b"before" + block(0, [b"b", b"a", b"b", b"c/d"])
-    header = read_header(data, 6)
-    assert header is not None
-    assert topics_of(data, 6, header) == [b"b", b"a", b"c/d"]
 
 
 def test_the_first_record_of_an_instant() -> None:

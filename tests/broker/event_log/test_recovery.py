@@ -30,7 +30,7 @@ async def filled(make_log: MakeLog, sync: str) -> EventLog:
     for number in range(RECORDS):
         log.append(b"t", b"%04d" % number * 1250)
         await log.flush()
-    assert log.describe().segments == 4
+    assert len(log.segments) == 4
     return log
 
 
@@ -155,16 +155,15 @@ async def test_damage_that_a_read_finds(make_log: MakeLog, tmp_path: Path) -> No
         WrongLogId, match=rf"segment {segment_name(12)} of node n1 is damaged \(the block of offset 17 does"
     ):
         await read_all(log)
-    state = log.describe()
-    assert state.log_id != log_id
-    assert [(damaged.file, damaged.first_offset) for damaged in state.damaged] == [(f"damaged/{segment_name(12)}", 12)]
-    assert (tmp_path / "log" / state.damaged[0].file).exists()
+    assert log.log_id != log_id
+    assert [(damaged.file, damaged.first_offset) for damaged in log.damaged] == [(f"damaged/{segment_name(12)}", 12)]
+    assert (tmp_path / "log" / log.damaged[0].file).exists()
     expected = [*FIRST, *range(24, 40)]
     assert numbers(await read_all(log)) == expected
-    assert state.holds == (), "they are of the former id"
+    assert log.holds.all() == [], "they are of the former id"
     await log.stop()
     log = await make_log(segment_bytes=SEGMENT_BYTES)
-    assert log.log_id == state.log_id
+    assert log.log_id == log.log_id
     assert numbers(await read_all(log)) == expected
 
 

@@ -90,7 +90,7 @@ async def test_describe_tells_the_log_and_the_other_members(stub: Any, rest: Res
     shown = await stub.Describe(pb.DescribeLogRequest())
     assert (shown.node, shown.log_id, shown.first_offset, shown.next_offset) == ("a", log.log_id, 0, 3)
     assert (shown.first_time_ns, shown.last_time_ns) == (clock.now_ns - 10**9, clock.now_ns)
-    assert shown.bytes == log.describe().bytes > 0
+    assert shown.bytes == log.bytes > 0
     assert (shown.segments, shown.stopped, shown.holds_released, shown.records_lost) == (1, "", 0, 5)
     (hold,) = shown.holds
     assert (hold.group, hold.query, hold.offset, hold.held_at_ns) == ("reports", "q1", 1, clock.now_ns)
@@ -119,14 +119,14 @@ async def test_holds_are_made_and_released(stub: Any, rest: Rest, log: EventLog)
         body = {"group": "g", "query": query, "log_id": log.log_id, "offset": offset}
         assert await rest.post("/v1/event_log/hold", body) == {}
     await stub.Hold(pb.HoldLogRequest(group="other", query="q", log_id=log.log_id, offset=3))
-    assert [(hold.group, hold.query, hold.offset) for hold in log.describe().holds] == [
+    assert [(hold.group, hold.query, hold.offset) for hold in log.holds.all()] == [
         ("g", "q1", 1),
         ("g", "q2", 2),
         ("other", "q", 3),
     ]
     assert await rest.post("/v1/event_log/release", {"group": "g"}) == {"released": 2}
     assert (await stub.Release(pb.ReleaseLogRequest(group="other", query="q"))).released == 1
-    assert log.describe().holds == ()
+    assert log.holds.all() == []
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ async def test_holds_are_made_and_released(stub: Any, rest: Rest, log: EventLog)
         ("FindOffset", {"log_id": "other"}, "FAILED_PRECONDITION", "not other"),
         ("Hold", {"group": "", "query": "q"}, "INVALID_ARGUMENT", "group has 0 bytes"),
         ("Hold", {"group": "g", "query": "x" * 300}, "INVALID_ARGUMENT", "query has 300 bytes"),
-        ("Hold", {"group": "g", "query": "q", "offset": 4}, "OUT_OF_RANGE", "offset 4 .* has 0 to 3"),
+        ("Hold", {"group": "g", "query": "q", "offset": 4}, "OUT_OF_RANGE", "offsets 4 .* has 0 to 3"),
         ("Hold", {"group": "g", "query": "q", "log_id": "other"}, "FAILED_PRECONDITION", "not other"),
         ("Release", {"group": ""}, "INVALID_ARGUMENT", "group has 0 bytes"),
     ],

@@ -215,7 +215,7 @@ async def test_rows_are_found_in_a_log_that_began_anew(start: Start, log: EventL
 
 
 def holds(log: EventLog) -> list[tuple[str, str, int]]:
-    return [(hold.group, hold.query, hold.offset) for hold in log.describe().holds]
+    return [(hold.group, hold.query, hold.offset) for hold in log.holds.all()]
 
 
 async def test_a_commit_holds_the_log_until_it_has_ended(start: Start, log: EventLog, host: Host, tap: LogTap) -> None:
@@ -321,11 +321,11 @@ async def test_rows_that_the_log_lost_are_published_again(
     files.writes_left = 1
     with pytest.raises(NotWritten):
         await sink.commit("q", 1, partitions)
-    assert log.describe().stopped or log.describe().records_lost
+    assert log.writer.stopped or log.appender.lost
     with pytest.raises(StagingFault, match="has begun"):
         await sink.abort("q", 1)
     files.writes_left = 1_000
-    await eventually(lambda: not log.describe().stopped, "the log is written again")
+    await eventually(lambda: not log.writer.stopped, "the log is written again")
     assert await sink.commit("q", 1, partitions) == (200, True)
     assert sorted(rows_of_batch(await logged(log), 1)) == list(range(200))
 
@@ -346,10 +346,10 @@ async def test_rows_wait_for_a_log_that_refuses_publishes(
     partitions = await stage(sink, 1, *[10] * 20)
     files.writes_left = 1
     commit = asyncio.create_task(sink.commit("q", 1, partitions))
-    await eventually(lambda: log.describe().stopped, "the disk is full")
+    await eventually(lambda: log.writer.stopped, "the disk is full")
     files.writes_left = 1_000
     await asyncio.gather(commit, return_exceptions=True)
-    await eventually(lambda: not log.describe().stopped, "the log is written again")
+    await eventually(lambda: not log.writer.stopped, "the log is written again")
     assert (await sink.commit("q", 1, partitions))[0] == 200
     assert rows_of_batch(await logged(log), 1) == list(range(200))
     await sink.stop()
