@@ -58,19 +58,6 @@ async def test_each_qos_arrives(nodes: Nodes, libraries: Libraries, library: str
 
 
 @each_kind
-async def test_wildcards(nodes: Nodes, libraries: Libraries, library: str, version: int) -> None:
-    node = await nodes.start()
-    client = await libraries.connected(library, version, node.port, "client")
-    await client.subscribe("house/+/light", "garden/#", qos=1)
-    topics = ["house/hall/light", "house//light", "garden", "garden/a/b"]
-    for topic in ("house/light", "house/a/b/light", *topics, "gardens"):
-        await client.publish(topic, topic.encode(), 1)
-    await client.publish("garden/end", b"end", 1)
-    assert [(await client.message()).topic for _ in topics] == topics
-    assert (await client.message()).topic == "garden/end"
-
-
-@each_kind
 async def test_unsubscribe(nodes: Nodes, libraries: Libraries, library: str, version: int) -> None:
     node = await nodes.start()
     client = await libraries.connected(library, version, node.port, "client")
@@ -144,19 +131,6 @@ async def test_a_large_payload(nodes: Nodes, libraries: Libraries, library: str,
     for qos in (0, 1, 2):
         await client.publish("large", payload, qos)
         assert await client.message() == Received("large", payload, qos, False, {})
-
-
-@each_kind
-async def test_two_hundred_in_order(nodes: Nodes, libraries: Libraries, library: str, version: int) -> None:
-    node = await nodes.start()
-    subscriber = await libraries.connected(library, version, node.port, "subscriber")
-    await subscriber.subscribe("order/#", qos=2)
-    publisher = await libraries.connected(library, version, node.port, "publisher")
-    payloads = [b"%d" % number for number in range(200)]
-    for qos in (1, 2):
-        for payload in payloads:
-            await publisher.publish(f"order/{qos}", payload, qos)
-        assert await subscriber.payloads(200) == payloads
 
 
 async def test_pings_keep_idle_clients(nodes: Nodes, libraries: Libraries) -> None:
@@ -278,41 +252,3 @@ async def test_topic_aliases(nodes: Nodes, libraries: Libraries, library: str) -
     lines = [line for line in node.log().splitlines() if "topic_alias=" in line]
     assert sum("received" in line for line in lines) == 5
     assert sum("sent" in line for line in lines) == (5 if library == "mqttjs" else 0)
-
-
-@each_kind_of_5
-async def test_an_expired_message_is_not_delivered(nodes: Nodes, libraries: Libraries, library: str) -> None:
-    node = await nodes.start()
-    publisher = await libraries.connected(library, 5, node.port, "publisher")
-    first = await libraries.start(library, 5)
-    await first.connect(node.port, "keeper", **persistent(first))
-    await first.subscribe("e", qos=1)
-    await first.disconnect()
-    await node.logged("disconnected client_id=keeper")
-    await publisher.publish("e", b"expires", 1, message_expiry=1)
-    await publisher.publish("e", b"stays", 1, message_expiry=1000)
-    # A retained message with the same expiry tells when that time has passed.
-    await publisher.publish("clock", b"ticks", 1, retain=True, message_expiry=1)
-    while True:
-        watcher = await libraries.connected(library, 5, node.port, "watcher")
-        await watcher.subscribe("clock", "mark", qos=1)
-        await publisher.publish("mark", b"mark", 1)
-        if (await watcher.message()).payload == b"mark":
-            break
-        await watcher.stop()
-    again = await libraries.start(library, 5)
-    await again.connect(node.port, "keeper", **persistent(again))
-    assert (await again.message()).payload == b"stays"
-
-
-@each_kind_of_5
-async def test_a_shared_group_gets_one_copy(nodes: Nodes, libraries: Libraries, library: str) -> None:
-    node = await nodes.start()
-    members = [await libraries.connected(library, 5, node.port, f"member-{number}") for number in range(2)]
-    for member in members:
-        await member.subscribe("$share/g/work", qos=1)
-    publisher = await libraries.connected(library, 5, node.port, "publisher")
-    for number in range(20):
-        await publisher.publish("work", b"%d" % number, 1)
-    got = [int(payload) for member in members for payload in await member.payloads(10)]
-    assert sorted(got) == list(range(20))

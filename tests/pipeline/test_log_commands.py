@@ -268,17 +268,6 @@ def test_an_export_does_not_go_on_with_another_log(tmp_path: Path, monkeypatch: 
         assert "to begin anew" in result.stderr
 
 
-def test_an_export_names_the_members_that_would_be_missing(tmp_path: Path) -> None:
-    with event_log_nodes("n1") as (node,):
-        node.append_numbers(5)
-        node.members.append(pb.LogMember(node="go", status="ALIVE"))
-        result = run("export", "--servers", node.address, str(tmp_path / "all.jsonl"))
-        assert result.exit_code == 1
-        assert "go keeps no event log" in result.stderr
-        succeeded("export", "--servers", node.address, "--allow-partial", str(tmp_path / "all.jsonl"))
-        assert len(exported(tmp_path / "all.jsonl")) == 5
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -144,9 +144,6 @@ class LibraryClient:
         async with asyncio.timeout(DEADLINE):
             return await self.messages.get()
 
-    async def payloads(self, count: int) -> list[bytes]:
-        return [(await self.message()).payload for _ in range(count)]
-
     async def stand_still(self) -> None:
         await stand_still(self.process.pid)
 

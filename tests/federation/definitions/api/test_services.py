@@ -13,7 +13,7 @@ from api_calls import Rest
 from broker.api.guard import ApiGuard
 from broker.api.tokens import Role, Token, hash_token, write_tokens
 from definitions_node import definitions_node
-from federation.definitions.entry import LINK_KEY, POLICY, UPSTREAM, Entry, canonical
+from federation.definitions.entry import POLICY, UPSTREAM, Entry, canonical
 from federation.definitions.shell.service import DefinitionsService
 
 PARAMETERS = "/v1/parameters"
@@ -179,25 +179,6 @@ async def test_the_list_says_what_has_no_effect(node: tuple[DefinitionsService, 
     warnings = "\n".join((await rest.get("/v1/parameters"))["warnings"])
     assert '"gone"' in warnings
     assert "clock" in warnings
-
-
-async def test_an_export_is_imported_elsewhere(node: tuple[DefinitionsService, Rest]) -> None:
-    service, rest = node
-    await put(rest, f"{UPSTREAMS}/u", {"value": SECRET})
-    await put(rest, f"{SETS}/s", {"value": [{"upstream": "u"}]})
-    await put(rest, "/v1/policies/p", {"pattern": "a/#", "definition": {"federation-upstream-set": "s"}})
-    exported = await rest.get("/v1/definitions")
-    assert [item["name"] for item in exported["parameters"]] == ["u", "s"]
-    assert exported["parameters"][0]["value"] == SECRET
-    async with definitions_node() as (other, host):
-        there = Rest(rest.session, f"http://{host.api.http_addresses[0]}")
-        assert await there.post("/v1/definitions", exported) == {"warnings": []}
-        values = [
-            {entry.key: entry.value for entry in each.definitions.entries() if entry.component != LINK_KEY}
-            for each in (service, other)
-        ]
-        assert values[0] == values[1]
-        assert len(values[0]) == 3
 
 
 async def test_definitions_of_a_newer_node_do_not_break_the_lists(node: tuple[DefinitionsService, Rest]) -> None:
