@@ -10,7 +10,6 @@ from typing import Final
 from broker.config.addresses import Address
 from broker.hooks import Members, OtherNode
 from broker.server.logging import get_logger
-from federation.api.control import MembershipControl
 from federation.errors import JoinFailed, NotRunning
 from federation.node import Node
 from federation.serf.events import (
@@ -44,7 +43,7 @@ _MEMBER_LINES: Final[dict[type[MemberEvent], str]] = {
 }
 
 
-class FederationMembership(MembershipControl):
+class FederationMembership:
     """`node` gets the events of members; `members_changed` is called after it got them.
 
     `before_leave` is awaited before a leave, `stop_soon` is called with the reason for which the process must end.
@@ -174,9 +173,10 @@ class FederationMembership(MembershipControl):
     def _log_gossip(self, level: str, event: str, details: dict[str, object]) -> None:
         getattr(self._log, level)(event, **details)
 
-    # --- calls of the API
+    # --- calls of the API, each of which may raise NotRunning
 
     async def join(self, hosts: list[str]) -> None:
+        """Join through the nodes at these gossip addresses (HOST:PORT). Raises JoinFailed when none of them answers."""
         gossip = self._running()
         try:
             errors = await gossip.join(hosts)
@@ -192,6 +192,7 @@ class FederationMembership(MembershipControl):
             self._log.info("joined by the API", hosts=hosts)
 
     async def leave(self) -> None:
+        """Leave gracefully, within a bounded time. The node goes on serving its own clients."""
         gossip = self._running()
         await self._before_leave()
         is_told = await gossip.leave(LEAVE_BY_API_SECONDS_MAX)
@@ -204,6 +205,7 @@ class FederationMembership(MembershipControl):
             )
 
     def force_leave(self, name: str) -> None:
+        """Turn a failed member into one that has left. An unknown name is ignored; ValueError for the node's own name."""
         gossip = self._running()
         if gossip.serf.member(name) is None:
             self._log.info("unknown node not made to leave by the API", node=name)

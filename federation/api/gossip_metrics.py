@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.metrics.metric import Metric, counter, counters, gauge, gauges
 from federation.serf.serf import Serf
+
+# Attributes of Counters that are metrics, with their help.
+_TOTALS: Final = {
+    "packets_received": "Packets of gossip that came in.",
+    "packets_sent": "Packets of gossip that were sent.",
+    "send_errors": "Packets of gossip that could not be sent, or were reported as undeliverable.",
+    "probes_sent": "Probes of other members.",
+    "probes_failed": "Probes without an answer in time.",
+    "suspicions": "Members that were suspected.",
+    "refutations": "Suspicions of this node that it refuted.",
+}
 
 
 def gossip_metrics(serf: Serf) -> list[Metric]:
@@ -14,28 +27,9 @@ def gossip_metrics(serf: Serf) -> list[Metric]:
     for member in serf.members():
         statuses[member.status.name] = statuses.get(member.status.name, 0) + 1
     return [
-        gauges(
-            "gmqtt_gossip_members",
-            "Members that this node knows, by status.",
-            "status",
-            statuses.items(),
-        ),
-        gauge(
-            "gmqtt_gossip_health_score",
-            "Awareness of this node: 0 is healthy.",
-            awareness.score,
-        ),
-        counter("gmqtt_gossip_packets_received_total", "Packets of gossip that came in.", found.packets_received),
-        counter("gmqtt_gossip_packets_sent_total", "Packets of gossip that were sent.", found.packets_sent),
-        counter(
-            "gmqtt_gossip_send_errors_total",
-            "Packets of gossip that could not be sent, or were reported as undeliverable.",
-            found.send_errors,
-        ),
-        counter("gmqtt_gossip_probes_sent_total", "Probes of other members.", found.probes_sent),
-        counter("gmqtt_gossip_probes_failed_total", "Probes without an answer in time.", found.probes_failed),
-        counter("gmqtt_gossip_suspicions_total", "Members that were suspected.", found.suspicions),
-        counter("gmqtt_gossip_refutations_total", "Suspicions of this node that it refuted.", found.refutations),
+        gauges("gmqtt_gossip_members", "Members that this node knows, by status.", "status", statuses.items()),
+        gauge("gmqtt_gossip_health_score", "Awareness of this node: 0 is healthy.", awareness.score),
+        *(counter(f"gmqtt_gossip_{name}_total", text, getattr(found, name)) for name, text in _TOTALS.items()),
         counters(
             "gmqtt_gossip_dropped_total",
             "Input and messages of the gossip that were dropped, by reason.",

@@ -10,8 +10,8 @@ from google.protobuf.empty_pb2 import Empty
 from broker.api.errors import ApiError, invalid_argument
 from broker.api.tokens import Role
 from broker.config.addresses import Address, AddressError, parse_address
-from federation.api.control import MembershipControl
 from federation.errors import JoinFailed, NotRunning
+from federation.membership import FederationMembership
 from federation.pb.federation_pb2 import (
     ForceLeaveRequest,
     JoinRequest,
@@ -27,7 +27,7 @@ from federation.settings import DEFAULT_GOSSIP_PORT
 class MembershipService(MembershipServicer):
     roles: Final = {"ListMembers": Role.READ, "Join": Role.ADMIN, "Leave": Role.ADMIN, "ForceLeave": Role.ADMIN}
 
-    def __init__(self, control: MembershipControl) -> None:
+    def __init__(self, control: FederationMembership) -> None:
         self._control = control
 
     async def Join(self, request: JoinRequest, context: object) -> Empty:

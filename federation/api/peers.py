@@ -41,7 +41,7 @@ class PeersService(PeersServicer):
             reason=sender.reason,
             stream=sender.choice.kind.value,
             addr=sender.addr,
-            outbox_bytes=outbox_bytes(sender),
+            outbox_bytes=sender.outbox.size,
             outbox_seconds=outbox_seconds(sender, self._now()),
             congested=sender.congested,
             messages_queued=found.messages_queued,
@@ -52,7 +52,7 @@ class PeersService(PeersServicer):
             bytes_sent=found.bytes_sent,
             bytes_received=found.bytes_received,
             streams_begun=found.connects,
-            streams_lost=found.losses,
+            streams_lost=found.streams_lost,
             dropped={str(reason): count for reason, count in found.dropped.items() if count},
         )
         if sender.round_trip >= 0:
@@ -63,21 +63,28 @@ class PeersService(PeersServicer):
         return peer
 
 
-def outbox_bytes(sender: PeerSender) -> int:
-    """Bytes that wait for a node or are on their way to it."""
-    return sender.outbox.size
-
-
 def outbox_seconds(sender: PeerSender, now: float) -> float:
     """Age of the oldest message that waits or is not acknowledged; 0.0 for none."""
     oldest_at = sender.outbox.oldest_at()
     return 0.0 if oldest_at == NEVER else max(0.0, now - oldest_at)
 
 
+# Attributes of StreamCounters that are metrics, with their help.
+_TOTALS: Final = {
+    "messages_queued": "Messages that were queued for a node.",
+    "events_sent": "Events that were sent to a node.",
+    "events_acked": "Events that a node acknowledged.",
+    "events_resent": "Events that were sent to a node once more after a stream was lost.",
+    "events_received": "Events that a node sent.",
+    "full_states_sent": "Full states that were sent to a node, because it began anew or could not resume.",
+    "retained_mended": "Retained messages that an outbox had dropped, and whose present value was sent later.",
+    "streams_lost": "Event streams to a node that were lost.",
+}
+
+
 def peer_metrics(node: Node, now: float) -> list[Metric]:
     """Metrics of the event streams, by node."""
     senders = list(node.senders.values())
-    found = [(sender.name, sender.counters) for sender in senders]
     dropped: dict[tuple[str, ...], float] = {
         (name, str(reason)): count for name, totals in node.counters.items() for reason, count in totals.dropped.items()
     }
@@ -92,7 +99,7 @@ def peer_metrics(node: Node, now: float) -> list[Metric]:
             "gmqtt_federation_outbox_bytes",
             "Bytes that wait for a node or are on their way to it.",
             "node",
-            [(sender.name, outbox_bytes(sender)) for sender in senders],
+            [(sender.name, sender.outbox.size) for sender in senders],
         ),
         gauges(
             "gmqtt_federation_lag_seconds",
@@ -106,53 +113,14 @@ def peer_metrics(node: Node, now: float) -> list[Metric]:
             "node",
             [(sender.name, sender.round_trip) for sender in senders if sender.round_trip >= 0],
         ),
-        counters(
-            "gmqtt_federation_messages_queued_total",
-            "Messages that were queued for a node.",
-            "node",
-            [(name, totals.messages_queued) for name, totals in found],
-        ),
-        counters(
-            "gmqtt_federation_events_sent_total",
-            "Events that were sent to a node.",
-            "node",
-            [(name, totals.events_sent) for name, totals in found],
-        ),
-        counters(
-            "gmqtt_federation_events_acked_total",
-            "Events that a node acknowledged.",
-            "node",
-            [(name, totals.events_acked) for name, totals in found],
-        ),
-        counters(
-            "gmqtt_federation_events_resent_total",
-            "Events that were sent to a node once more after a stream was lost.",
-            "node",
-            [(name, totals.events_resent) for name, totals in found],
-        ),
-        counters(
-            "gmqtt_federation_events_received_total",
-            "Events that a node sent.",
-            "node",
-            [(name, totals.events_received) for name, totals in found],
-        ),
-        counters(
-            "gmqtt_federation_full_states_sent_total",
-            "Full states that were sent to a node, because it began anew or could not resume.",
-            "node",
-            [(name, totals.full_states_sent) for name, totals in found],
-        ),
-        counters(
-            "gmqtt_federation_retained_mended_total",
-            "Retained messages that an outbox had dropped, and whose present value was sent later.",
-            "node",
-            [(name, totals.retained_mended) for name, totals in found],
-        ),
-        counters(
-            "gmqtt_federation_streams_lost_total",
-            "Event streams to a node that were lost.",
-            "node",
-            [(name, totals.losses) for name, totals in found],
+        *(
+            counters(
+                f"gmqtt_federation_{name}_total",
+                text,
+                "node",
+                [(sender.name, getattr(sender.counters, name)) for sender in senders],
+            )
+            for name, text in _TOTALS.items()
         ),
         Metric(
             "gmqtt_federation_dropped_total",

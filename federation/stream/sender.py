@@ -291,7 +291,7 @@ class PeerSender(Peer):
         if attempt != self.attempt or self.state not in (State.HELLO, State.STREAMING):
             return
         if self.state is State.STREAMING:
-            self.counters.losses += 1
+            self.counters.streams_lost += 1
             if now - self._streaming_since >= STABLE_SECONDS:
                 self._tries = 0
         self.reason = reason

@@ -19,7 +19,6 @@ from federation.definitions.imports.mosquitto_bridges import import_bridges
 from federation.definitions.imports.rabbitmq_config import import_config
 from federation.definitions.imports.rabbitmq_definitions import import_definitions
 from federation.definitions.pb import definitions_pb2
-from federation.definitions.shell.cluster import read_answer, read_request, write_answer, write_request
 from federation.links.ownership import (
     Ownership,
 )
@@ -283,9 +282,9 @@ class MemberTarget(Target):
         ]
         super().__init__(
             [
-                b"\0" + write_request(request).SerializeToString(),
-                b"\1" + write_answer(answer(other, type(request)(tuple(range(64))), NOW)).SerializeToString(),
-                b"\1" + write_answer(found).SerializeToString(),
+                b"\0" + request.SerializeToString(),
+                b"\1" + answer(other, type(request)(digests=range(64)), NOW).SerializeToString(),
+                b"\1" + found.SerializeToString(),
                 *(
                     bytes((2 + number % 2,)) + write_table(table).SerializeToString()
                     for number, table in enumerate(tables)
@@ -321,15 +320,13 @@ class MemberTarget(Target):
     def _exchange(self, definitions: Definitions, part: bytes) -> None:
         with contextlib.suppress(DecodeError, ExchangeError):
             if part[:1] == b"\0":
-                write_answer(
-                    answer(definitions, read_request(definitions_pb2.ExchangeRequest.FromString(part[1:])), NOW)
-                ).SerializeToString()
+                answer(definitions, definitions_pb2.ExchangeRequest.FromString(part[1:]), NOW).SerializeToString()
             else:
                 exchange = Exchange(definitions)
-                exchange.receive(read_answer(definitions_pb2.ExchangeAnswer.FromString(part[1:])), NOW)
+                exchange.receive(definitions_pb2.ExchangeAnswer.FromString(part[1:]), NOW)
                 request = exchange.request()
                 if request is not None:
-                    write_request(request).SerializeToString()
+                    request.SerializeToString()
 
     def _tell(self, ownership: Ownership, part: bytes, now: float) -> None:
         with contextlib.suppress(DecodeError, ValueError):

@@ -135,6 +135,8 @@ def test_an_idle_federation_keeps_its_streams() -> None:
     began = [{name: counters.connects for name, counters in node.counters.items()} for node in nodes]
     federation.run(6 * 3600.0)
     for node, connects in zip(nodes, began, strict=True):
-        assert {name: counters.losses for name, counters in node.counters.items()} == dict.fromkeys(node.counters, 0)
+        assert {name: counters.streams_lost for name, counters in node.counters.items()} == dict.fromkeys(
+            node.counters, 0
+        )
         assert {name: counters.connects for name, counters in node.counters.items()} == connects
         assert all(sender.state is State.STREAMING for sender in node.senders.values())

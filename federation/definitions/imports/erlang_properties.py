@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Final
 
@@ -16,12 +17,7 @@ class Properties:
     def __init__(self, term: Term, place: str) -> None:
         self.place = place
         self.line = term.line
-        self._terms: dict[str, Term] = {}
-        for item in items(term, place):
-            key, value = _pair(item, place)
-            if key in self._terms:
-                raise TermError(item.line, f"{place}: {key} stands here twice, first in line {self._terms[key].line}")
-            self._terms[key] = value
+        self._terms = _pairs(term, place, "{key, Value}", _key)
 
     def unknown(self, known: tuple[str, ...]) -> list[tuple[int, str]]:
         """(line, text) for each key that is not known."""
@@ -46,12 +42,17 @@ class Properties:
         term = self.get(key)
         return None if term is None else text_of(term, f"{self.place}: {key}")
 
+    def required(self, key: str) -> str:
+        """The text of a key that must be there."""
+        text = self.text(key)
+        if text is None:
+            raise TermError(self.line, f"{self.place}: {key} is missing")
+        return text
+
     def word(self, key: str) -> str | None:
         """The name of an atom, or a string."""
         term = self.get(key)
-        if term is None:
-            return None
-        return term.value.name if isinstance(term.value, Atom) else text_of(term, f"{self.place}: {key}")
+        return term.value.name if term is not None and isinstance(term.value, Atom) else self.text(key)
 
     def number(self, key: str) -> int | float | None:
         term = self.get(key)
@@ -60,6 +61,16 @@ class Properties:
         if not isinstance(term.value, int | float):
             raise TermError(term.line, f"{self.place}: {key} is {term.kind()}, wanted is a number or none")
         return term.value
+
+    def items(self, key: str) -> list[Term]:
+        """The items of a list; none without the key."""
+        term = self.get(key)
+        return [] if term is None else items(term, key)
+
+    def named(self, key: str) -> dict[str, Term]:
+        """The values of a list of `{"NAME", Value}`; none without the key."""
+        term = self.get(key)
+        return {} if term is None else _pairs(term, key, '{"NAME", [...]}', _name)
 
 
 def items(term: Term, place: str) -> list[Term]:
@@ -71,19 +82,6 @@ def items(term: Term, place: str) -> list[Term]:
     return term.value
 
 
-def named_items(term: Term, place: str) -> list[tuple[str, Term]]:
-    """The items of a list of `{"NAME", Value}`, each name once."""
-    found: dict[str, Term] = {}
-    for item in items(term, place):
-        if not isinstance(item.value, tuple) or len(item.value) != 2:
-            raise TermError(item.line, f'{place} has {item.kind()}, wanted is {{"NAME", [...]}}')
-        name = text_of(item.value[0], f"the name in {place}")
-        if name in found:
-            raise TermError(item.line, f'{place} has "{name}" twice, first in line {found[name].line}')
-        found[name] = item.value[1]
-    return list(found.items())
-
-
 def text_of(term: Term, place: str) -> str:
     """A string that is not empty."""
     if not isinstance(term.value, str) or not term.value:
@@ -92,12 +90,27 @@ def text_of(term: Term, place: str) -> str:
     return term.value
 
 
-def _pair(item: Term, place: str) -> tuple[str, Term]:
-    if isinstance(item.value, Atom):  # a key alone is true
-        return item.value.name, Term(Atom("true"), item.line)
-    if not isinstance(item.value, tuple) or len(item.value) != 2:
-        raise TermError(item.line, f"{place} has {item.kind()}, wanted is {{key, Value}}")
-    key = item.value[0]
-    if not isinstance(key.value, Atom):
-        raise TermError(key.line, f"{place}: a key is {key.kind()}, wanted is an atom such as host")
-    return key.value.name, item.value[1]
+def _pairs(term: Term, place: str, wanted: str, read_key: Callable[[Term, str], str]) -> dict[str, Term]:
+    """The second parts of the pairs of a list, by their first parts, each of which occurs once."""
+    found: dict[str, Term] = {}
+    for item in items(term, place):
+        pair = item.value
+        if isinstance(pair, Atom) and read_key is _key:  # a key alone is true
+            pair = (item, Term(Atom("true"), item.line))
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TermError(item.line, f"{place} has {item.kind()}, wanted is {wanted}")
+        key = read_key(pair[0], place)
+        if key in found:
+            raise TermError(item.line, f"{place}: {key} stands here twice, first in line {found[key].line}")
+        found[key] = pair[1]
+    return found
+
+
+def _key(term: Term, place: str) -> str:
+    if not isinstance(term.value, Atom):
+        raise TermError(term.line, f"{place}: a key is {term.kind()}, wanted is an atom such as host")
+    return term.value.name
+
+
+def _name(term: Term, place: str) -> str:
+    return text_of(term, f"the name in {place}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from federation.definitions.definitions import parse
+from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, WORDS
 from federation.definitions.error import DefinitionError
-from federation.definitions.policy import ApplyTo, Policy, parse_policy
+from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.resolution import Resolution
-from federation.definitions.upstream import parse_upstream
-from federation.definitions.upstream_set import parse_upstream_set
 from federation.definitions.uri import parse_uri
 from federation.topics.filters import covers, intersection
 
@@ -38,11 +38,16 @@ class Imported:
         if warning not in self.warnings:
             self.warnings.append(warning)
 
-    def add_policy(self, place: str, name: str, value: dict[str, Any]) -> None:
-        """Add a policy. Raises ImportFault when its name is taken."""
+    def add_policy(self, place: str, name: str, pattern: str, selector: str, value: str, priority: int = 0) -> None:
+        """Add a policy for topics. Raises ImportFault when its name is taken."""
         if name in self.policies:
             raise ImportFault(f'{place}: a policy "{name}" exists already; names of policies are unique here')
-        self.policies[name] = value
+        self.policies[name] = {
+            "pattern": pattern,
+            "apply-to": ApplyTo.TOPICS.value,
+            "priority": priority,
+            "definition": {selector: value},
+        }
 
     def rank_policies(self) -> None:
         """Give a policy a higher priority than those whose patterns have all its topics and more."""
@@ -53,19 +58,18 @@ class Imported:
 
     def check(self) -> None:
         """Raise ImportFault for what a node would refuse. Names that nothing defines become warnings."""
-        upstreams, sets, policies = [], [], []
-        for name, upstream in self.upstreams.items():
-            with _Place(f'upstream "{name}"'):
-                upstreams.append(parse_upstream(name, upstream))
-        for name, members in self.sets.items():
-            with _Place(f'upstream set "{name}"'):
-                sets.append(parse_upstream_set(name, members))
-        for name, policy in self.policies.items():
-            with _Place(f'policy "{name}"'):
-                policies.append(parse_policy(name, policy))
-        for text in Resolution(upstreams, sets, policies).unresolved():
-            self.warnings.append(text)
-        self._warn_overlaps([policy for policy in policies if policy.apply_to is ApplyTo.TOPICS])
+        kinds: dict[str, dict[str, Any]] = {UPSTREAM: self.upstreams, UPSTREAM_SET: self.sets, POLICY: self.policies}
+        parsed: list[list[Any]] = []
+        for component, values in kinds.items():
+            parsed.append([])
+            for name, value in values.items():
+                try:
+                    parsed[-1].append(parse(component, name, value))
+                except DefinitionError as error:
+                    raise ImportFault(f'{WORDS[component]} "{name}": {error}') from None
+        upstreams, sets, policies = parsed
+        self.warnings += Resolution(upstreams, sets, policies).unresolved()
+        self._warn_overlaps(policies)
 
     def _warn_overlaps(self, policies: list[Policy]) -> None:
         """Warn of topics whose policy only a name decides. Past POLICIES_COMPARED_MAX policies the rest is not compared."""
@@ -89,24 +93,10 @@ class Imported:
         """The definitions as `gmqttctl definitions export` prints them."""
         parameters: list[dict[str, Any]] = [
             {"component": component, "name": name, "value": value}
-            for component, values in (("federation-upstream", self.upstreams), ("federation-upstream-set", self.sets))
+            for component, values in ((UPSTREAM, self.upstreams), (UPSTREAM_SET, self.sets))
             for name, value in values.items()
         ]
         return {
             "parameters": parameters,
             "policies": [{"name": name, **value} for name, value in self.policies.items()],
         }
-
-
-class _Place:
-    """Turns an error of a definition into one that names the definition."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DefinitionError):
-            raise ImportFault(f"{self._place}: {error}") from None

@@ -17,28 +17,22 @@ from federation.topics.filters import covers
 PORT: Final = 1883  # mosquitto's default, with TLS too
 EXPIRES_AT_ONCE: Final = 1000  # milliseconds: the shortest Session Expiry Interval that is not 0
 
-# Keys whose meaning the translation has, by what reads them.
-TEXTS: Final = {
-    "remote_username": "remote_username",
-    "username": "remote_username",
-    "remote_password": "remote_password",
-    "password": "remote_password",
-    "remote_clientid": "remote_clientid",
-    "clientid": "remote_clientid",
-    "local_username": "local_username",
-    "cleansession": "cleansession",
-    "keepalive_interval": "keepalive_interval",
-    "restart_timeout": "restart_timeout",
-    "bridge_cafile": "bridge_cafile",
-    "bridge_capath": "bridge_capath",
-    "bridge_certfile": "bridge_certfile",
-    "bridge_keyfile": "bridge_keyfile",
-    "bridge_insecure": "bridge_insecure",
-    "round_robin": "round_robin",
-    "start_type": "start_type",
-    "notifications": "notifications",
-    "bridge_outgoing_retain": "bridge_outgoing_retain",
-}
+# Keys whose values the translation reads, and old names of some.
+KEYS: Final = frozenset(
+    (
+        "remote_username",
+        "remote_password",
+        "remote_clientid",
+        "local_username",
+        "cleansession",
+        "keepalive_interval",
+        "restart_timeout",
+        "bridge_cafile",
+        "bridge_certfile",
+        "bridge_keyfile",
+    )
+)
+OLD_NAMES: Final = {"username": "remote_username", "password": "remote_password", "clientid": "remote_clientid"}
 TLS_KEYS: Final = {"bridge_cafile": "cacertfile", "bridge_certfile": "certfile", "bridge_keyfile": "keyfile"}
 NO_MEANING: Final = {
     "try_private": "origin and path of a message prevent loops",
@@ -57,8 +51,18 @@ NO_MEANING: Final = {
     "bridge_alpn": "it is not sent",
     "bridge_require_ocsp": "it is not asked",
 }
-# Settings that say what a link does anyway.
-WITHOUT_WARNING: Final = (("round_robin", "true"), ("start_type", "automatic"), ("notifications", "false"))
+# The value that says what a link does anyway ("" for none), and what it does with every other one.
+FIXED: Final = {
+    "bridge_insecure": (
+        "false",
+        "the name in the certificate is verified here; tls.server-name-indication says which it is",
+    ),
+    "bridge_capath": ("", "write the certificates into one file, tls.cacertfile"),
+    "round_robin": ("true", "a new session takes any of the addresses, a session that exists the one that has it"),
+    "start_type": ("automatic", "a link starts with the first subscription, and again after a failure"),
+    "notifications": ("false", "gmqttctl federation_status and $SYS have the state of a link"),
+    "bridge_outgoing_retain": ("true", "retained messages stay retained"),
+}
 REFUSED: Final = dict.fromkeys(
     ("bridge_identity", "bridge_psk"), "TLS with a pre-shared key is not possible: use certificates"
 )
@@ -96,10 +100,10 @@ class _Bridge:
             self._topics.append(parse_topic(option))
         elif option.key in ("address", "addresses"):
             self._addresses.append(option)
-        elif option.key in TEXTS:
+        elif option.key in KEYS | OLD_NAMES.keys() | FIXED.keys():
             if not option.text:
                 raise ImportFault(f"line {option.line}: {option.key} has no value")
-            self._options[TEXTS[option.key]] = option
+            self._options[OLD_NAMES.get(option.key, option.key)] = option
         elif option.key in REFUSED:
             raise ImportFault(f"line {option.line}: {option.key}: {REFUSED[option.key]}")
         elif option.key in NO_MEANING:
@@ -158,7 +162,10 @@ class _Bridge:
         tls = {ours: option.text for key, ours in TLS_KEYS.items() if (option := self._options.get(key))}
         if tls:
             value["tls"] = tls
-        self._warn_options()
+        for key, (value_here, text) in FIXED.items():
+            fixed = self._options.get(key)
+            if fixed is not None and fixed.text != value_here:
+                self._warn(fixed.line, f"{key} has no effect: {text}")
         if (delays := self._options.get("restart_timeout")) is not None:
             value["reconnect-delay"] = _whole(delays, delays.words[0])
             if len(delays.words) > 1:
@@ -170,25 +177,6 @@ class _Bridge:
         if username := self._text("local_username"):
             value["local-username"] = username
         return value
-
-    def _warn_options(self) -> None:
-        options = self._options
-        if (insecure := options.get("bridge_insecure")) and insecure.text == "true":
-            text = "bridge_insecure: the name in the certificate is verified here; tls.server-name-indication says which it is"
-            self._warn(insecure.line, text)
-        if (path := options.get("bridge_capath")) is not None:
-            self._warn(path.line, "bridge_capath has no effect: write the certificates into one file, tls.cacertfile")
-        texts = {
-            "round_robin": "a new session takes any of the addresses, a session that exists the one that has it",
-            "start_type": "a link starts with the first subscription, and again after a failure",
-            "notifications": "gmqttctl federation_status and $SYS have the state of a link",
-        }
-        for key, text in texts.items():
-            option = options.get(key)
-            if option is not None and (key, option.text) not in WITHOUT_WARNING:
-                self._warn(option.line, f"{key} has no effect: {text}")
-        if (retain := options.get("bridge_outgoing_retain")) and retain.text == "false":
-            self._warn(retain.line, "bridge_outgoing_retain has no effect: retained messages stay retained")
 
     def _uris(self) -> str | list[str]:
         hosts = [(option.line, word) for option in self._addresses for word in option.words]
@@ -216,15 +204,12 @@ def _add_policies(imported: Imported, wanted: list[tuple[str, Topic]]) -> None:
         found = list(
             dict.fromkeys(upstream for upstream, topic in wanted if covers(topic.local.encode(), local.encode()))
         )
-        definition = {"federation-upstream": found[0]}
+        place = f'policy "{name}"'
         if len(found) > 1:
-            definition = {"federation-upstream-set": name}
             imported.sets[name] = [{"upstream": upstream} for upstream in found]
-        imported.add_policy(
-            f'policy "{name}"',
-            name,
-            {"pattern": local, "apply-to": "topics", "priority": 0, "definition": definition},
-        )
+            imported.add_policy(place, name, local, "federation-upstream-set", name)
+        else:
+            imported.add_policy(place, name, local, "federation-upstream", found[0])
     imported.rank_policies()
 
 

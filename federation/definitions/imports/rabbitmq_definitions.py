@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
+from federation.definitions.entry import UPSTREAM, UPSTREAM_SET
 from federation.definitions.error import shown
 from federation.definitions.imports.amqp_uri import from_amqp
 from federation.definitions.imports.imported import Imported, ImportFault
@@ -24,8 +25,6 @@ from federation.definitions.upstream_set import ALL
 
 EXCHANGES: Final = "exchanges"
 APPLY_TO: Final = (EXCHANGES, ALL)
-UPSTREAM: Final = "federation-upstream"
-UPSTREAM_SET: Final = "federation-upstream-set"
 
 Key = tuple[str, str]
 """(virtual host, name)."""
@@ -170,16 +169,9 @@ class _Definitions:
         except PatternError as error:
             raise ImportFault(f"{policy.place}: {error}") from None
         for number, topic_filter in enumerate(filters, 1):
-            self.imported.add_policy(
-                policy.place,
-                f"{base}-{number}" if len(filters) > 1 else base,
-                {
-                    "pattern": prefix_of(policy.vhost) + topic_filter,
-                    "apply-to": "topics",
-                    "priority": policy.priority,
-                    "definition": {selector.value: value},
-                },
-            )
+            name = f"{base}-{number}" if len(filters) > 1 else base
+            pattern = prefix_of(policy.vhost) + topic_filter
+            self.imported.add_policy(policy.place, name, pattern, selector.value, value, policy.priority)
         self._warn_types(policy)
 
     def _warn_types(self, policy: _Policy) -> None:

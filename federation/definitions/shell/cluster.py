@@ -12,8 +12,7 @@ import grpc
 from broker.config.addresses import host_of, is_loopback
 from broker.message import NEVER
 from broker.server.logging import get_logger
-from federation.definitions.entry import Entry
-from federation.definitions.exchange import NO_KEY, Answer, Exchange, ExchangeError, Request, answer
+from federation.definitions.exchange import Exchange, ExchangeError, answer
 from federation.definitions.pb import definitions_pb2 as pb
 from federation.definitions.replication import Outcome, Replication
 from federation.extension import Extension
@@ -143,12 +142,11 @@ class DefinitionsCluster(Extension):
             raise ExchangeError(NOT_LOCAL)
         exchange = Exchange(self._service.definitions)
         while (request := exchange.request()) is not None:
-            message = write_request(request)
-            message.node, message.declared = self._host.members.node_name, self._declared
-            message.time = self._own_milliseconds()
-            found = await self._calls.call(name, METHOD, message, pb.ExchangeAnswer.FromString, CALL_SECONDS_MAX)
+            request.node, request.declared = self._host.members.node_name, self._declared
+            request.time = self._own_milliseconds()
+            found = await self._calls.call(name, METHOD, request, pb.ExchangeAnswer.FromString, CALL_SECONDS_MAX)
             self._heard_clock(name, found.time)
-            taken = exchange.receive(read_answer(found), self._service.unix_time())
+            taken = exchange.receive(found, self._service.unix_time())
             self._name_refused(name)
             if taken:
                 self._service.merged(name)
@@ -162,15 +160,14 @@ class DefinitionsCluster(Extension):
             self._heard_clock(name, request.time)
             self._compare_files(request)
         try:
-            found = answer(self._service.definitions, read_request(request), self._service.unix_time())
+            found = answer(self._service.definitions, request, self._service.unix_time())
         except ExchangeError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         self._name_refused(name)
         if request.definitions:
             self._service.merged(name)
-        made = write_answer(found)
-        made.time = self._own_milliseconds()
-        return made
+        found.time = self._own_milliseconds()
+        return found
 
     def _own_milliseconds(self) -> int:
         return max(1, int(self._service.own_time() * 1000))
@@ -193,41 +190,3 @@ class DefinitionsCluster(Extension):
             text = "the definitions in the configuration file of a node are others than here; each node needs the same"
             self._log.warning(text, node=name)
         self._files[name] = request.declared
-
-
-def write_request(request: Request) -> pb.ExchangeRequest:
-    component, name = request.after
-    return pb.ExchangeRequest(
-        digests=request.buckets,
-        after_component=component,
-        after_name=name,
-        definitions=[_write_entry(entry) for entry in request.entries],
-    )
-
-
-def read_request(found: pb.ExchangeRequest) -> Request:
-    after = (found.after_component, found.after_name) if found.after_component else NO_KEY
-    return Request(tuple(found.digests), after, _read_entries(found.definitions))
-
-
-def write_answer(found: Answer) -> pb.ExchangeAnswer:
-    return pb.ExchangeAnswer(
-        digests=found.buckets, definitions=[_write_entry(entry) for entry in found.entries], more=found.more
-    )
-
-
-def read_answer(found: pb.ExchangeAnswer) -> Answer:
-    return Answer(tuple(found.digests), _read_entries(found.definitions), found.more)
-
-
-def _write_entry(entry: Entry) -> pb.VersionedDefinition:
-    return pb.VersionedDefinition(
-        component=entry.component, name=entry.name, clock=entry.clock, node=entry.node, value=entry.value
-    )
-
-
-def _read_entries(found: Any) -> tuple[Entry, ...]:
-    return tuple(
-        Entry(item.component, item.name, item.clock, item.node, item.value if item.HasField("value") else None)
-        for item in found
-    )

@@ -16,16 +16,16 @@ from broker.config.addresses import parse_address
 from broker.config.settings import ApiSettings
 from broker.config.settings_listeners import ApiListener
 from broker.server.logging import get_logger
-from federation.api.control import MembershipControl
 from federation.api.membership import MembershipService
 from federation.errors import JoinFailed, NotRunning
+from federation.membership import FederationMembership
 from federation.pb import federation_pb2 as pb
 from federation.pb.federation_pb2_grpc import MembershipStub
 from federation.serf.events import Member, MemberStatus
 from federation.serf.joins import JOIN_ADDRESSES_MAX
 
 
-class Control(MembershipControl):
+class Control(FederationMembership):
     def __init__(self) -> None:
         self.running = True
         self.joined: list[list[str]] = []

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from federation.definitions import exchange as module
 from federation.definitions.definitions import Definitions
 from federation.definitions.entry import BUCKETS, UPSTREAM, Entry
-from federation.definitions.exchange import Answer, Exchange, ExchangeError, Request, answer
+from federation.definitions.exchange import Exchange, ExchangeError, answer, read_entries, write_entries
+from federation.definitions.pb.definitions_pb2 import ExchangeAnswer, ExchangeRequest
 
 NOW = 1_700_000_000.0
 CLOCK = int(NOW * 1000) << 16
@@ -54,9 +55,9 @@ def test_equal_nodes_need_one_message_without_entries() -> None:
     exchange = Exchange(asking)
     request = exchange.request()
     assert request is not None
-    assert request.entries == ()
+    assert not request.definitions
     found = answer(answering, request, NOW)
-    assert found.entries == ()
+    assert not found.definitions
     assert exchange.receive(found, NOW) == 0
     assert exchange.request() is None
 
@@ -70,7 +71,8 @@ def test_messages_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = 0
     while (request := exchange.request()) is not None:
         found = answer(answering, request, NOW)
-        assert sum(item.size() for item in (*request.entries, *found.entries)) < 600
+        sent = read_entries((*request.definitions, *found.definitions))
+        assert sum(item.size() for item in sent) < 600
         exchange.receive(found, NOW)
         messages += 1
     assert messages >= 10
@@ -112,12 +114,12 @@ def test_nodes_converge_after_lost_messages_and_changes_in_between(
 @pytest.mark.parametrize(
     "found",
     [
-        Answer(),
-        Answer((1,) * (BUCKETS - 1)),
-        Answer((1,) * BUCKETS, (), more=True),
+        ExchangeAnswer(),
+        ExchangeAnswer(digests=[1] * (BUCKETS - 1)),
+        ExchangeAnswer(digests=[1] * BUCKETS, more=True),
     ],
 )
-def test_an_answer_that_is_none_is_refused(found: Answer) -> None:
+def test_an_answer_that_is_none_is_refused(found: ExchangeAnswer) -> None:
     exchange = Exchange(with_entries(entry("a")))
     with pytest.raises(ExchangeError):
         exchange.receive(found, NOW)
@@ -126,4 +128,13 @@ def test_an_answer_that_is_none_is_refused(found: Answer) -> None:
 
 def test_a_request_with_other_parts_is_refused() -> None:
     with pytest.raises(ExchangeError):
-        answer(with_entries(), Request((1, 2)), NOW)
+        answer(with_entries(), ExchangeRequest(digests=[1, 2]), NOW)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+
+
+@given(st.lists(st.builds(Entry, texts, texts, st.integers(1, 2**60), texts, st.none() | texts)))
+def test_entries_survive_the_wire(found: list[Entry]) -> None:
+    data = ExchangeAnswer(definitions=write_entries(found)).SerializeToString()
+    assert read_entries(ExchangeAnswer.FromString(data).definitions) == found

@@ -138,7 +138,7 @@ async def test_a_big_batch(start_station: StartStation) -> None:
     writer.publish("t", b"after")
     await n2.until(lambda: len(reader.payloads) == 2, "messages")
     assert reader.payloads == [payload, b"after"]
-    assert n1.node.counters["n2"].losses == 0
+    assert n1.node.counters["n2"].streams_lost == 0
 
 
 @pytest.mark.interpreted

@@ -93,7 +93,7 @@ async def test_cut_anywhere_nothing_is_lost_or_doubled(
     for station in stations.values():
         (counters,) = station.node.counters.values()
         assert counters.full_states_sent == 1, "resumed, not begun anew"
-        assert counters.losses > 0
+        assert counters.streams_lost > 0
     assert all(not proxy.cuts for proxy in proxies)
 
 
@@ -163,7 +163,7 @@ async def test_returns_from_grpc_as_soon_as_a_direct_stream_gets_through(
     assert n1.kinds() == ["gRPC", "direct"]
     assert n1.reasons() == reasons
     counters = n1.node.counters["n2"]
-    assert (counters.full_states_sent, counters.losses) == (1, 0)
+    assert (counters.full_states_sent, counters.streams_lost) == (1, 0)
 
 
 @pytest.mark.parametrize("kind", ["direct", "gRPC"])
@@ -200,7 +200,7 @@ async def test_full_receivers_do_not_end_a_stream(
     assert n1.now() >= held_until
     assert reader.payloads == [b"%d" % number for number in range(100)]
     assert n1.kinds() == [kind]
-    assert n1.node.counters["n2"].losses == 0
+    assert n1.node.counters["n2"].streams_lost == 0
 
 
 @pytest.mark.parametrize("data", [GRPC_PREFACE, GRPC_PREFACE + b"\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)])

@@ -16,7 +16,8 @@ from federation.definitions.definitions import Definitions
 from federation.definitions.document import read_document, write_document
 from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Entry, Key
 from federation.definitions.error import DefinitionError
-from federation.definitions.exchange import Answer, Exchange, Request, answer
+from federation.definitions.exchange import Exchange, answer
+from federation.definitions.pb.definitions_pb2 import ExchangeAnswer, ExchangeRequest
 from simulator.network import Faults
 from simulator.world import World
 
@@ -74,19 +75,25 @@ class DefinitionNode:
         if request is not None:
             time = self.own_time
 
-            def reply(found: Answer, answered_at: float) -> None:
+            def reply(found: ExchangeAnswer, answered_at: float) -> None:
                 self._take(other, exchange, asked, found, answered_at)
 
             self._send(other, lambda: other.answer(self, request, time, reply))
 
-    def _take(self, other: DefinitionNode, exchange: Exchange, asked: int, found: Answer, answered_at: float) -> None:
+    def _take(
+        self, other: DefinitionNode, exchange: Exchange, asked: int, found: ExchangeAnswer, answered_at: float
+    ) -> None:
         if asked == self._asked:
             self._heard(other, answered_at)
             exchange.receive(found, self.time)
             self._go_on(other, exchange, asked)
 
     def answer(
-        self, other: DefinitionNode, request: Request, asked_at: float, reply: Callable[[Answer, float], None]
+        self,
+        other: DefinitionNode,
+        request: ExchangeRequest,
+        asked_at: float,
+        reply: Callable[[ExchangeAnswer, float], None],
     ) -> None:
         self._heard(other, asked_at)
         found = answer(self.definitions, request, self.time)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.definitions.imports.erlang_properties import Properties, named_items, text_of
+from federation.definitions.imports.erlang_properties import Properties, text_of
 from federation.definitions.imports.erlang_terms import TermError, parse_terms
 
 
@@ -59,14 +59,13 @@ def test_faulty_values() -> None:
 
 
 def test_named_items_are_unique() -> None:
-    (term,) = parse_terms('[{"a", 1}, {<<"b">>, 2}]')
-    assert [name for name, _ in named_items(term, "sets")] == ["a", "b"]
-    (term,) = parse_terms('[{"a", 1},\n{"a", 2}]')
-    with pytest.raises(TermError, match='line 2: sets has "a" twice'):
-        named_items(term, "sets")
-    (term,) = parse_terms("[a]")
-    with pytest.raises(TermError, match="sets has an atom"):
-        named_items(term, "sets")
+    found = properties('[{sets, [{"a", 1}, {<<"b">>, 2}]}, {twice, [{"a", 1},\n{"a", 2}]}, {atoms, [a]}]')
+    assert list(found.named("sets")) == ["a", "b"]
+    assert found.named("absent") == {}
+    with pytest.raises(TermError, match="line 2: twice: a stands here twice, first in line 1"):
+        found.named("twice")
+    with pytest.raises(TermError, match="atoms has an atom"):
+        found.named("atoms")
 
 
 def test_a_text_is_a_string() -> None:

@@ -37,9 +37,9 @@ def test_a_warning_is_kept_once() -> None:
 
 def test_a_name_of_a_policy_is_taken_once() -> None:
     found = Imported()
-    found.add_policy("line 1", "p", policy("a"))
+    found.add_policy("line 1", "p", "a", "federation-upstream-set", "all")
     with pytest.raises(ImportFault, match='line 2: a policy "p" exists already'):
-        found.add_policy("line 2", "p", policy("b"))
+        found.add_policy("line 2", "p", "b", "federation-upstream-set", "all")
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_options_of_tls_without_tls_warn() -> None:
         (section(rest=', {upstream_sets, [{"s", [[{max_hops, 1}]]}]}'), "connection is missing"),
         (section(rest=', {exchanges, [[{exchange, "x"}, {upstream_set, "no"}]]}'), 'there is no upstream set "no"'),
         (section(rest=', {exchanges, [[{exchange, "x"}]]}'), "upstream_set is missing"),
-        (section(rest=', {exchanges, [[{upstream_set, "s"}]]}'), "has no {exchange, NAME}"),
+        (section(rest=', {exchanges, [[{upstream_set, "s"}]]}'), "an exchange: exchange is missing"),
         (section('{"up", [{host, "h"}, {prefetch_count, 0}]}'), 'upstream "up": prefetch-count: 0 is not'),
     ],
 )

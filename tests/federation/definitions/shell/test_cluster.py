@@ -9,22 +9,12 @@ from typing import Any
 import grpc
 import pytest
 import structlog.testing
-from hypothesis import given
-from hypothesis import strategies as st
 
 from broker.hooks import Members, OtherNode
 from definitions_node import Host
 from federation.definitions.entry import BUCKETS, UPSTREAM, Entry, Key
-from federation.definitions.exchange import Answer, Request
 from federation.definitions.pb import definitions_pb2 as pb
-from federation.definitions.shell.cluster import (
-    METHOD,
-    DefinitionsCluster,
-    read_answer,
-    read_request,
-    write_answer,
-    write_request,
-)
+from federation.definitions.shell.cluster import METHOD, DefinitionsCluster
 from federation.definitions.shell.service import DefinitionsService
 from federation.extension import Extension
 from federation.shell.member_calls import MemberAway, MemberCalls
@@ -261,24 +251,3 @@ async def test_a_request_that_no_node_makes_is_refused(make_node: Callable[..., 
     await calls.call("a", METHOD, pb.ExchangeRequest(definitions=damaged), pb.ExchangeAnswer.FromString, 10.0)
     assert a.service.definitions.counters.refused == 1
     await calls.close()
-
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
-entries = st.lists(st.builds(Entry, texts, texts, st.integers(1, 2**60), texts, st.none() | texts)).map(tuple)
-digests = st.lists(st.integers(0, 2**64 - 1), max_size=BUCKETS).map(tuple)
-
-
-@given(digests, st.just(("", "")) | st.tuples(texts, texts), entries)
-def test_a_request_survives_the_wire(
-    buckets: tuple[int, ...], after: tuple[str, str], found: tuple[Entry, ...]
-) -> None:
-    request = Request(buckets, after, found)
-    data = write_request(request).SerializeToString()
-    assert read_request(pb.ExchangeRequest.FromString(data)) == request
-
-
-@given(digests, entries, st.booleans())
-def test_an_answer_survives_the_wire(buckets: tuple[int, ...], found: tuple[Entry, ...], more: bool) -> None:
-    answer = Answer(buckets, found, more)
-    data = write_answer(answer).SerializeToString()
-    assert read_answer(pb.ExchangeAnswer.FromString(data)) == answer
