@@ -18,6 +18,7 @@ from broker.store.journal import Journal
 from broker.store.records import SESSION
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
 from broker.store.store import VERSION, pack_record
+from federation.links.bridging.bridging import bridging_of
 from repository import ROOT
 
 STORES = ROOT / "tests" / "data" / "stores"
@@ -64,6 +65,7 @@ def records(make_world: Any) -> dict[int, Any]:
 def link_records(make_world: Any) -> dict[int, Any]:
     """Records of a link, its interest, and messages with headers."""
     world = make_world()
+    bridging_of(world.broker)
     stored: dict[int, Any] = {}
     world.keep(Journal(), stored, 1e9)
     header = {"properties": {props.USER_PROPERTY: [("gmqttd-link", "1 domain=paris max-hops=3 relays=1")]}}
