@@ -25,3 +25,7 @@ class ProtocolViolation(MqttError):
 
     def __init__(self, text: str) -> None:
         super().__init__(0x82, text)
+
+
+class NotCommitted(Exception):
+    """The change is not on disk: the store takes nothing. It may be there later."""

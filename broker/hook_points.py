@@ -11,12 +11,6 @@ from broker.hooks import ClientObserver, ConnectDecider, DeliveryObserver, Inter
 from broker.observers import ClientObservers, DeliveryObservers, Taps
 from broker.slices import Slices
 from broker.wrappers import (
-    ACCEPT,
-    PUBLISH,
-    PUBLISH_RUN,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
-    WILL,
     AcceptRequest,
     Chain,
     PublishRequest,
@@ -132,29 +126,30 @@ class HookPoints:
     # --- wrappers: each stands inside of those that are there already ---
 
     def wrap_accept(self, wrapper: Wrapper[AcceptRequest]) -> None:
-        self.accepting = self._chained(ACCEPT, self.accepting, wrapper)
+        self.accepting = self._chained("accept", self.accepting, wrapper)
 
     def wrap_subscribe(self, wrapper: Wrapper[SubscribeRequest]) -> None:
-        self.subscribing = self._chained(SUBSCRIBE, self.subscribing, wrapper)
+        self.subscribing = self._chained("subscribe", self.subscribing, wrapper)
 
     def wrap_unsubscribe(self, wrapper: Wrapper[UnsubscribeRequest]) -> None:
-        self.unsubscribing = self._chained(UNSUBSCRIBE, self.unsubscribing, wrapper)
+        self.unsubscribing = self._chained("unsubscribe", self.unsubscribing, wrapper)
 
     def wrap_publish(self, wrapper: Wrapper[PublishRequest], of_runs: Wrapper[RunRequest] | None = None) -> None:
         """Wrap the messages of clients. A wrapper without `of_runs` gets the messages of a run one by one, which costs each
         publisher of QoS 0 several times as much."""
-        self.publishing = self._chained(PUBLISH, self.publishing, wrapper)
+        self.publishing = self._chained("publish", self.publishing, wrapper)
         if of_runs is None:
             self._every_run_is_split = True
         if self._every_run_is_split:
             self.run_publishing = None
         elif of_runs is not None:
-            self.run_publishing = self._chained(PUBLISH_RUN, self.run_publishing, of_runs)
+            self.run_publishing = self._chained("publish_run", self.run_publishing, of_runs)
 
     def wrap_will(self, wrapper: Wrapper[WillRequest]) -> None:
-        self.will_publishing = self._chained(WILL, self.will_publishing, wrapper)
+        self.will_publishing = self._chained("will", self.will_publishing, wrapper)
 
     def _chained(self, name: str, chain: Chain[R] | None, wrapper: Wrapper[R]) -> Chain[R]:
         if chain is None:
-            return Chain(name, [wrapper], self.counters, self.faults)
-        return chain.extended(wrapper)
+            return Chain(name, wrapper, self.counters, self.faults)
+        chain.append(wrapper)
+        return chain

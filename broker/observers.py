@@ -11,147 +11,105 @@ from broker.message import Message
 from broker.publisher import Publisher
 
 
-class Observers:
-    """What the kinds have in common."""
-
-    def __init__(self, counters: Counters, faults: Faults) -> None:
+class ClientObservers(ClientObserver):
+    def __init__(self, observers: list[ClientObserver], counters: Counters, faults: Faults) -> None:
+        self._observers = observers
         self._counters = counters
         self._faults = faults
 
-    def failed(self, call: str, error: Exception) -> None:
-        self._counters.plugin_faults += 1
-        self._faults.plugin_failed(call, error)
-
-
-class ClientObservers(ClientObserver):
-    def __init__(self, observers: list[ClientObserver], counters: Counters, faults: Faults) -> None:
-        self.observers = observers
-        self._isolation = Observers(counters, faults)
+    def _call(self, name: str, *arguments: object) -> None:
+        for observer in self._observers:
+            try:
+                getattr(observer, name)(*arguments)
+            except Exception as error:
+                self._counters.plugin_faults += 1
+                self._faults.plugin_failed(f"ClientObserver.{name}", error)
 
     def client_connected(self, client_id: str, addr: str, version: int, username: str, keep_alive: int) -> None:
-        for observer in self.observers:
-            try:
-                observer.client_connected(client_id, addr, version, username, keep_alive)
-            except Exception as error:
-                self._isolation.failed("ClientObserver.client_connected", error)
+        self._call("client_connected", client_id, addr, version, username, keep_alive)
 
     def client_disconnected(self, client_id: str, addr: str, reason: str) -> None:
-        for observer in self.observers:
-            try:
-                observer.client_disconnected(client_id, addr, reason)
-            except Exception as error:
-                self._isolation.failed("ClientObserver.client_disconnected", error)
+        self._call("client_disconnected", client_id, addr, reason)
 
     def client_refused(self, client_id: str, addr: str, username: str, reason: str) -> None:
-        for observer in self.observers:
-            try:
-                observer.client_refused(client_id, addr, username, reason)
-            except Exception as error:
-                self._isolation.failed("ClientObserver.client_refused", error)
+        self._call("client_refused", client_id, addr, username, reason)
 
     def session_opened(self, client_id: str, present: bool) -> None:
         """A client has a session again (`present`) or a new one."""
-        if present:
-            self.session_resumed(client_id)
-        else:
-            self.session_created(client_id)
-
-    def session_created(self, client_id: str) -> None:
-        for observer in self.observers:
-            try:
-                observer.session_created(client_id)
-            except Exception as error:
-                self._isolation.failed("ClientObserver.session_created", error)
-
-    def session_resumed(self, client_id: str) -> None:
-        for observer in self.observers:
-            try:
-                observer.session_resumed(client_id)
-            except Exception as error:
-                self._isolation.failed("ClientObserver.session_resumed", error)
+        self._call("session_resumed" if present else "session_created", client_id)
 
     def session_terminated(self, client_id: str, reason: str) -> None:
-        for observer in self.observers:
-            try:
-                observer.session_terminated(client_id, reason)
-            except Exception as error:
-                self._isolation.failed("ClientObserver.session_terminated", error)
+        self._call("session_terminated", client_id, reason)
 
     def subscribed(self, client_id: str, full_filter: bytes, qos: int) -> None:
-        for observer in self.observers:
-            try:
-                observer.subscribed(client_id, full_filter, qos)
-            except Exception as error:
-                self._isolation.failed("ClientObserver.subscribed", error)
+        self._call("subscribed", client_id, full_filter, qos)
 
     def unsubscribed(self, client_id: str, full_filter: bytes) -> None:
-        for observer in self.observers:
-            try:
-                observer.unsubscribed(client_id, full_filter)
-            except Exception as error:
-                self._isolation.failed("ClientObserver.unsubscribed", error)
+        self._call("unsubscribed", client_id, full_filter)
 
     def will_published(self, client_id: str, message: Message) -> None:
-        for observer in self.observers:
-            try:
-                observer.will_published(client_id, message)
-            except Exception as error:
-                self._isolation.failed("ClientObserver.will_published", error)
+        self._call("will_published", client_id, message)
 
 
 class DeliveryObservers(DeliveryObserver):
     def __init__(self, observers: list[DeliveryObserver], counters: Counters, faults: Faults) -> None:
-        self.observers = observers
-        self._isolation = Observers(counters, faults)
+        self._observers = observers
+        self._counters = counters
+        self._faults = faults
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self._counters.plugin_faults += 1
+        self._faults.plugin_failed(f"DeliveryObserver.{name}", error)
 
     def delivered(self, client_id: str, message: Message, qos: int) -> None:
-        for observer in self.observers:
+        for observer in self._observers:
             try:
                 observer.delivered(client_id, message, qos)
             except Exception as error:
-                self._isolation.failed("DeliveryObserver.delivered", error)
+                self._failed("delivered", error)
 
     def delivered_run(self, client_id: str, run: Run) -> None:
-        for observer in self.observers:
+        for observer in self._observers:
             try:
                 observer.delivered_run(client_id, run)
             except Exception as error:
-                self._isolation.failed("DeliveryObserver.delivered_run", error)
+                self._failed("delivered_run", error)
 
     def dropped(self, client_id: str, qos: int, reason: str) -> None:
-        for observer in self.observers:
+        for observer in self._observers:
             try:
                 observer.dropped(client_id, qos, reason)
             except Exception as error:
-                self._isolation.failed("DeliveryObserver.dropped", error)
+                self._failed("dropped", error)
 
 
 class Taps(Tap):
     """A tap that refuses messages acknowledges what it stores: its exception is not isolated, the client's connection ends."""
 
     def __init__(self, taps: list[Tap], counters: Counters, faults: Faults) -> None:
-        self.taps = taps
-        self._isolation = Observers(counters, faults)
+        self._taps = taps
+        self._counters = counters
+        self._faults = faults
+
+    def _failed(self, tap: Tap, name: str, error: Exception) -> None:
+        if tap.is_essential():
+            raise error
+        self._counters.plugin_faults += 1
+        self._faults.plugin_failed(f"Tap.{name}", error)
 
     def refuses(self, topic: bytes) -> bool:
-        return any(tap.refuses(topic) for tap in self.taps)
+        return any(tap.refuses(topic) for tap in self._taps)
 
     def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
-        for tap in self.taps:
-            if tap.is_essential():
-                tap.published(message, publisher, now)
-                continue
+        for tap in self._taps:
             try:
                 tap.published(message, publisher, now)
             except Exception as error:
-                self._isolation.failed("Tap.published", error)
+                self._failed(tap, "published", error)
 
     def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
-        for tap in self.taps:
-            if tap.is_essential():
-                tap.published_run(run, publisher, now)
-                continue
+        for tap in self._taps:
             try:
                 tap.published_run(run, publisher, now)
             except Exception as error:
-                self._isolation.failed("Tap.published_run", error)
+                self._failed(tap, "published_run", error)

@@ -9,7 +9,7 @@ further. A wrapper that raises refuses the request; that is logged and counted (
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from broker.authorization import ClientIdentity
 from broker.codec.packets import SubscribeFilter
@@ -110,60 +110,40 @@ class WillRequest(Request):
 R = TypeVar("R", bound=Request)
 Wrapper = Callable[[R, Callable[[R], None]], None]
 
-ACCEPT: Final = "accept"
-SUBSCRIBE: Final = "subscribe"
-UNSUBSCRIBE: Final = "unsubscribe"
-PUBLISH: Final = "publish"
-PUBLISH_RUN: Final = "publish_run"
-WILL: Final = "will"
 
+class Chain(Generic[R]):
+    """One wrapper, and those inside of it."""
 
-class Link(Generic[R]):
-    """One wrapper, and the link behind it."""
-
-    def __init__(
-        self, name: str, wrapper: Wrapper[R], following: Link[R] | None, counters: Counters, faults: Faults
-    ) -> None:
+    def __init__(self, name: str, wrapper: Wrapper[R], counters: Counters, faults: Faults) -> None:
+        """name  of the hook, for faults"""
         self._name = name
         self._wrapper = wrapper
-        self._following = following
         self._counters = counters
         self._faults = faults
+        self._inner: Chain[R] | None = None
+
+    def append(self, wrapper: Wrapper[R]) -> None:
+        """Add a wrapper inside of the others."""
+        if self._inner is None:
+            self._inner = Chain(self._name, wrapper, self._counters, self._faults)
+        else:
+            self._inner.append(wrapper)
+
+    def run(self, request: R) -> bool:
+        """Whether the request is not refused."""
+        self.proceed(request)
+        return request.reason_code == SUCCESS
 
     def proceed(self, request: R) -> None:
         if request.reason_code != SUCCESS:
             return
-        following = self._following
+        inner = self._inner
         try:
-            self._wrapper(request, allow if following is None else following.proceed)
+            self._wrapper(request, allow if inner is None else inner.proceed)
         except Exception as error:
             self._counters.plugin_faults += 1
             self._faults.plugin_failed(self._name, error)
             request.refuse(IMPLEMENTATION_SPECIFIC_ERROR, "fault in a plugin")
-
-
-class Chain(Generic[R]):
-    """The wrappers of one kind of request, outermost first. It is made once for each change of the wrappers."""
-
-    def __init__(self, name: str, wrappers: list[Wrapper[R]], counters: Counters, faults: Faults) -> None:
-        self.name = name
-        self.wrappers = wrappers
-        self._counters = counters
-        self._faults = faults
-        first: Link[R] | None = None
-        for wrapper in reversed(wrappers):
-            first = Link(name, wrapper, first, counters, faults)
-        assert first is not None, "a chain has a wrapper"
-        self._first: Link[R] = first
-
-    def extended(self, wrapper: Wrapper[R]) -> Chain[R]:
-        """With one more wrapper inside of the others."""
-        return Chain(self.name, [*self.wrappers, wrapper], self._counters, self._faults)
-
-    def run(self, request: R) -> bool:
-        """Whether the request is not refused."""
-        self._first.proceed(request)
-        return request.reason_code == SUCCESS
 
 
 def allow(request: Request) -> None:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from broker.api.after_commit import answer_after_commit
 from broker.api.errors import ApiError, invalid_argument, not_found
+from broker.api.fields import page_bounds, timestamp
 from broker.api.long_calls import LongCalls, Steps
-from broker.api.paging import page_bounds
 from broker.api.pb.admin_pb2 import (
     Client,
     DeleteClientRequest,
@@ -24,13 +22,12 @@ from broker.api.pb.admin_pb2 import (
 )
 from broker.api.pb.admin_pb2_grpc import ClientServiceServicer
 from broker.api.tokens import Role
+from broker.server.committed import committed
 from broker.server.logging import get_logger
 
 if TYPE_CHECKING:
     from broker.server.host import Host
     from broker.session.session import Session
-
-NANOSECONDS: Final = 1_000_000_000
 
 
 class ClientService(ClientServiceServicer):
@@ -68,23 +65,18 @@ class ClientService(ClientServiceServicer):
         return response
 
     async def Get(self, request: GetClientRequest, context: object) -> GetClientResponse:
-        session = self._server.broker.sessions.get(wanted(request.client_id))
-        if session is None:
-            raise not_found(unknown_client(request.client_id))
-        return GetClientResponse(client=self._client(session))
+        return GetClientResponse(client=self._client(known_session(self._server, request.client_id)))
 
     async def Delete(self, request: DeleteClientRequest, context: object) -> Empty:
         server = self._server
         if server.broker.close_client(wanted(request.client_id), request.clean_session, server.now()):
             self._log.info("client ended by the API", client_id=request.client_id, clean_session=request.clean_session)
         server.flush_soon()
-        await answer_after_commit(server)
+        await committed(server)
         return Empty()
 
     async def Release(self, request: ReleaseClientRequest, context: object) -> Empty:
-        session = self._server.broker.sessions.get(wanted(request.client_id))
-        if session is None:
-            raise not_found(unknown_client(request.client_id))
+        session = known_session(self._server, request.client_id)
         if session.bridge_end is None:
             text = f'the session of "{request.client_id}" is of no link: any client of this id takes it up'
             raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, text)
@@ -101,7 +93,7 @@ class ClientService(ClientServiceServicer):
             version=session.version,
             remote_addr=session.remote_addr,
             local_addr=session.local_addr,
-            connected_at=self._timestamp(session.connected_at),
+            connected_at=timestamp(self._server.wall_time(session.connected_at)),
             session_expiry=session.expiry_interval,
             max_inflight=session.inflight_max,
             inflight_len=session.inflight_length(),
@@ -117,12 +109,8 @@ class ClientService(ClientServiceServicer):
             link_domain="" if session.bridge_end is None else session.bridge_end.name,
         )
         if session.connection is None:
-            client.disconnected_at.CopyFrom(self._timestamp(session.disconnected_at))
+            client.disconnected_at.CopyFrom(timestamp(self._server.wall_time(session.disconnected_at)))
         return client
-
-    def _timestamp(self, monotonic: float) -> Timestamp:
-        seconds, nanos = divmod(int(self._server.wall_time(monotonic) * NANOSECONDS), NANOSECONDS)
-        return Timestamp(seconds=seconds, nanos=nanos)
 
 
 def is_asked_for(session: Session, request: ListClientRequest) -> bool:
@@ -144,5 +132,13 @@ def wanted(client_id: str) -> str:
     return client_id
 
 
-def unknown_client(client_id: str) -> str:
-    return f'client "{client_id}" has no session on this node'
+def known_session(server: Host, client_id: str) -> Session:
+    """The session of a client. Raises ApiError when it has none here."""
+    session = server.broker.sessions.get(wanted(client_id))
+    if session is None:
+        raise no_session(client_id)
+    return session
+
+
+def no_session(client_id: str) -> ApiError:
+    return not_found(f'client "{client_id}" has no session on this node')

@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from broker.api.errors import ApiError, invalid_argument
 from broker.api.tokens import Role
+from broker.errors import NotCommitted
 
 CALLS_MAX: Final = 128  # that run at once, over both protocols; more are refused with RESOURCE_EXHAUSTED
 STREAMS_MAX: Final = 128  # answers in several messages that run at once; as CALLS_MAX
@@ -87,6 +88,8 @@ class ApiMethod:
                 answer: Answer = await self._call(request, context)
             except (ApiError, grpc.aio.AbortError):
                 raise
+            except NotCommitted as fault:
+                raise ApiError(grpc.StatusCode.UNAVAILABLE, str(fault)) from None
             except Exception as error:
                 raise self._internal(error) from error
             return answer

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.empty_pb2 import Empty
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from broker import __version__
 from broker.api.errors import invalid_argument
+from broker.api.fields import timestamp
 from broker.api.pb.admin_pb2 import LogLevelRequest, Node
 from broker.api.pb.admin_pb2_grpc import NodeServiceServicer
 from broker.api.tokens import Role
@@ -41,7 +41,7 @@ class NodeService(NodeServiceServicer):
             version=__version__,
             form=self._form.name,
             form_reason=self._form.reason,
-            started_at=Timestamp(seconds=int(server.wall_time(server.started_at))),
+            started_at=timestamp(int(server.wall_time(server.started_at))),
             uptime_seconds=now - server.started_at,
             not_ready=server.not_ready(),
             listeners=server.listener_addresses(),

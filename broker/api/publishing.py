@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
-from broker.api.after_commit import answer_after_commit
 from broker.api.errors import ApiError, invalid_argument
+from broker.api.fields import topic_field
 from broker.api.pb.admin_pb2 import PublishRequest
 from broker.api.pb.admin_pb2_grpc import PublishServiceServicer
 from broker.api.tokens import Role
@@ -17,6 +17,7 @@ from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.routing.names import check_topic_name
+from broker.server.committed import committed
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -48,7 +49,7 @@ class PublishService(PublishServiceServicer):
                 raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text) from None
             raise invalid_argument(f"topic_name: {error.text}") from None
         server.flush_soon()
-        await answer_after_commit(server)
+        await committed(server)
         if reason_code == QUOTA_EXCEEDED:
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, REJECTED)
         return Empty()
@@ -56,11 +57,7 @@ class PublishService(PublishServiceServicer):
 
 def message_of(request: PublishRequest, now: float) -> Message:
     """The message of a request. Raises ApiError that names the field that MQTT cannot carry."""
-    topic = request.topic_name.encode()
-    try:
-        check_topic_name(topic)
-    except MqttError as error:
-        raise invalid_argument(f"topic_name: {error.text}") from None
+    topic = topic_field(request.topic_name, check_topic_name, "topic_name")
     if request.qos > 2:
         raise invalid_argument(f"qos is {request.qos}, may be 0, 1 or 2")
     if request.payload and request.payload_raw:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.api.errors import invalid_argument
+from broker.api.fields import topic_field
 from broker.api.long_calls import Steps
 from broker.api.pb.admin_pb2 import (
     SUB_FILTER_TYPE_NON_SHARED,
@@ -15,7 +16,6 @@ from broker.api.pb.admin_pb2 import (
     SUB_MATCH_TYPE_MATCH_UNSPECIFIED,
     FilterSubscriptionRequest,
 )
-from broker.errors import MqttError
 from broker.routing.names import check_topic_filter, check_topic_name, filter_matches, full_filter
 
 if TYPE_CHECKING:
@@ -52,10 +52,7 @@ class Search:
             raise invalid_argument("topic_name must be set with match_type")
         else:
             check = check_topic_filter if request.match_type == SUB_MATCH_TYPE_MATCH_NAME else check_topic_name
-            try:
-                check(self.topic)
-            except MqttError as error:
-                raise invalid_argument(f"topic_name: {error.text}") from None
+            topic_field(request.topic_name, check, "topic_name")
 
     def run(self, sessions: dict[str, Session]) -> Steps[list[Subscription]]:
         """The subscriptions that fit, at most `limit`. Changes between two steps may be missed."""

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
-from broker.api.after_commit import answer_after_commit
-from broker.api.clients import unknown_client, wanted
-from broker.api.errors import ApiError, invalid_argument, not_found
+from broker.api.clients import known_session, no_session, wanted
+from broker.api.errors import ApiError, invalid_argument
+from broker.api.fields import page_bounds, topic_field
 from broker.api.long_calls import LongCalls, Steps
-from broker.api.paging import page_bounds
 from broker.api.pb.admin_pb2 import (
     FilterSubscriptionRequest,
     FilterSubscriptionResponse,
@@ -28,8 +27,8 @@ from broker.api.subscription_search import Search
 from broker.api.tokens import Role
 from broker.codec.packets import SubscribeFilter
 from broker.codec.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, reason_name
-from broker.errors import MqttError
 from broker.routing.names import check_topic_filter, full_filter, parse_filter
+from broker.server.committed import committed
 
 if TYPE_CHECKING:
     from broker.routing.subscription import Subscription
@@ -78,14 +77,12 @@ class SubscriptionService(SubscriptionServiceServicer):
     async def Subscribe(self, request: SubscribeRequest, context: object) -> SubscribeResponse:
         """Subscribe a client that has a session here. All requests are checked before the first is carried out."""
         server = self._server
-        session = server.broker.sessions.get(wanted(request.client_id))
-        if session is None:
-            raise not_found(unknown_client(request.client_id))
+        session = known_session(server, request.client_id)
         if not request.subscriptions:
             raise invalid_argument("subscriptions is empty; it needs at least one with its topic_name")
         check_count("subscriptions", len(request.subscriptions))
         response = await self._long_calls.run(self._subscribe(session, request))
-        await answer_after_commit(server)
+        await committed(server)
         return response
 
     def _subscribe(self, session: Session, request: SubscribeRequest) -> Steps[SubscribeResponse]:
@@ -97,7 +94,7 @@ class SubscriptionService(SubscriptionServiceServicer):
         response = SubscribeResponse()
         for index, (wish, subscribe_filter) in enumerate(zip(request.subscriptions, filters, strict=True)):
             if server.broker.sessions.get(request.client_id) is not session:
-                raise not_found(unknown_client(request.client_id))
+                raise no_session(request.client_id)
             is_new = subscribe_filter.topic_filter not in session.subscriptions
             (code,) = server.broker.subscribe(request.client_id, [subscribe_filter], wish.id, server.now())
             server.flush_soon()
@@ -110,7 +107,7 @@ class SubscriptionService(SubscriptionServiceServicer):
 
     def _checked(self, index: int, wish: SubscriptionEntry) -> SubscribeFilter:
         place = f"subscriptions[{index}]"
-        topic_filter = checked_filter(wish.topic_name, f"{place}.topic_name")
+        topic_filter = topic_field(wish.topic_name, check_topic_filter, f"{place}.topic_name")
         if wish.qos > 2:
             raise invalid_argument(f"{place}.qos is {wish.qos}, may be 0, 1 or 2")
         if wish.retain_handling > 2:
@@ -130,12 +127,14 @@ class SubscriptionService(SubscriptionServiceServicer):
             raise invalid_argument("topics is empty; it needs at least one full filter")
         check_count("topics", len(request.topics))
         response = await self._long_calls.run(self._unsubscribe(client_id, request))
-        await answer_after_commit(self._server)
+        await committed(self._server)
         return response
 
     def _unsubscribe(self, client_id: str, request: UnsubscribeRequest) -> Steps[Empty]:
         server = self._server
-        filters = [checked_filter(topic, f"topics[{index}]") for index, topic in enumerate(request.topics)]
+        filters = [
+            topic_field(topic, check_topic_filter, f"topics[{index}]") for index, topic in enumerate(request.topics)
+        ]
         for topic_filter in filters:
             if client_id in server.broker.sessions:
                 server.broker.unsubscribe(client_id, [topic_filter], server.now())
@@ -147,16 +146,6 @@ class SubscriptionService(SubscriptionServiceServicer):
 def check_count(field: str, count: int) -> None:
     if count > FILTERS_MAX:
         raise invalid_argument(f"{field} has {count} entries, may have at most {FILTERS_MAX}; send several requests")
-
-
-def checked_filter(text: str, place: str) -> bytes:
-    """A full filter of a request. Raises ApiError that names its place."""
-    topic_filter = text.encode()
-    try:
-        check_topic_filter(topic_filter)
-    except MqttError as error:
-        raise invalid_argument(f"{place}: {error.text}") from None
-    return topic_filter
 
 
 def entry(subscription: Subscription) -> SubscriptionEntry:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Final, cast
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from broker.api.errors import ApiError, invalid_argument, not_found
+from broker.api.fields import timestamp, topic_field
 from broker.api.long_calls import LongCalls, Steps
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import TraceServiceServicer
 from broker.api.tokens import Role
-from broker.errors import MqttError
 from broker.routing.names import SHARE_PREFIX, check_topic_filter
 from broker.server.traces import SECONDS_DEFAULT, SECONDS_MAX, TRACES_MAX, Selection, TooManyTraces, Trace, Traces
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from broker.server.host import Host
     from broker.server.packet_tap import TappedShell
 
-NANOSECONDS: Final = 1_000_000_000
 WAIT_SECONDS_MAX: Final = 10  # for a line, in one call
 
 
@@ -103,14 +101,11 @@ class TraceService(TraceServiceServicer):
 
 def selection_of(request: pb.StartTraceRequest) -> Selection:
     """Raises ApiError unless one thing is asked for, in a form that can occur."""
-    topic_filter = request.topic_filter.encode()
-    if [bool(request.client_id), bool(topic_filter), bool(request.remote_addr)].count(True) != 1:
+    if [bool(request.client_id), bool(request.topic_filter), bool(request.remote_addr)].count(True) != 1:
         raise invalid_argument("one of client_id, topic_filter and remote_addr is needed")
-    if topic_filter:
-        try:
-            check_topic_filter(topic_filter)
-        except MqttError as error:
-            raise invalid_argument(f"topic_filter: {error.text}") from None
+    topic_filter = b""
+    if request.topic_filter:
+        topic_filter = topic_field(request.topic_filter, check_topic_filter, "topic_filter")
         if topic_filter.startswith(SHARE_PREFIX):
             raise invalid_argument("topic_filter begins with $share/: packets have topics, name the filter behind it")
     if request.remote_addr and not is_address(request.remote_addr):
@@ -128,8 +123,3 @@ def is_address(text: str) -> bool:
             continue
         return True
     return False
-
-
-def timestamp(unix_seconds: float) -> Timestamp:
-    seconds, nanos = divmod(int(unix_seconds * NANOSECONDS), NANOSECONDS)
-    return Timestamp(seconds=seconds, nanos=nanos)

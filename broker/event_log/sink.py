@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.api.long_calls import LongCalls, Steps
 from broker.codec.reason_codes import QUOTA_EXCEEDED
-from broker.errors import MqttError
+from broker.errors import MqttError, NotCommitted
 from broker.event_log.appender import State
 from broker.event_log.faults import LogFault, NotWritten
 from broker.event_log.log import EventLog
@@ -27,7 +27,7 @@ from broker.event_log.staged_files import StagingFault, StagingFull
 from broker.event_log.staged_rows import MARKER, RowSet, marked_rows, marker_prefix
 from broker.event_log.staging import Commit, Partition, Staging
 from broker.publisher import Publisher
-from broker.server.committed import NotCommitted, committed
+from broker.server.committed import committed
 from broker.server.logging import get_logger
 
 if TYPE_CHECKING:

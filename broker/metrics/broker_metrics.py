@@ -30,6 +30,43 @@ PACKET_NAMES: Final = {
 }
 QOS: Final = ("0", "1", "2")
 
+# Counters whose metric is gmqtt_COUNTER_total, or has the name below.
+TOTALS: Final = {
+    "clients_connected": "Clients whose CONNECT was accepted.",
+    "clients_disconnected": "Accepted clients whose connection ended.",
+    "sessions_created": "Sessions that began.",
+    "sessions_expired": "Sessions whose Session Expiry Interval passed.",
+    "subscriptions_total": "Subscriptions that were made.",
+    "copies": "Messages for one client each, however they end.",
+    "acknowledged": "Copies of QoS 1 and 2 whose exchange the client ended.",
+    "handed_over": "Copies of shared groups that went on to another member, to the group's queue or to another broker.",
+    "without_receivers": "Messages that were published here and had no subscriber on any node.",
+    "messages_from_peers": "Messages that came from other nodes.",
+    "messages_to_peers": "Messages that were queued for other nodes.",
+    "connections_opened": "Network connections that were opened.",
+    "connections_taken_over": "Connections that ended because another client connected with the same client id.",
+    "connections_refused": "Connections that were closed before their CONNECT was accepted.",
+    "handshakes_failed": "PROXY headers, TLS handshakes and WebSocket handshakes that failed.",
+    "protocol_errors": "Connections that ended with an error of the client.",
+    "publishes_not_stored": "PUBLISH packets of QoS 1 and 2 that were refused because the store takes nothing.",
+    "subscriptions_refused": "Filters of SUBSCRIBE that were refused.",
+    "sessions_resumed": "Sessions that got another connection.",
+    "wills_published": "Wills that were published.",
+    "origins_stripped": "Headers of links in what clients and callers of the API published that are no links.",
+    "publishers_slowed": "Pauses in the reading of a client above its max_message_rate or max_byte_rate.",
+    "publishers_held": "How often a publisher was not read for a while, because receivers were behind.",
+}
+NAMES: Final = {
+    "subscriptions_total": "subscriptions",
+    "copies": "message_copies",
+    "acknowledged": "messages_acknowledged",
+    "handed_over": "messages_handed_over",
+    "without_receivers": "messages_without_receivers",
+    "messages_from_peers": "messages_from_nodes",
+    "messages_to_peers": "messages_to_nodes",
+    "origins_stripped": "link_headers_stripped",
+}
+
 
 def waiting_copies(found: Counters) -> int:
     """Messages that are queued for clients or in flight to them."""
@@ -47,13 +84,13 @@ def broker_metrics(broker: Broker) -> list[Metric]:
     """All metrics of one broker."""
     found = broker.counters
     sessions = len(broker.sessions)
+    connected = found.clients_connected - found.clients_disconnected
     return [
         *_packet_metrics(found),
-        counter("gmqtt_clients_connected_total", "Clients whose CONNECT was accepted.", found.clients_connected),
-        counter(
-            "gmqtt_clients_disconnected_total", "Accepted clients whose connection ended.", found.clients_disconnected
+        *(
+            counter(f"gmqtt_{NAMES.get(attribute, attribute)}_total", text, getattr(found, attribute))
+            for attribute, text in TOTALS.items()
         ),
-        counter("gmqtt_sessions_created_total", "Sessions that began.", found.sessions_created),
         counters(
             "gmqtt_sessions_terminated_total",
             "Sessions that ended: `expired` after their Session Expiry Interval, `taken_over` by a client that asked for a "
@@ -65,36 +102,33 @@ def broker_metrics(broker: Broker) -> list[Metric]:
                 ("normal", found.sessions_terminated - found.sessions_expired - found.sessions_replaced),
             ],
         ),
-        counter(
-            "gmqtt_sessions_expired_total", "Sessions whose Session Expiry Interval passed.", found.sessions_expired
-        ),
-        gauge(
-            "gmqtt_sessions_active_current",
-            "Sessions with a connection.",
-            found.clients_connected - found.clients_disconnected,
-        ),
-        gauge(
-            "gmqtt_sessions_inactive_current",
-            "Sessions without a connection.",
-            sessions - (found.clients_connected - found.clients_disconnected),
-        ),
-        counter("gmqtt_subscriptions_total", "Subscriptions that were made.", found.subscriptions_total),
+        gauge("gmqtt_sessions_active_current", "Sessions with a connection.", connected),
+        gauge("gmqtt_sessions_inactive_current", "Sessions without a connection.", sessions - connected),
         gauge("gmqtt_subscriptions_current", "Subscriptions of all sessions.", found.subscriptions),
         gauge(
             "gmqtt_messages_queued_current",
             "Copies of messages that are queued for one client each, or in flight to it.",
             waiting_copies(found),
         ),
-        _by_qos(
-            "gmqtt_messages_received_total",
-            "Messages that clients and the node itself published.",
-            found.messages_received,
+        gauge("gmqtt_retained_messages_current", "Retained messages.", len(broker.retained)),
+        gauge(
+            "gmqtt_retained_bytes_current", "Bytes of retained messages for max_retained_bytes.", broker.retained.bytes
         ),
-        _by_qos(
-            "gmqtt_messages_sent_total", "Copies of messages that were sent to clients, each once.", found.messages_sent
+        counters(
+            "gmqtt_memory_refused_total",
+            "PUBLISH packets of QoS 1 and 2, and sessions, that were refused because the memory is above max_memory.",
+            "what",
+            [("publish", found.publishes_without_memory), ("session", found.sessions_without_memory)],
         ),
+        gauge(
+            "gmqtt_memory_level_current",
+            "0 while the memory is below max_memory; 1: no new sessions, and no QoS 0 messages in queues; 2: no PUBLISH of "
+            "QoS 1 and 2 either.",
+            broker.memory_level,
+        ),
+        _by_qos("messages_received", "Messages that clients and the node itself published.", found.messages_received),
+        _by_qos("messages_sent", "Copies of messages that were sent to clients, each once.", found.messages_sent),
         _dropped(found),
-        *_own_metrics(broker),
     ]
 
 
@@ -110,97 +144,6 @@ def unaccepted_metrics(found: Unaccepted) -> list[Metric]:
             "gmqtt_unaccepted_closed_total",
             "Connections that were closed because all of those before CONNECT took max_unaccepted_bytes.",
             found.closed,
-        ),
-    ]
-
-
-def _own_metrics(broker: Broker) -> list[Metric]:
-    """Names that the Go broker does not have."""
-    found = broker.counters
-    return [
-        counter(
-            "gmqtt_message_copies_total",
-            "Messages for one client each, however they end.",
-            found.copies,
-        ),
-        counter(
-            "gmqtt_messages_acknowledged_total",
-            "Copies of QoS 1 and 2 whose exchange the client ended.",
-            found.acknowledged,
-        ),
-        counter(
-            "gmqtt_messages_handed_over_total",
-            "Copies of shared groups that went on to another member, to the group's queue or to another broker.",
-            found.handed_over,
-        ),
-        counter(
-            "gmqtt_messages_without_receivers_total",
-            "Messages that were published here and had no subscriber on any node.",
-            found.without_receivers,
-        ),
-        counter("gmqtt_messages_from_nodes_total", "Messages that came from other nodes.", found.messages_from_peers),
-        counter("gmqtt_messages_to_nodes_total", "Messages that were queued for other nodes.", found.messages_to_peers),
-        gauge("gmqtt_retained_messages_current", "Retained messages.", len(broker.retained)),
-        gauge(
-            "gmqtt_retained_bytes_current",
-            "Bytes of retained messages for max_retained_bytes.",
-            broker.retained.bytes,
-        ),
-        counter("gmqtt_connections_opened_total", "Network connections that were opened.", found.connections_opened),
-        counter(
-            "gmqtt_connections_taken_over_total",
-            "Connections that ended because another client connected with the same client id.",
-            found.connections_taken_over,
-        ),
-        counter(
-            "gmqtt_connections_refused_total",
-            "Connections that were closed before their CONNECT was accepted.",
-            found.connections_refused,
-        ),
-        counter(
-            "gmqtt_handshakes_failed_total",
-            "PROXY headers, TLS handshakes and WebSocket handshakes that failed.",
-            found.handshakes_failed,
-        ),
-        counter(
-            "gmqtt_protocol_errors_total", "Connections that ended with an error of the client.", found.protocol_errors
-        ),
-        counter(
-            "gmqtt_publishes_not_stored_total",
-            "PUBLISH packets of QoS 1 and 2 that were refused because the store takes nothing.",
-            found.publishes_not_stored,
-        ),
-        counters(
-            "gmqtt_memory_refused_total",
-            "PUBLISH packets of QoS 1 and 2, and sessions, that were refused because the memory is above max_memory.",
-            "what",
-            [("publish", found.publishes_without_memory), ("session", found.sessions_without_memory)],
-        ),
-        gauge(
-            "gmqtt_memory_level_current",
-            "0 while the memory is below max_memory; 1: no new sessions, and no QoS 0 messages in queues; 2: no PUBLISH of "
-            "QoS 1 and 2 either.",
-            broker.memory_level,
-        ),
-        counter(
-            "gmqtt_subscriptions_refused_total", "Filters of SUBSCRIBE that were refused.", found.subscriptions_refused
-        ),
-        counter("gmqtt_sessions_resumed_total", "Sessions that got another connection.", found.sessions_resumed),
-        counter("gmqtt_wills_published_total", "Wills that were published.", found.wills_published),
-        counter(
-            "gmqtt_link_headers_stripped_total",
-            "Headers of links in what clients and callers of the API published that are no links.",
-            found.origins_stripped,
-        ),
-        counter(
-            "gmqtt_publishers_slowed_total",
-            "Pauses in the reading of a client above its max_message_rate or max_byte_rate.",
-            found.publishers_slowed,
-        ),
-        counter(
-            "gmqtt_publishers_held_total",
-            "How often a publisher was not read for a while, because receivers were behind.",
-            found.publishers_held,
         ),
     ]
 
@@ -231,7 +174,7 @@ def _packets(name: str, text: str, answers: list[int], total: int) -> Metric:
 
 
 def _by_qos(name: str, text: str, values: list[int]) -> Metric:
-    return counters(name, text, "qos", list(zip(QOS, values, strict=True)))
+    return counters(f"gmqtt_{name}_total", text, "qos", list(zip(QOS, values, strict=True)))
 
 
 def _dropped(found: Counters) -> Metric:

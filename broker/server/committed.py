@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from broker.errors import NotCommitted
 from broker.hooks import Waiter
 
 if TYPE_CHECKING:
     from broker.server.host import Host
 
 COMMIT_SECONDS_MAX: Final = 5.0
-
-
-class NotCommitted(Exception):
-    """The change is not on disk: the store takes nothing. It may be there later."""
 
 
 class FutureWaiter(Waiter):

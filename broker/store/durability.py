@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from broker.config.settings import Settings
+from broker.errors import NotCommitted
 from broker.metrics.metric import Metric
-from broker.server.committed import NotCommitted, committed
+from broker.server.committed import committed
 from broker.server.host import Host
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError

@@ -41,7 +41,10 @@ class Told(Faults):
 
 def chain(*wrappers: Any) -> tuple[Chain[AcceptRequest], Counters, Told]:
     counters, faults = Counters(), Told()
-    return Chain("accept", list(wrappers), counters, faults), counters, faults
+    made = Chain("accept", wrappers[0], counters, faults)
+    for wrapper in wrappers[1:]:
+        made.append(wrapper)
+    return made, counters, faults
 
 
 def request() -> AcceptRequest:
@@ -62,8 +65,8 @@ def test_the_first_wrapper_stands_outermost() -> None:
 
         return around
 
-    made, _, _ = chain(wrapper("a"), wrapper("b"))
-    assert made.extended(wrapper("c")).run(request())
+    made, _, _ = chain(wrapper("a"), wrapper("b"), wrapper("c"))
+    assert made.run(request())
     assert calls == ["a", "b", "c", "C", "B", "A"]
 
 

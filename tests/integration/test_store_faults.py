@@ -12,8 +12,9 @@ import pytest
 
 from broker.codec import properties as props
 from broker.codec.packets import Packet, PubAck, PubComp, Publish, PubRec, PubRel, SubAck, Subscribe, SubscribeFilter
+from broker.errors import NotCommitted
 from broker.message import Message
-from broker.server.committed import NotCommitted, committed
+from broker.server.committed import committed
 from broker.server.lifecycle import Server
 from broker.store.sqlite_store import SqliteStore
 from broker.store.store import StoreFault

@@ -13,8 +13,9 @@ import pytest
 import redis
 
 from broker.config.settings import PersistenceSettings, Settings
+from broker.errors import NotCommitted
 from broker.message import Message
-from broker.server.committed import NotCommitted, committed
+from broker.server.committed import committed
 from broker.server.host import Host
 from broker.server.start_error import StartError
 from broker.store import store_writer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.api.paging import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, page_bounds
+from broker.api.fields import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, page_bounds
 
 
 @pytest.mark.parametrize(
