@@ -42,7 +42,7 @@ from broker.codec.writer import PINGREQ, encode_packet
 from broker.errors import MqttError, ProtocolViolation
 from broker.message import NEVER
 from federation.links.bridging.headers import FENCED
-from federation.links.flow import LENGTH_UNKNOWN, flow_end, packet_end
+from federation.links.packets import LENGTH_UNKNOWN, flow_end, packet_end
 from federation.links.subscriptions import Subscriptions
 
 CONNACK_SECONDS_MAX: Final = 10.0  # from CONNECT, unless the URI has connection_timeout

@@ -14,9 +14,9 @@ import click
 from broker.api.transcoding import as_values
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter, check_topic_name
-from federation.links.api.rows import DOWN, has_state
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.pb.link_status_pb2_grpc import FederationLinksStub, GroupQueuesStub
+from federation.links.status import DOWN, has_state
 from federation.topics.mapping import MappingError, TopicMapping
 from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
@@ -84,14 +84,14 @@ def status_lines(found: pb.ListLinksResponse, unix_time: float, only_down: bool 
     lines = [f"no answer from node {printable(name)}: its links are missing here" for name in found.unanswered]
     if not found.links:
         return [*lines, "no link is down" if only_down else NO_LINKS]
-    links = sorted(found.links, key=lambda link: not has_state(link, DOWN))
+    links = sorted(found.links, key=lambda link: not has_state(link.status, DOWN))
     rows: list[Sequence[str]] = [HEAD]
     rows += [_row(link, unix_time) for link in links]
     lines += aligned(rows)
     for link in links:
         # What works and has nothing to say is one line of the table.
-        told = [text for text in (link.error if has_state(link, DOWN) else "", *link.notes) if text]
-        if has_state(link, DOWN):
+        told = [text for text in (link.error if has_state(link.status, DOWN) else "", *link.notes) if text]
+        if has_state(link.status, DOWN):
             told.append(f"it {link.next_step}")
         if told:
             lines.append(f"{link.id} {printable(link.upstream)} {link.status}: {printable('; '.join(told))}")

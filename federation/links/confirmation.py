@@ -13,7 +13,7 @@ from typing import Final
 from broker.broker import Broker
 from broker.hooks import Peer
 from broker.message import NEVER
-from federation.links.flow import packet_end
+from federation.links.packets import packet_end
 
 HELD_MESSAGES_MAX: Final = 65_535  # there are no more packet identifiers, whatever Receive Maximum the upstream keeps
 

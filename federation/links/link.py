@@ -21,11 +21,10 @@ from federation.definitions.uri import LinkUri
 from federation.links import handshake
 from federation.links.bridging.headers import LinkWelcome
 from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
-from federation.links.effects import Effects
 from federation.links.interest import Domain
 from federation.links.link_states import STOPPED, TRANSITIONS, WITH_CONNECTION, Event, State, event_of
 from federation.links.reconnecting import COMPETING, Addresses, Backoff, CompetingSession
-from federation.links.relay import Relay
+from federation.links.relay import Effects, Relay
 from federation.links.status import (
     ROUND_TRIP_SECONDS_MAX,
     LinkState,

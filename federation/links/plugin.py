@@ -19,8 +19,8 @@ from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.metrics import bridging_metrics
 from federation.links.links import Links
 from federation.links.queues import QueueDefaults
+from federation.links.reports import LinkLog
 from federation.links.settings import LinksSettings, shares_secrets
-from federation.links.shell.link_log import LinkLog
 from federation.links.shell.node_links import NodeLinks
 from federation.links.shell.owners import TAG
 from federation.links.shell.sessions_file import SessionsFile

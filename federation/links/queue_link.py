@@ -25,10 +25,10 @@ from federation.links.bridging.ends import QueueEnd
 from federation.links.bridging.headers import LinkWelcome
 from federation.links.bridging.job_header import encode_limit, offer_of, queue_of, quoted, sent_of
 from federation.links.client import Accepted, Client, End
-from federation.links.flow import packet_end
 from federation.links.handshake import NAME_TEXT
 from federation.links.interest import Domain
 from federation.links.link import Link
+from federation.links.packets import packet_end
 from federation.links.queue_credit import Borrower
 from federation.links.relay import Relay
 from federation.links.status import LinkState, LinkStatus

@@ -29,9 +29,39 @@ from broker.session.connection import Connection
 from federation.links.bridging.ends import LinkEnd
 from federation.links.client import Client
 from federation.links.confirmation import Confirmation
-from federation.links.effects import Effects
-from federation.links.flow import flow_end, packet_end
-from federation.links.rewriting import Rewriter, TopicRule
+from federation.links.packets import Rewriter, TopicRule, flow_end, packet_end
+
+
+class Effects:
+    """Of one link. `due`: the links of the node with something to do, by id.
+
+    has_moved  the link has another attempt or deadline, in a call that did not come from its shell
+    local_end  why the broker has ended the local connection; "" before
+    """
+
+    def __init__(self, link_id: str, due: dict[str, None]) -> None:
+        self.has_moved = False
+        self.local_end = ""
+        self._link_id = link_id
+        self._due = due
+
+    def note(self) -> None:
+        """There is output for the upstream, or it is read again or no more."""
+        self._due[self._link_id] = None
+
+    def move(self) -> None:
+        self.has_moved = True
+        self.note()
+
+    def end_local(self, reason: str) -> None:
+        self.local_end = reason
+        self.note()
+
+    def take_moved(self) -> bool:
+        has_moved = self.has_moved
+        self.has_moved = False
+        return has_moved
+
 
 LISTENER_NAME: Final = "link"
 RETAINED_WHERE_NEW: Final = 1  # Retain Handling [MQTT5 3.8.3.1]

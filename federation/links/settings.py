@@ -126,7 +126,7 @@ class LinksSettings:
         Files of TLS that are not there now fail the links that need them, and no start."""
         from federation.definitions.definitions import Definitions
         from federation.definitions.shell.stored import NO_NODE, NOT_KEPT, read_stored, stored_in
-        from federation.links.shell.client_context import TlsFault, client_context
+        from federation.links.shell.upstream_socket import TlsFault, client_context
 
         definitions = Definitions(NO_NODE, self.declared(), shares_secrets=shares_secrets(settings))
         if folder := self.dir or settings.data_dir:

@@ -55,6 +55,17 @@ class LinkState(Enum):
 
 DOWN_STATES: Final = frozenset({LinkState.BLOCKED, LinkState.SHUTDOWN, LinkState.ERROR, LinkState.INVALID})
 """States in which a link does not carry the messages that are wanted of it."""
+DOWN: Final = "down"
+"""The word for all of them."""
+STATES: Final = (DOWN, *(state.value for state in LinkState))
+# Words, because a newer node may have states that are not known here.
+_DOWN_WORDS: Final = frozenset(state.value for state in DOWN_STATES)
+
+
+def has_state(state: str, asked: str) -> bool:
+    """Whether a row with this state is asked for. `asked`: one of STATES, "" for all."""
+    return state in _DOWN_WORDS if asked == DOWN else asked in ("", state)
+
 
 NEXT_STEPS: Final[Mapping[LinkState, str]] = MappingProxyType(
     {

@@ -18,9 +18,9 @@ from federation.links.handshake import NAME_TEXT, Note, addresses_of, qos_of
 from federation.links.interest import FILTERS_MAX, Domain, LinkInterest
 from federation.links.link import Link
 from federation.links.link_states import Event, State
+from federation.links.packets import TopicRule
 from federation.links.reconnecting import SessionPlace
 from federation.links.relay import Relay
-from federation.links.rewriting import TopicRule
 from federation.links.subscriptions import NO_HEADERS, Headers
 from federation.links.wants import Upstream
 

@@ -11,13 +11,13 @@ import grpc
 from api_calls import api_settings
 from broker.api.server import ApiServer
 from broker.server.logging import get_logger
-from federation.links.api.rows import has_state, link_row
-from federation.links.api.service import LinksService
 from federation.links.ownership_table import (
     Owner,
 )
 from federation.links.pb import link_status_pb2 as pb
-from federation.links.status import LinkStatus
+from federation.links.reports import link_row
+from federation.links.shell.service import LinksService
+from federation.links.status import LinkStatus, has_state
 from federation.shell.member_calls import MemberAway
 
 
@@ -32,7 +32,7 @@ class Nodes:
 
     def _list(self, name: str, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
         rows = [link_row(status, 10.0, lambda at: 1_000.0 + at) for status in self.statuses[name] or []]
-        return pb.ListLinksResponse(links=[row for row in rows if has_state(row, request.state)])
+        return pb.ListLinksResponse(links=[row for row in rows if has_state(row.status, request.state)])
 
     # --- LinkRunner
 

@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Final
 from broker.metrics.metric import Metric
 from broker.server.logging import get_logger
 from federation.definitions.resolution import Resolution
-from federation.links.api.rows import has_state, in_order, link_row
 from federation.links.link import Link
 from federation.links.links import Links
 from federation.links.pb.link_status_pb2 import DESCRIPTOR, ListLinksRequest, ListLinksResponse
-from federation.links.reports import LinkEvents, link_metrics, queue_metrics
+from federation.links.reports import LinkEvents, in_order, link_metrics, link_row, queue_metrics
 from federation.links.shell.owners import TAG, VERSION, Owners
-from federation.links.status import LinkState, LinkStatus, planned
+from federation.links.status import LinkState, LinkStatus, has_state, planned
 from federation.plugin import FederationPlugin
 
 
@@ -73,7 +72,7 @@ class NodeLinks:
         if federation is not None:
             federation.extensions += [owners, NodeListener(host, federation.settings.fed_addr)]
         if host.api is not None:
-            from federation.links.api.service import GroupQueuesService, LinksService
+            from federation.links.shell.service import GroupQueuesService, LinksService
 
             service = LinksService(host.members.node_name, owners, self)
             host.api.register(DESCRIPTOR.services_by_name["FederationLinks"], service)
@@ -203,7 +202,7 @@ class NodeLinks:
     def list_here(self, request: ListLinksRequest) -> ListLinksResponse:
         now = self._host.now()
         rows = [link_row(status, now, self._host.wall_time) for status in self.statuses(now)]
-        return ListLinksResponse(links=in_order(row for row in rows if has_state(row, request.state)))
+        return ListLinksResponse(links=in_order(row for row in rows if has_state(row.status, request.state)))
 
     def restart_here(self, link_id: str) -> bool:
         link: Link | None = self._links.by_id.get(link_id)

@@ -15,7 +15,6 @@ from broker.server.logging import get_logger
 from broker_world import World
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
-from federation.links.api.service import GroupQueuesService
 from federation.links.commands import QUEUES_HEAD as HEAD
 from federation.links.ownership_table import (
     Owner,
@@ -23,6 +22,7 @@ from federation.links.ownership_table import (
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.queues import QUEUE_DEFAULTS, Queues
 from federation.links.reports import queue_metrics
+from federation.links.shell.service import GroupQueuesService
 from federation.links.status import LinkState, LinkStatus
 from gmqttctl.cli import main
 from links_node import Nodes, links_node

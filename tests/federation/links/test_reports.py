@@ -3,12 +3,222 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
+import pytest
+
+from broker.codec import properties as props
 from broker.message import Message
 from broker.metrics.metric import Kind
-from federation.links.reports import LinkEvents, link_metrics
-from federation.links.status import LinkState, LinkStatus
+from federation.definitions.policy import parse_policy
+from federation.definitions.resolution import Resolution
+from federation.links.pb.link_status_pb2 import Link
+from federation.links.reports import LinkEvents, LinkLog, in_order, link_metrics, link_row
+from federation.links.status import STATES, LinkState, LinkStatus, has_state
+from link_world import World
+
+BARE = LinkStatus("0a1b2c3d", "topics", "east", LinkState.STARTING, since=1.0, changed_at=2.0)
+FULL = LinkStatus(
+    "0a1b2c3d",
+    "topics",
+    "east",
+    LinkState.ERROR,
+    since=1.0,
+    changed_at=2.0,
+    upstream_name="federation-link-east",
+    mapping="a/# -> b/#",
+    policies=("p",),
+    patterns=("a/#",),
+    uri="mqtt://east:1883",
+    local_connection="link:east:topics",
+    deadline=5.0,
+    last_error="refused",
+    error_at=3.0,
+    answered_at=2.5,
+    round_trip=0.25,
+    lag=1.5,
+    waiting=4,
+    oldest_waiting=2.0,
+    in_flight=1,
+    received=10,
+    sent=9,
+    dropped={"surplus": 1, "quota": 0},
+    reconnects=2,
+    sessions_lost=1,
+    subscriptions=3,
+    notes=("a note",),
+    node="n",
+    epoch=77,
+)
+
+
+def row(status: LinkStatus) -> Link:
+    return link_row(status, 4.0, lambda at: 1_000.0 + at)
+
+
+def test_a_link_that_has_just_begun_has_no_invented_figures() -> None:
+    found = row(BARE)
+    assert [
+        name
+        for name in ("deadline", "error_at", "answered", "round_trip_seconds", "waiting", "oldest_waiting_seconds")
+        if found.HasField(name)
+    ] == []
+    assert (found.since.seconds, found.changed.seconds) == (1_001, 1_002)
+
+
+def test_a_row_has_every_field_of_a_status() -> None:
+    assert len(fields(LinkStatus)) - 1 == len(Link.DESCRIPTOR.fields)  # policies and patterns are one field
+    found = row(FULL)
+    assert {field.name for field, _ in found.ListFields()} == {field.name for field in Link.DESCRIPTOR.fields}
+    assert (found.policies[0].name, found.policies[0].pattern) == ("p", "a/#")
+    assert dict(found.dropped) == {"surplus": 1}
+    assert (found.answered.seconds, found.answered.nanos) == (1_002, 500_000_000)
+    assert found.next_step == "connects again at the deadline (in 1.0 s)"
+
+
+@pytest.mark.parametrize("state", list(LinkState))
+def test_rows_are_found_by_state(state: LinkState) -> None:
+    found = row(replace(BARE, state=state))
+    assert [wanted for wanted in ("", *STATES) if has_state(found.status, wanted)] == (
+        ["", "down", state.value] if state.value in ("blocked", "shutdown", "error", "invalid") else ["", state.value]
+    )
+
+
+def test_a_state_that_only_a_newer_node_knows_is_not_down() -> None:
+    assert [wanted for wanted in ("", "down", "asleep") if has_state("asleep", wanted)] == ["", "asleep"]
+
+
+def test_rows_are_sorted() -> None:
+    rows = [Link(upstream=upstream, id=id, node=node) for upstream, id, node in ("b2x", "a2x", "b1y", "b1x")]
+    assert ["".join((found.upstream, found.id, found.node)) for found in in_order(rows)] == ["a2x", "b1x", "b1y", "b2x"]
+
+
+class Log:
+    """Keeps (level, event, details) of each line."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+
+    def __getattr__(self, level: str) -> Any:
+        def tell(event: str, **details: Any) -> None:
+            assert details["upstream"] == "north"
+            self.lines.append((level, event, details))
+
+        return tell
+
+    def take(self) -> list[tuple[str, str]]:
+        lines, self.lines = self.lines, []
+        return [(level, event) for level, event, _ in lines]
+
+
+class Story:
+    def __init__(self, **upstream: Any) -> None:
+        self.world = World(upstream)
+        self.log = Log()
+        self.other = "b"
+        self.link_log = LinkLog(self.log, self.world.links, lambda link_id: self.other)
+
+    def told(self) -> list[tuple[str, str]]:
+        self.link_log.changed(self.world.now)
+        self.link_log.changed(self.world.now)
+        return self.log.take()
+
+
+def test_each_change_is_told_once_and_a_smaller_grant_when_it_is_another_one() -> None:
+    story = Story()
+    world = story.world
+    assert story.told() == [("info", "link idle")]
+    world.want()
+    assert story.told() == [("info", "link starting")]
+    week: Any = {props.SESSION_EXPIRY_INTERVAL: 604_800}
+    world.run(properties=week)
+    assert story.told() == [("info", "link running"), ("info", "the upstream grants less than asked")]
+    world.lose()
+    assert story.told() == [("warning", "link error")]
+    world.until_next_try()
+    assert story.told() == []
+    world.lose()
+    assert story.told() == []  # the same error again
+    world.until_next_try()
+    world.lose("refused")
+    assert story.told() == [("warning", "link error")]
+    world.until_next_try()
+    world.run(session_present=True, properties=week)
+    assert story.told() == [("info", "link running")]
+    world.lose()
+    story.told()
+    world.until_next_try()
+    story.told()
+    world.run(session_present=True, properties=week | {props.MAXIMUM_QOS: 0})
+    assert story.told() == [("info", "link running"), ("warning", "the upstream grants less than asked")]
+
+
+def test_a_lost_session_is_told() -> None:
+    story = Story()
+    world = story.world
+    world.want()
+    world.run()
+    world.lose()
+    story.told()
+    world.until_next_try()
+    world.run(session_present=False)
+    assert story.told() == [("warning", "link session lost, with what waited in it"), ("info", "link running")]
+
+
+def test_a_link_that_moves_says_where_it_runs() -> None:
+    story = Story()
+    world = story.world
+    world.want()
+    world.run()
+    story.told()
+    link_id = world.link.plan.link_id
+    world.links.drain(link_id, world.now + 5.0, world.now)
+    story.link_log.changed(world.now)
+    ((level, event, details),) = story.log.lines
+    assert (level, event, details["to"]) == ("info", "link moves to another node", "b")
+    assert story.told() == [("info", "link moves to another node")]
+    world.lose()
+    assert story.told() == []
+    world.links.end(link_id, world.now)
+    story.link_log.changed(world.now)
+    ((level, event, details),) = story.log.lines
+    assert (level, event, details["to"]) == ("info", "link has moved to another node", "b")
+
+
+def test_a_link_of_a_node_that_stops_moves_nowhere() -> None:
+    story = Story()
+    story.other = ""
+    world = story.world
+    world.want()
+    world.run()
+    story.told()
+    link_id = world.link.plan.link_id
+    world.links.drain(link_id, world.now + 5.0, world.now)
+    assert story.told() == []
+    world.links.end(link_id, world.now)
+    assert story.told() == [("info", "link has stopped")]
+
+
+def test_a_link_without_a_definition_is_removed() -> None:
+    story = Story()
+    story.told()
+    story.world.links.resolve(Resolution([], [], []), story.world.now)
+    assert story.told() == [("info", "link removed: nothing needs it any more")]
+
+
+def test_links_for_queues_are_told_too() -> None:
+    story = Story()
+    world = story.world
+    policy = parse_policy("jobs", {"pattern": "$share/g/t", "definition": {"federation-upstream": "north"}})
+    world.links.resolve(Resolution([world.link.plan.upstream], [], [policy]), world.now)
+    assert story.told() == [("info", "link starting")]
+    (link,) = world.links.by_id.values()
+    link.connection_lost(link.attempt, "refused", world.now)
+    assert story.told() == [("warning", "link error")]
+    world.links.resolve(Resolution([], [], []), world.now)
+    assert story.told() == [("info", "link removed: nothing needs it any more")]
+
 
 EAST = LinkStatus("0000000e", "topics", "east", LinkState.STARTING, 1.0, 1.0, node="a", epoch=7)
 WEST = replace(EAST, link_id="0000000f", upstream="west", state=LinkState.RUNNING, received=3, dropped={"surplus": 2})

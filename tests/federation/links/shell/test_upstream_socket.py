@@ -7,11 +7,60 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
-from federation.links.shell.upstream_socket import UpstreamSocket
+from federation.links.shell.upstream_socket import SUBPROTOCOLS, UpstreamSocket, WebSocketClient
 from federation.links.status import LinkState
 from link_world import World
 from waiting import eventually
+
+CONNACK = b"\x20\x03\x00\x86\x00"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", "HTTP 400"),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP 404"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "did not receive a valid HTTP response"),
+        (b"", "did not receive a valid HTTP response"),
+    ],
+)
+def test_an_upstream_that_refuses_and_closes_says_why(answer: bytes, words: str) -> None:
+    client = WebSocketClient("h", 80, "/mqtt", False, 1000)
+    assert client.take_output().startswith(b"GET /mqtt HTTP/1.1\r\n")
+    assert client.receive_data(answer) == b""
+    client.receive_end()
+    assert words in client.fault
+    assert not client.is_open
+
+
+def opened() -> tuple[WebSocketClient, ServerProtocol]:
+    client = WebSocketClient("h", 80, "/mqtt", False, 1000)
+    server = ServerProtocol(subprotocols=SUBPROTOCOLS)
+    server.receive_data(client.take_output())
+    (request,) = server.events_received()
+    assert isinstance(request, Request)
+    server.send_response(server.accept(request))
+    assert client.receive_data(b"".join(server.data_to_send())) == b""
+    assert (client.is_open, client.fault) == (True, "")
+    return client, server
+
+
+def test_data_in_front_of_the_end_is_handled() -> None:
+    client, server = opened()
+    server.send_binary(CONNACK)
+    server.send_close(1000)
+    assert client.receive_data(b"".join(server.data_to_send())) == CONNACK
+    assert client.fault == "WebSocket: closed by the upstream"
+
+
+def test_a_text_frame_ends_the_connection() -> None:
+    client, server = opened()
+    server.send_text(b"x")
+    assert client.receive_data(b"".join(server.data_to_send())) == b""
+    assert "a text frame" in client.fault
 
 
 @pytest.mark.parametrize(

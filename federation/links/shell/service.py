@@ -10,7 +10,6 @@ import grpc
 
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.tokens import Role
-from federation.links.api.rows import STATES, in_order
 from federation.links.pb.link_status_pb2 import (
     GroupQueue,
     Link,
@@ -23,6 +22,8 @@ from federation.links.pb.link_status_pb2 import (
 )
 from federation.links.pb.link_status_pb2_grpc import FederationLinksServicer, GroupQueuesServicer
 from federation.links.queues import Queues
+from federation.links.reports import in_order
+from federation.links.status import STATES
 from federation.shell.member_calls import MemberAway
 
 if TYPE_CHECKING:
