@@ -153,7 +153,8 @@ class AuthDecider(ConnectDecider):
 
         async def wait() -> None:
             try:
-                async with queue.turn(attempt.address, partial(self._begin, attempt, is_limited)):
+                turns = self._failed.turns_of(attempt.address, attempt.login_name)
+                async with queue.turn(turns, partial(self._begin, attempt, is_limited)):
                     try:
                         verdict = await self._verdict_of(check)
                         self._go_on(attempt, position, is_allowed, data, verdict)

@@ -132,5 +132,11 @@ class FailedLogins:
             self._proved.popitem(last=False)
         self._proved[key] = None
 
+    def turns_of(self, address: str, username: str) -> str:
+        """Return the name under which a login waits for its turn: the address, or a user's own where it has logged in from
+        there before. So it does not wait for all guesses that come from there."""
+        key = user_key(address, username)
+        return key if key in self._proved else address
+
     def entries(self) -> int:
         return len(self._users) + len(self._addresses) + len(self._proved)

@@ -70,3 +70,11 @@ def test_the_tables_are_bounded() -> None:
     assert failed.entries() == 3 * ENTRIES_MAX
     assert failed.wait(str(ENTRIES_MAX + 99), "long name" * 1000, NOW) > 0
     assert failed.wait("0", "long name" * 1000, NOW) == 0
+
+
+def test_a_user_who_has_logged_in_from_an_address_has_turns_of_its_own() -> None:
+    failed = FailedLogins(5, 50)
+    assert failed.turns_of("10.0.0.1", "bob") == failed.turns_of("10.0.0.1", "eve")
+    failed.succeeded("10.0.0.1", "bob")
+    assert failed.turns_of("10.0.0.1", "bob") != failed.turns_of("10.0.0.1", "eve")
+    assert failed.turns_of("10.0.0.2", "bob") == failed.turns_of("10.0.0.2", "eve")
