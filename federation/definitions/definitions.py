@@ -27,8 +27,14 @@ from federation.definitions.error import DefinitionError, check_name
 from federation.definitions.policy import ApplyTo, Policy, doubt, parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.secrets import has_secrets, refuse_hidden, without_secrets
-from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream, removed_keys
-from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
+from federation.definitions.upstream import (
+    Upstream,
+    UpstreamSet,
+    ignored_keys,
+    parse_upstream,
+    parse_upstream_set,
+    removed_keys,
+)
 from federation.definitions.versions import ENTRIES_MAX, Versions
 
 LINK_KEY_BITS: Final = 48
@@ -101,20 +107,19 @@ class Definitions(Versions):
 
     def problems(self) -> list[str]:
         """Name what keeps definitions from having their full effect, without secrets."""
-        resolution = self.resolution()
-        texts = [f'{WORDS.get(key[0], key[0])} "{key[1]}": {text}' for key, text in sorted(self._faults.items())]
         hidden = sorted(key for key, entry in self._entries.items() if entry.value and key in self.declared)
-        texts += [f'{WORDS[key[0]]} "{key[1]}": the one of the configuration file is used' for key in hidden]
-        texts += [
-            f'{WORDS[key[0]]} "{key[1]}": {text}' for key, found in sorted(self._removed.items()) for text in found
+        found = [
+            *sorted(self._faults.items()),
+            *((key, "the one of the configuration file is used") for key in hidden),
+            *((key, text) for key, texts in sorted(self._removed.items()) for text in texts),
         ]
-        return texts + resolution.unresolved()
+        return [f"{_shown(*key)}: {text}" for key, text in found] + self.resolution().unresolved()
 
     def kept_here(self, keys: Collection[Key] | None = None) -> list[str]:
         """Entries, of all or of some keys, that other nodes do not get."""
         return [
-            f'{WORDS.get(component, component)} "{name}": {KEPT_HERE}'
-            for component, name in sorted(self._kept_here if keys is None else self._kept_here.intersection(keys))
+            f"{_shown(*key)}: {KEPT_HERE}"
+            for key in sorted(self._kept_here if keys is None else self._kept_here.intersection(keys))
         ]
 
     def collisions(self) -> list[str]:
@@ -177,11 +182,11 @@ class Definitions(Versions):
             try:
                 trial._put(component, name, value, now)
             except DefinitionError as error:
-                raise error.below(f'{WORDS.get(component, component)} "{name}"') from None
+                raise error.below(_shown(component, name)) from None
         for entry in trial.take_changes():
             self._keep(entry)
         warnings = [
-            f'{WORDS[component]} "{name}": {text}'
+            f"{_shown(component, name)}: {text}"
             for component, name, value in ordered
             for text in self._warnings(component, name, value)
         ]
@@ -207,24 +212,20 @@ class Definitions(Versions):
         if component not in COMPONENTS:
             raise DefinitionError("component", f'"{component[:64]}" is not one of {", ".join(COMPONENTS[:2])}')
         if (component, check_name("name", name)) in self.declared:
-            text = f'the {WORDS[component]} "{name}" stands in the configuration file of this node; change it there'
+            text = f"the {_shown(component, name)} stands in the configuration file of this node; change it there"
             raise DefinitionError("name", text)
 
     def _warnings(self, component: str, name: str, value: object) -> list[str]:
         """Warn of what has no effect yet: it is kept all the same."""
         parsed = self._parsed.get((component, name))
+        resolution = self.resolution()
         if isinstance(parsed, Policy):
-            texts = [text] if (text := self.resolution().unresolved_name(parsed)) else []
-            if text := doubt(parsed):
-                texts.append(f"pattern: {text}")
-            texts += self.resolution().faults(policy=parsed)
-            texts += self.resolution().echo_warnings(policy=parsed)
-            texts += self.resolution().copied(parsed)
-        elif isinstance(parsed, UpstreamSet):
-            texts = ignored_keys(value) + self.resolution().faults([upstream for upstream, _ in parsed.members])
-        else:
-            texts = ignored_keys(value) + self.resolution().faults([name]) + self.resolution().echo_warnings(name)
-        return texts
+            found = (resolution.unresolved_name(parsed), f"pattern: {text}" if (text := doubt(parsed)) else "")
+            texts = [text for text in found if text] + resolution.faults(policy=parsed)
+            return texts + resolution.echo_warnings(policy=parsed) + resolution.copied(parsed)
+        if isinstance(parsed, UpstreamSet):
+            return ignored_keys(value) + resolution.faults([upstream for upstream, _ in parsed.members])
+        return ignored_keys(value) + resolution.faults([name]) + resolution.echo_warnings(name)
 
     def _collisions_of(self, keys: Collection[Key]) -> list[str]:
         """The collisions in which these definitions have a part, one for each pair of upstreams."""
@@ -257,9 +258,8 @@ class Definitions(Versions):
         if entry.key in self.declared:
             return
         self._resolution = None
-        self._parsed.pop(entry.key, None)
-        self._faults.pop(entry.key, None)
-        self._removed.pop(entry.key, None)
+        for known in (self._parsed, self._faults, self._removed):
+            known.pop(entry.key, None)
         if entry.component == LINK_KEY:
             self._link_keys.pop(entry.name, None)
         if entry.value is None:
@@ -290,6 +290,10 @@ class Definitions(Versions):
             [item for item in found if isinstance(item, Policy)],
             {name: key for name, key in self._link_keys.items() if (UPSTREAM, name) not in self.declared},
         )
+
+
+def _shown(component: str, name: str) -> str:
+    return f'{WORDS.get(component, component)} "{name}"'
 
 
 def parse(component: str, name: str, value: object) -> Parsed:

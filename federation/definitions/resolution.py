@@ -9,13 +9,10 @@ from hashlib import sha256
 from typing import Any, Final
 
 from broker.routing.names import SHARE_PREFIX, parse_filter
-from federation.definitions.collisions import Collision, collisions
-from federation.definitions.echoes import Way, echo_of
+from federation.definitions.collisions import Collision, Way, collisions, echo_of
 from federation.definitions.error import DefinitionError
-from federation.definitions.policy import ApplyTo, Policy, Selector
-from federation.definitions.upstream import Direction, Upstream
-from federation.definitions.upstream_pattern import UpstreamPattern
-from federation.definitions.upstream_set import ALL, UpstreamSet
+from federation.definitions.policy import ApplyTo, Policy, Selector, UpstreamPattern
+from federation.definitions.upstream import ALL, Direction, Upstream, UpstreamSet
 from federation.topics.filters import intersection
 
 LINKS_MAX: Final = 10_000
@@ -147,8 +144,16 @@ class Resolution:
     @cached_property
     def collisions(self) -> list[Collision]:
         """Mappings of upstreams that give different topics one name here."""
-        links = [(link.upstream, link.policies) for link in self._links if not link.error]
-        return collisions(links, self._topic_policies)
+        return collisions(self._ways(self._links).values(), self._topic_policies)
+
+    def _ways(self, plans: Iterable[LinkPlan]) -> dict[str, Way]:
+        """The links for topics that can run, by id."""
+        topics = ApplyTo.TOPICS.value
+        return {
+            plan.link_id: Way(plan.upstream, plan.policies, self._topic_policies)
+            for plan in plans
+            if plan.kind == topics and not plan.error
+        }
 
     def unresolved(self) -> list[str]:
         """A text for each name that a policy or a set has and nothing defines."""
@@ -222,12 +227,12 @@ class Resolution:
 
     def _with_echoes(self, plans: list[LinkPlan]) -> list[LinkPlan]:
         """The plans, those with the direction `out` with their `echo`."""
-        topics = [plan for plan in plans if plan.kind == ApplyTo.TOPICS.value and not plan.error]
-        if not any(plan.upstream.direction is Direction.OUT for plan in topics):
+        if not any(plan.upstream.direction is Direction.OUT for plan in plans):
             return plans
-        ways = {id(plan): Way(plan.upstream, plan.policies, self._topic_policies) for plan in topics}
+        ways = self._ways(plans)
         return [
-            replace(plan, echo=echo_of(ways[id(plan)], ways.values())) if id(plan) in ways else plan for plan in plans
+            replace(plan, echo=echo_of(ways[plan.link_id], ways.values())) if plan.link_id in ways else plan
+            for plan in plans
         ]
 
     def faults(self, upstreams: Collection[str] = (), policy: Policy | None = None) -> list[str]:

@@ -1,8 +1,9 @@
-"""An upstream: another broker or cluster that links take messages from, with the keys and defaults of RabbitMQ."""
+"""An upstream: another broker or cluster that links take messages from, with the keys and defaults of RabbitMQ; and sets of
+upstreams: `[{"upstream": NAME, KEY: OVERRIDE, …}, …]`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
@@ -20,7 +21,7 @@ from federation.definitions.error import (
     read_word,
     shown,
 )
-from federation.definitions.uri import LinkUri, is_host, parse_uri
+from federation.definitions.uri import EXAMPLE, VERIFY, LinkUri, is_host, parse_uri
 from federation.topics.mapping import RULES_MAX, MappingError, TopicMapping
 
 URIS_MAX: Final = 16  # of one upstream
@@ -30,6 +31,9 @@ SECONDS_MAX: Final = 0xFFFF_FFFE  # of Session Expiry Interval; 0xFFFFFFFF means
 DELAY_MIN: Final = 0.1  # also for a reconnect-delay of 0, with which RabbitMQ tries again at once
 DELAY_MAX: Final = 86_400.0
 CONSUMER_TAG_BYTES_MAX: Final = 256
+ALL: Final = "all"
+"""The set of all upstreams, which exists by itself."""
+MEMBERS_MAX: Final = 1000  # of one set
 
 # Keys of RabbitMQ that have no counterpart here: accepted, with a warning that says why.
 IGNORED_KEYS: Final = {
@@ -137,50 +141,63 @@ class Upstream:
         return made
 
 
-TLS_KEYS: Final = {
-    "cacertfile": "cacertfile",
-    "certfile": "certfile",
-    "keyfile": "keyfile",
-    "verify": "verify",
-    "server-name-indication": "server_name",
-}
+@dataclass(frozen=True, slots=True)
+class UpstreamSet:
+    """`members`: (name of an upstream, the fields of Upstream that this member overrides as (field, value))."""
+
+    name: str
+    members: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
+
+
+Readers = Mapping[str, tuple[str, Callable[[str, object], Any]]]
+"""By key in JSON: the field ("" for none), and the function that reads its value."""
+
+
+def _read_fields(
+    prefix: str, value: object, readers: Readers, ignored: Mapping[str, str]
+) -> tuple[tuple[str, Any], ...]:
+    """The keys that an object sets, as (field, value) sorted by field. `prefix` is for errors."""
+    found = read_mapping(prefix, value, {**readers, **ignored})
+    fields: dict[str, Any] = {}
+    for key, inner in found.items():
+        if key in readers:
+            field, read = readers[key]
+            fields[field] = read(f"{prefix}.{key}" if prefix else key, inner)
+    fields.pop("", None)
+    return tuple(sorted(fields.items()))
+
+
+def _one_or_more(key: str, value: object, maximum: int, what: str) -> list[tuple[str, object]]:
+    """(key, value) of a value by itself, or of each item of a list."""
+    if not isinstance(value, list | tuple):
+        return [(key, value)]
+    if not 1 <= len(value) <= maximum:
+        raise DefinitionError(key, f"the list has {len(value)} {what}, 1..{maximum} are possible")
+    return [(f"{key}[{index}]", item) for index, item in enumerate(value)]
 
 
 def _read_uris(key: str, value: object) -> tuple[LinkUri, ...]:
-    if not isinstance(value, list | tuple):
-        return (parse_uri(value, key),)
-    if not 1 <= len(value) <= URIS_MAX:
-        raise DefinitionError(key, f"the list has {len(value)} URIs, 1..{URIS_MAX} are possible")
-    uris = tuple(parse_uri(text, f"{key}[{index}]") for index, text in enumerate(value))
+    uris = tuple(parse_uri(text, place) for place, text in _one_or_more(key, value, URIS_MAX, "URIs"))
     if len(set(uris)) < len(uris):
         raise DefinitionError(key, "one URI stands in the list twice")
     return uris
 
 
-def _read_tls(key: str, value: object) -> TlsOptions:
-    found = read_mapping(key, value, TLS_KEYS)
-    options: dict[str, Any] = {}
-    for name, inner in found.items():
-        path = f"{key}.{name}"
-        if name == "verify":
-            options["verify"] = read_word(path, inner, ("verify_peer", "verify_none")) == "verify_peer"
-        else:
-            options[TLS_KEYS[name]] = read_text(path, inner)
-    return TlsOptions(**options)
-
-
 def _read_rules(key: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, list | tuple):
-        if not 1 <= len(value) <= RULES_MAX:
-            raise DefinitionError(key, f"the list has {len(value)} rules, 1..{RULES_MAX} are possible")
-        rules = tuple(read_text(f"{key}[{index}]", rule) for index, rule in enumerate(value))
-    else:
-        rules = (read_text(key, value),)
+    rules = tuple(read_text(place, rule) for place, rule in _one_or_more(key, value, RULES_MAX, "rules"))
     try:
         TopicMapping(rules)
     except MappingError as error:
         raise DefinitionError(key, str(error)) from None
     return rules
+
+
+def _read_verify(key: str, value: object) -> bool:
+    return read_word(key, value, VERIFY) == VERIFY[0]
+
+
+def _read_tls(key: str, value: object) -> TlsOptions:
+    return TlsOptions(**dict(_read_fields(key, value, _TLS_READERS, {})))
 
 
 def _read_milliseconds(key: str, value: object) -> float:
@@ -196,33 +213,42 @@ def _refuse_trust(key: str, value: object) -> None:
         raise DefinitionError(key, f"true is not possible: {NO_USER_IDS}; leave the key out")
 
 
-# Key in JSON -> field of Upstream ("" for none) and the function that reads its value.
-_READERS: Final[dict[str, tuple[str, Any]]] = {
+def _word_of(kind: type[Enum]) -> Callable[[str, object], Enum]:
+    words = tuple(member.value for member in kind)
+    return lambda key, value: kind(read_word(key, value, words))
+
+
+def _whole_up_to(maximum: int) -> Callable[[str, object], int]:
+    return lambda key, value: read_whole(key, value, 1, maximum)
+
+
+_TLS_READERS: Final[Readers] = {
+    "cacertfile": ("cacertfile", read_text),
+    "certfile": ("certfile", read_text),
+    "keyfile": ("keyfile", read_text),
+    "verify": ("verify", _read_verify),
+    "server-name-indication": ("server_name", read_text),
+}
+_READERS: Final[Readers] = {
     "uri": ("uris", _read_uris),
-    "prefetch-count": ("prefetch_count", lambda key, value: read_whole(key, value, 1, RECEIVE_MAXIMUM_MAX)),
-    "ack-mode": ("ack_mode", lambda key, value: AckMode(read_word(key, value, tuple(m.value for m in AckMode)))),
+    "prefetch-count": ("prefetch_count", _whole_up_to(RECEIVE_MAXIMUM_MAX)),
+    "ack-mode": ("ack_mode", _word_of(AckMode)),
     "reconnect-delay": ("reconnect_delay", _read_delay),
     TRUST_USER_ID: ("", _refuse_trust),
-    "max-hops": ("max_hops", lambda key, value: read_whole(key, value, 1, HOPS_MAX)),
+    "max-hops": ("max_hops", _whole_up_to(HOPS_MAX)),
     "expires": ("expires", _read_milliseconds),
     "message-ttl": ("message_ttl", _read_milliseconds),
     "exchange": ("exchange", _read_rules),
     "queue": ("queue", read_text),
     "consumer-tag": ("consumer_tag", lambda key, value: read_text(key, value, CONSUMER_TAG_BYTES_MAX)),
-    "resource-cleanup-mode": (
-        "resource_cleanup_mode",
-        lambda key, value: ResourceCleanupMode(read_word(key, value, tuple(m.value for m in ResourceCleanupMode))),
-    ),
+    "resource-cleanup-mode": ("resource_cleanup_mode", _word_of(ResourceCleanupMode)),
     "tls": ("tls", _read_tls),
     "local-username": ("local_username", read_text),
-    "direction": ("direction", lambda key, value: Direction(read_word(key, value, tuple(m.value for m in Direction)))),
-    "interest": (
-        "interest",
-        lambda key, value: InterestMode(read_word(key, value, tuple(m.value for m in InterestMode))),
-    ),
+    "direction": ("direction", _word_of(Direction)),
+    "interest": ("interest", _word_of(InterestMode)),
 }
 UPSTREAM_KEYS: Final = tuple(_READERS)
-_KNOWN: Final = dict.fromkeys((*UPSTREAM_KEYS, *IGNORED_KEYS, *REMOVED_KEYS))
+TLS_KEYS: Final = tuple(_TLS_READERS)
 
 
 def parse_upstream(name: object, value: object) -> Upstream:
@@ -230,7 +256,7 @@ def parse_upstream(name: object, value: object) -> Upstream:
     checked = check_name("name", name)
     fields = dict(parse_upstream_keys("", value))
     if "uris" not in fields:
-        raise DefinitionError("uri", "this key is missing; for example mqtts://user:password@broker.example.com:8883")
+        raise DefinitionError("uri", f"this key is missing; {EXAMPLE}")
     upstream = Upstream(checked, **fields)
     _check_whole_upstream(upstream)
     return upstream
@@ -238,15 +264,28 @@ def parse_upstream(name: object, value: object) -> Upstream:
 
 def parse_upstream_keys(prefix: str, value: object) -> tuple[tuple[str, Any], ...]:
     """The keys of an upstream that an object sets, as (field, value) sorted by field. `prefix` is for errors."""
-    found = read_mapping(prefix, value, _KNOWN)
-    fields = []
-    for key, inner in found.items():
-        if key in _READERS:
-            name, read = _READERS[key]
-            read_value = read(f"{prefix}.{key}" if prefix else key, inner)
-            if name:
-                fields.append((name, read_value))
-    return tuple(sorted(fields, key=lambda pair: pair[0]))
+    return _read_fields(prefix, value, _READERS, IGNORED_KEYS | REMOVED_KEYS)
+
+
+def parse_upstream_set(name: object, value: object) -> UpstreamSet:
+    """A set from the value of its parameter. Raises DefinitionError. Whether the upstreams exist is not asked here."""
+    checked = check_name("name", name)
+    if checked == ALL:
+        raise DefinitionError("name", f'the set "{ALL}" is all upstreams and exists by itself')
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= MEMBERS_MAX:
+        text = f'a set is a list of 1..{MEMBERS_MAX} members; for example [{{"upstream": "a"}}, {{"upstream": "b"}}]'
+        raise DefinitionError("", text)
+    members = []
+    for index, member in enumerate(value):
+        key = f"[{index}]"
+        if not isinstance(member, dict) or "upstream" not in member:
+            raise DefinitionError(key, 'a member is an object with the key upstream; for example {"upstream": "a"}')
+        upstream = check_name(f"{key}.upstream", member["upstream"])
+        overrides = parse_upstream_keys(key, {inner: member[inner] for inner in member if inner != "upstream"})
+        if (upstream, overrides) in members:
+            raise DefinitionError(key, f'the upstream "{upstream}" stands in the set twice with the same keys')
+        members.append((upstream, overrides))
+    return UpstreamSet(checked, tuple(members))
 
 
 def ignored_keys(value: object) -> list[str]:

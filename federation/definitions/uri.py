@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from broker.config.addresses import HOST_NAME, PORT_MAX
-from federation.definitions.error import CONTROL, DefinitionError, shown
+from federation.definitions.error import CONTROL, DefinitionError, read_word, shown
 
 URI_BYTES_MAX: Final = 2048
 DEFAULT_PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
@@ -19,10 +19,12 @@ DEFAULT_PATH: Final = "/mqtt"
 TLS_QUERY: Final = ("cacertfile", "certfile", "keyfile", "verify", "server_name_indication")
 QUERY: Final = (*TLS_QUERY, "auth_mechanism", "heartbeat", "connection_timeout")
 AUTH_MECHANISMS: Final = ("plain", "external")
+VERIFY: Final = ("verify_peer", "verify_none")
 HIDDEN: Final = "***"
 """Stands for a user name and password that are not shown; no URI that is written may have it."""
 HEARTBEAT_MAX: Final = 65535  # Keep Alive is a two byte integer [MQTT5 3.1.2.10]
 CONNECTION_TIMEOUT_MS_MAX: Final = 600_000
+EXAMPLE: Final = "for example mqtts://user:password@broker.example.com:8883"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class LinkUri:
 def parse_uri(text: object, key: str = "uri") -> LinkUri:
     """Read a URI. Raises DefinitionError, whose text has no part of the URI behind its scheme."""
     if not isinstance(text, str) or not text:
-        raise DefinitionError(key, f"{shown(text) if text == '' else 'this value'} is not a URI; {_example()}")
+        raise DefinitionError(key, f"{shown(text) if text == '' else 'this value'} is not a URI; {EXAMPLE}")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -103,7 +105,7 @@ def parse_uri(text: object, key: str = "uri") -> LinkUri:
         raise DefinitionError(key, f"links are MQTT: use {near}:// and the MQTT port of the upstream")
     if scheme not in DEFAULT_PORTS or not separator:
         known = ", ".join(f"{name}://" for name in DEFAULT_PORTS)
-        raise DefinitionError(key, f"the URI does not begin with one of {known}; {_example()}")
+        raise DefinitionError(key, f"the URI does not begin with one of {known}; {EXAMPLE}")
     if "#" in text:
         raise DefinitionError(key, "a URI of an upstream has no fragment; a # in a password is written %23")
     try:
@@ -111,11 +113,14 @@ def parse_uri(text: object, key: str = "uri") -> LinkUri:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         hint = "a / or ? in a user name or password is written %2F or %3F"
-        raise DefinitionError(key, f"host and port cannot be read; {_example()}; {hint}") from None
-    _check_host(key, host)
+        raise DefinitionError(key, f"host and port cannot be read; {EXAMPLE}; {hint}") from None
+    if not host:
+        raise DefinitionError(key, f"the host is missing; {EXAMPLE}")
+    if not is_host(host):
+        raise DefinitionError(key, f"the host is neither a name nor an IP address; {EXAMPLE}")
     if port is None:
         if parts.netloc.rpartition("@")[2].endswith(":"):
-            raise DefinitionError(key, f"the port behind the colon is missing; {_example()}")
+            raise DefinitionError(key, f"the port behind the colon is missing; {EXAMPLE}")
         port = DEFAULT_PORTS[scheme]
     if port == 0:
         raise DefinitionError(key, f"the port is 0, which no upstream listens on; it is one of 1..{PORT_MAX}")
@@ -134,17 +139,6 @@ def parse_uri(text: object, key: str = "uri") -> LinkUri:
         raise DefinitionError(key, f"{HIDDEN} stands for a user name and password that were not shown; write them")
     _check_query(key, uri)
     return uri
-
-
-def _example() -> str:
-    return "for example mqtts://user:password@broker.example.com:8883"
-
-
-def _check_host(key: str, host: str) -> None:
-    if not host:
-        raise DefinitionError(key, f"the host is missing; {_example()}")
-    if not is_host(host):
-        raise DefinitionError(key, f"the host is neither a name nor an IP address; {_example()}")
 
 
 def is_host(text: str) -> bool:
@@ -193,16 +187,15 @@ def _check_query(key: str, uri: LinkUri) -> None:
         for name in TLS_QUERY:
             if uri.option(name):
                 raise DefinitionError(f"{key}?{name}", f"{uri.scheme}:// has no TLS; use {_secure(uri.scheme)}://")
-    if (verify := uri.option("verify")) and verify not in ("verify_peer", "verify_none"):
-        raise DefinitionError(f"{key}?verify", f"{shown(verify)} is not one of verify_peer, verify_none")
+    if verify := uri.option("verify"):
+        read_word(f"{key}?verify", verify, VERIFY)
     _check_whole(key, uri, "heartbeat", 0, HEARTBEAT_MAX, "seconds")
     _check_whole(key, uri, "connection_timeout", 1, CONNECTION_TIMEOUT_MS_MAX, "milliseconds")
-    mechanism = uri.option("auth_mechanism")
-    if mechanism and mechanism not in AUTH_MECHANISMS:
-        raise DefinitionError(f"{key}?auth_mechanism", f"{shown(mechanism)} is not one of {', '.join(AUTH_MECHANISMS)}")
-    if mechanism == "external" and not uri.is_secure:
+    if mechanism := uri.option("auth_mechanism"):
+        read_word(f"{key}?auth_mechanism", mechanism, AUTH_MECHANISMS)
+    if uri.is_external and not uri.is_secure:
         raise DefinitionError(f"{key}?auth_mechanism", f"external is a certificate, so use {_secure(uri.scheme)}://")
-    if mechanism == "external" and uri.password is not None:
+    if uri.is_external and uri.password is not None:
         raise DefinitionError(f"{key}?auth_mechanism", "external logs in by certificate, so the URI has no password")
 
 

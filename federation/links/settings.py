@@ -13,8 +13,7 @@ from broker.origin import HeaderError, check_domain
 from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Key
 from federation.definitions.error import DefinitionError
 from federation.definitions.policy import doubt, parse_policy
-from federation.definitions.upstream import ignored_keys, parse_upstream
-from federation.definitions.upstream_set import parse_upstream_set
+from federation.definitions.upstream import ignored_keys, parse_upstream, parse_upstream_set
 
 if TYPE_CHECKING:
     from broker.config.settings import Settings

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf import json_format
 from google.protobuf.empty_pb2 import Empty
-from google.protobuf.struct_pb2 import Value
 
-from broker.api.errors import ApiError, invalid_argument, not_found
+from broker.api.errors import invalid_argument, not_found
 from broker.api.server import ApiServer
 from broker.api.tokens import Role
 from broker.errors import MqttError
 from broker.routing.names import SHARE_PREFIX, check_topic_filter, check_topic_name
-from federation.definitions.definitions import Definitions
 from federation.definitions.entry import PARAMETERS, POLICY, WORDS
 from federation.definitions.error import DefinitionError, shown
 from federation.definitions.pb import definitions_pb2 as pb
@@ -43,20 +41,62 @@ def register(api: ApiServer, service: DefinitionsService) -> None:
     api.register(services["DefinitionsService"], AllDefinitions(service))
 
 
-class Parameters(ParameterServiceServicer):
-    # Upstreams have credentials, name files of the node, and let it connect anywhere.
-    roles: Final = {"List": Role.READ, "Get": Role.READ, "Set": Role.ADMIN, "Clear": Role.ADMIN}
+class _Served:
+    """The definitions of a node, as all three services read and write them."""
 
     def __init__(self, service: DefinitionsService) -> None:
         self._service = service
+        self._definitions = service.definitions
+
+    def _check_there(self, component: str, request: pb.ParameterKey | pb.PolicyKey) -> None:
+        _check_vhost(request)
+        if self._definitions.get(component, request.name) is None:
+            raise not_found(f'there is no {WORDS[component]} "{request.name[:128]}"')
+
+    def _parameter(self, component: str, name: str, value: Any) -> pb.Parameter:
+        is_declared = (component, name) in self._definitions.declared
+        found = pb.Parameter(component=component, name=name, read_only=is_declared)
+        json_format.ParseDict(value, found.value)
+        return found
+
+    def _policy(self, name: str) -> pb.Policy:
+        """A policy of a newer node may have keys that this one does not know."""
+        value: Any = self._definitions.get(POLICY, name)
+        policy = pb.Policy(name=name, read_only=(POLICY, name) in self._definitions.declared)
+        with suppress(json_format.ParseError):
+            json_format.ParseDict(value, policy, ignore_unknown_fields=True)
+        policy.apply_to = policy.apply_to or apply_to_of(policy.pattern).value
+        return policy
+
+    async def _put(self, prefix: str, component: str, name: str, value: object) -> pb.Written:
+        """Store a definition, whose value stands at `prefix` of the body; the name does not."""
+        try:
+            return pb.Written(warnings=await self._service.put(component, name, value))
+        except DefinitionError as error:
+            raise invalid_argument(str(error.below(prefix) if prefix and error.key != "name" else error)) from None
+
+    async def _delete(self, component: str, request: pb.ParameterKey | pb.PolicyKey) -> Empty:
+        _check_vhost(request)
+        try:
+            is_deleted = await self._service.delete(component, request.name)
+        except DefinitionError as error:
+            raise invalid_argument(str(error)) from None
+        if not is_deleted:
+            raise not_found(f'there is no {WORDS[component]} "{request.name[:128]}"')
+        return Empty()
+
+
+class Parameters(_Served, ParameterServiceServicer):
+    # Upstreams have credentials, name files of the node, and let it connect anywhere.
+    roles: Final = {"List": Role.READ, "Get": Role.READ, "Set": Role.ADMIN, "Clear": Role.ADMIN}
 
     async def List(self, request: pb.ListParametersRequest, context: object) -> pb.ListParametersResponse:
         if request.component:
             _check_component(request.component)
-        found = self._service.definitions
+        found = self._definitions
         return pb.ListParametersResponse(
             parameters=[
-                _parameter(found, component, name)
+                self._parameter(component, name, found.read(component, name))
                 for component in PARAMETERS
                 if request.component in ("", component)
                 for name in found.names(component)
@@ -65,27 +105,20 @@ class Parameters(ParameterServiceServicer):
         )
 
     async def Get(self, request: pb.ParameterKey, context: object) -> pb.Parameter:
-        _check_component(request.component)
-        _check_vhost(request)
-        if self._service.definitions.get(request.component, request.name) is None:
-            raise _missing(request.component, request.name)
-        return _parameter(self._service.definitions, request.component, request.name)
+        component, name = request.component, request.name
+        _check_component(component)
+        self._check_there(component, request)
+        return self._parameter(component, name, self._definitions.read(component, name))
 
     async def Set(self, request: pb.Parameter, context: object) -> pb.Written:
-        component, name, value = _parameter_item(request)
-        try:
-            return pb.Written(warnings=await self._service.put(component, name, value))
-        except DefinitionError as error:
-            raise _refused("value", error) from None
+        return await self._put("value", *_parameter_item(request))
 
     async def Clear(self, request: pb.ParameterKey, context: object) -> Empty:
         _check_component(request.component)
-        _check_vhost(request)
-        await _delete(self._service, request.component, request.name)
-        return Empty()
+        return await self._delete(request.component, request)
 
 
-class Policies(PolicyServiceServicer):
+class Policies(_Served, PolicyServiceServicer):
     roles: Final = {
         "List": Role.READ,
         "Get": Role.READ,
@@ -94,30 +127,19 @@ class Policies(PolicyServiceServicer):
         "Explain": Role.READ,
     }
 
-    def __init__(self, service: DefinitionsService) -> None:
-        self._service = service
-
     async def List(self, request: Empty, context: object) -> pb.ListPoliciesResponse:
-        found = self._service.definitions
-        return pb.ListPoliciesResponse(policies=[_policy(found, policy.name) for policy in found.resolution().policies])
+        found = self._definitions.resolution().policies
+        return pb.ListPoliciesResponse(policies=[self._policy(policy.name) for policy in found])
 
     async def Get(self, request: pb.PolicyKey, context: object) -> pb.Policy:
-        _check_vhost(request)
-        if self._service.definitions.get(POLICY, request.name) is None:
-            raise _missing(POLICY, request.name)
-        return _policy(self._service.definitions, request.name)
+        self._check_there(POLICY, request)
+        return self._policy(request.name)
 
     async def Set(self, request: pb.Policy, context: object) -> pb.Written:
-        component, name, value = _policy_item(request)
-        try:
-            return pb.Written(warnings=await self._service.put(component, name, value))
-        except DefinitionError as error:
-            raise _refused("", error) from None
+        return await self._put("", *_policy_item(request))
 
     async def Clear(self, request: pb.PolicyKey, context: object) -> Empty:
-        _check_vhost(request)
-        await _delete(self._service, POLICY, request.name)
-        return Empty()
+        return await self._delete(POLICY, request)
 
     async def Explain(self, request: pb.ExplainRequest, context: object) -> pb.Explanation:
         topic = request.topic.encode()
@@ -153,21 +175,18 @@ class Policies(PolicyServiceServicer):
         )
 
 
-class AllDefinitions(DefinitionsServiceServicer):
+class AllDefinitions(_Served, DefinitionsServiceServicer):
     roles: Final = {"Export": Role.ADMIN, "Import": Role.ADMIN}
 
-    def __init__(self, service: DefinitionsService) -> None:
-        self._service = service
-
     async def Export(self, request: Empty, context: object) -> pb.AllDefinitions:
-        found = self._service.definitions
+        found = self._definitions
         parameters = [
-            pb.Parameter(component=component, name=name, value=_as_value(found.get(component, name)))
+            self._parameter(component, name, found.get(component, name))
             for component in PARAMETERS
             for name in found.names(component)
             if (component, name) not in found.declared
         ]
-        policies = [_policy(found, name) for name in found.names(POLICY) if (POLICY, name) not in found.declared]
+        policies = [self._policy(name) for name in found.names(POLICY) if (POLICY, name) not in found.declared]
         return pb.AllDefinitions(parameters=parameters, policies=policies)
 
     async def Import(self, request: pb.AllDefinitions, context: object) -> pb.Written:
@@ -176,7 +195,7 @@ class AllDefinitions(DefinitionsServiceServicer):
         try:
             return pb.Written(warnings=await self._service.put_all(items))
         except DefinitionError as error:
-            raise _refused("", error) from None
+            raise invalid_argument(str(error)) from None
 
 
 def _check_component(component: str) -> None:
@@ -188,25 +207,6 @@ def _check_vhost(request: pb.Parameter | pb.ParameterKey | pb.Policy | pb.Policy
     if request.vhost not in ("", VHOST):
         hint = "a prefix of topics takes the place of others (exchange of an upstream)"
         raise invalid_argument(f"vhost: {shown(request.vhost)} is not {VHOST}, the only one; {hint}")
-
-
-def _parameter(found: Definitions, component: str, name: str) -> pb.Parameter:
-    return pb.Parameter(
-        component=component,
-        name=name,
-        value=_as_value(found.read(component, name)),
-        read_only=(component, name) in found.declared,
-    )
-
-
-def _policy(found: Definitions, name: str) -> pb.Policy:
-    """A policy of a newer node may have keys that this one does not know."""
-    value: Any = found.get(POLICY, name)
-    policy = pb.Policy(name=name, read_only=(POLICY, name) in found.declared)
-    with suppress(json_format.ParseError):
-        json_format.ParseDict(value, policy, ignore_unknown_fields=True)
-    policy.apply_to = policy.apply_to or apply_to_of(policy.pattern).value
-    return policy
 
 
 def _parameter_item(request: pb.Parameter) -> tuple[str, str, object]:
@@ -225,27 +225,3 @@ def _policy_item(request: pb.Policy) -> tuple[str, str, object]:
         "definition": json_format.MessageToDict(request.definition) if request.HasField("definition") else None,
     }
     return POLICY, request.name, {key: inner for key, inner in value.items() if inner is not None}
-
-
-def _as_value(value: Any) -> Value:
-    found = Value()
-    json_format.ParseDict(value, found)
-    return found
-
-
-async def _delete(service: DefinitionsService, component: str, name: str) -> None:
-    try:
-        is_deleted = await service.delete(component, name)
-    except DefinitionError as error:
-        raise _refused("", error) from None
-    if not is_deleted:
-        raise _missing(component, name)
-
-
-def _missing(component: str, name: str) -> ApiError:
-    return not_found(f'there is no {WORDS[component]} "{name[:128]}"')
-
-
-def _refused(prefix: str, error: DefinitionError) -> ApiError:
-    """The key of a value stands below `value` in the body, that of the name does not."""
-    return invalid_argument(str(error.below(prefix) if prefix and error.key != "name" else error))

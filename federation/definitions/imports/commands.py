@@ -17,7 +17,7 @@ from federation.definitions.imports.imported import Imported, ImportFault
 from federation.definitions.imports.mosquitto_bridges import import_bridges
 from federation.definitions.imports.rabbitmq_config import import_config
 from federation.definitions.imports.rabbitmq_definitions import APPLY_TO, import_definitions
-from federation.definitions.upstream_set import ALL
+from federation.definitions.upstream import ALL
 
 FILE_BYTES_MAX: Final = 64 * 2**20
 STANDARD_INPUT: Final = "-"

@@ -18,10 +18,8 @@ from federation.definitions.imports.amqp_uri import from_amqp
 from federation.definitions.imports.imported import Imported, ImportFault
 from federation.definitions.imports.namespaces import DEFAULT_VHOST, mapping_rule, prefix_of, topics_of
 from federation.definitions.imports.regular_expressions import PatternError, filters_of, names_of
-from federation.definitions.policy import Selector
-from federation.definitions.upstream import IGNORED_KEYS, NO_USER_IDS, TRUST_USER_ID, UPSTREAM_KEYS
-from federation.definitions.upstream_pattern import UpstreamPattern
-from federation.definitions.upstream_set import ALL
+from federation.definitions.policy import Selector, UpstreamPattern
+from federation.definitions.upstream import ALL, IGNORED_KEYS, NO_USER_IDS, TRUST_USER_ID, UPSTREAM_KEYS
 
 EXCHANGES: Final = "exchanges"
 APPLY_TO: Final = (EXCHANGES, ALL)

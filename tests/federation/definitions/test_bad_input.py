@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from federation.definitions.definitions import Definitions, parse
 from federation.definitions.entry import COMPONENTS, POLICY, UPSTREAM, UPSTREAM_SET
 from federation.definitions.error import NAME_BYTES_MAX, DefinitionError
+from federation.definitions.policy import UpstreamPattern
 from federation.definitions.upstream import IGNORED_KEYS, UPSTREAM_KEYS
-from federation.definitions.upstream_pattern import UpstreamPattern
 
 SECRET = "-".join(["SECRET", "WORD"])  # no constant that hypothesis may try as a name
 texts = st.text(max_size=30) | st.sampled_from(

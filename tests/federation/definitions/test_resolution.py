@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from federation.definitions.policy import Policy, parse_policy
 from federation.definitions.resolution import LINKS_MAX, QUEUE_EXPIRES_MAX, Resolution
-from federation.definitions.upstream import Upstream, parse_upstream
-from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
+from federation.definitions.upstream import Upstream, UpstreamSet, parse_upstream, parse_upstream_set
 
 ALL = {"federation-upstream-set": "all"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.definitions.error import DefinitionError
-from federation.definitions.upstream_pattern import UpstreamPattern
+from federation.definitions.policy import UpstreamPattern
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.definitions.error import DefinitionError
-from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
+from federation.definitions.upstream import UpstreamSet, parse_upstream_set
 
 
 def test_a_set_has_members_with_overrides() -> None:

@@ -24,8 +24,7 @@ from broker.origin import NAME
 from broker.session.session import Session
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
-from federation.definitions.upstream import TlsOptions, parse_upstream
-from federation.definitions.upstream_set import UpstreamSet
+from federation.definitions.upstream import TlsOptions, UpstreamSet, parse_upstream
 from federation.links.bridging.headers import LinkWelcome, encode_welcome, parse_connect
 from federation.links.handshake import local_client_id
 from federation.links.interest import LinkInterest
