@@ -43,7 +43,7 @@ _MEMBER_LINES: Final[dict[type[MemberEvent], str]] = {
 }
 
 
-class FederationMembership:
+class FederationMembership(Members):
     """`node` gets the events of members; `members_changed` is called after it got them.
 
     `before_leave` is awaited before a leave, `stop_soon` is called with the reason for which the process must end.
@@ -58,6 +58,7 @@ class FederationMembership:
         stop_soon: Callable[[str], None],
         key: str,
     ) -> None:
+        super().__init__(settings.node_name)
         self._node = node
         self._settings = settings
         self._members_changed = members_changed
@@ -222,17 +223,10 @@ class FederationMembership:
             raise NotRunning
         return self._gossip
 
-
-class OtherNodes(Members):
-    """The other nodes for plugins. There are none before the federation starts and after it stops."""
-
-    def __init__(self, membership: FederationMembership, node_name: str) -> None:
-        super().__init__(node_name)
-        self._membership = membership
-
     def others(self) -> list[OtherNode]:
+        """There are none before the federation starts and after it stops."""
         try:
-            members = self._membership.members()
+            members = self.members()
         except NotRunning:
             return []
         return [

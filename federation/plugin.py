@@ -20,7 +20,7 @@ from federation.api.gossip_metrics import gossip_metrics
 from federation.api.membership import MembershipService
 from federation.api.peers import PeersService, peer_metrics
 from federation.extension import Extension
-from federation.membership import FederationMembership, OtherNodes
+from federation.membership import FederationMembership
 from federation.node import BadAddress, Node, own_tags
 from federation.pb.federation_pb2 import DESCRIPTOR
 from federation.serf.config import SerfConfig
@@ -56,7 +56,7 @@ class FederationPlugin(Plugin):
         self.membership = FederationMembership(
             self.node, self.settings, self._members_changed, self._before_leave, server.stop_soon, KEY
         )
-        server.members = OtherNodes(self.membership, self.settings.node_name)
+        server.members = self.membership
         self.extensions: list[Extension] = []
         self._streams: StreamServer | None = None
         self._sockets: GossipSockets | None = None

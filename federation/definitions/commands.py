@@ -73,16 +73,8 @@ def clear_parameter(connection: dict[str, str], component: str, name: str) -> No
 def list_parameters(connection: dict[str, str], as_json: bool) -> None:
     """List upstreams and upstream sets. User names and passwords in URIs are shown as ***."""
     answer = _call(connection, ParameterServiceStub, "List", pb.ListParametersRequest())
-    found = answer.parameters
     _warn(answer.warnings)
-    if as_json:
-        _print_json([as_values(parameter) for parameter in found])
-        return
-    rows = [
-        (item.component, item.name, _compact(as_values(item)["value"]), "file" if item.read_only else "")
-        for item in found
-    ]
-    _print_table(("component", "name", "value", "read only"), rows)
+    _print_items(answer.parameters, ("component", "name", "value", "read_only"), as_json)
 
 
 @click.command()
@@ -127,21 +119,7 @@ def clear_policy(connection: dict[str, str], name: str) -> None:
 def list_policies(connection: dict[str, str], as_json: bool) -> None:
     """List policies, the one that applies first in front."""
     found = _call(connection, PolicyServiceStub, "List", Empty()).policies
-    if as_json:
-        _print_json([as_values(item) for item in found])
-        return
-    rows = [
-        (
-            item.name,
-            item.pattern,
-            item.apply_to,
-            str(item.priority),
-            _compact(as_values(item)["definition"]),
-            "file" * item.read_only,
-        )
-        for item in found
-    ]
-    _print_table(("name", "pattern", "apply-to", "priority", "definition", "read only"), rows)
+    _print_items(found, ("name", "pattern", "apply-to", "priority", "definition", "read_only"), as_json)
 
 
 @click.group()
@@ -251,8 +229,19 @@ def _document(found: pb.AllDefinitions) -> dict[str, Any]:
     return items
 
 
-def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+def _print_items(found: Iterable[Any], columns: tuple[str, ...], as_json: bool) -> None:
+    items = [as_values(item) for item in found]
+    if as_json:
+        _print_json(items)
+    else:
+        head = tuple(column.replace("_", " ") for column in columns)
+        _print_table(head, [tuple(_cell(item[column]) for column in columns) for item in items])
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):  # the column "read only"
+        return "file" if value else ""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _print_json(value: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Final
 
@@ -45,13 +45,17 @@ def read_mapping(key: str, value: object, known: Mapping[str, object]) -> dict[s
     found: dict[str, object] = {}
     for name, inner in value.items():
         if not isinstance(name, str) or name not in known:
-            near = get_close_matches(str(name), list(known), n=1)
-            hint = f"the nearest known one is {near[0]}" if near else f"known are {', '.join(known)}"
             word = shown(str(name)).strip('"')
-            raise DefinitionError(f"{key}.{word}" if key else word, f"unknown key; {hint}")
+            raise DefinitionError(f"{key}.{word}" if key else word, f"unknown key; {nearest(str(name), known)}")
         if inner is not None:
             found[name] = inner
     return found
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """Name what an unknown word may have been meant for."""
+    near = get_close_matches(word, list(known), n=1)
+    return f"the nearest known one is {near[0]}" if near else f"known are {', '.join(known)}"
 
 
 def read_text(key: str, value: object, bytes_max: int = TEXT_BYTES_MAX) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -27,17 +28,15 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
+@dataclass(slots=True)
 class _Member:
     """due  when the next exchange begins. changed  there was a change while one ran."""
 
-    __slots__ = ("changed", "due", "failures", "running", "unknown")
-
-    def __init__(self, due: float) -> None:
-        self.due = due
-        self.failures = 0
-        self.running = False
-        self.changed = False
-        self.unknown = False
+    due: float
+    failures: int = 0
+    running: bool = False
+    changed: bool = False
+    unknown: bool = False
 
 
 class Replication:

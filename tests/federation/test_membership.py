@@ -14,7 +14,7 @@ from broker.config.addresses import Address
 from broker.config.settings import MqttSettings
 from broker.hooks import OtherNode
 from federation.errors import JoinFailed, NotRunning
-from federation.membership import FederationMembership, OtherNodes
+from federation.membership import FederationMembership
 from federation.node import Node
 from federation.serf.config import SerfConfig
 from federation.serf.events import MemberStatus, NameConflict
@@ -120,7 +120,7 @@ async def test_calls_of_the_api_are_logged_with_names(started: list[Station]) ->
 
 async def test_plugins_see_the_other_nodes_with_status_and_tags(started: list[Station]) -> None:
     a = Station("a")
-    others = OtherNodes(a.membership, "a")
+    others = a.membership
     assert (others.node_name, others.others()) == ("a", [])
     started.append(await a.start())
     assert others.others() == []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Final
 
+from federation.definitions.error import nearest
 from federation.definitions.imports.erlang_terms import Atom, Term, TermError
 
 NONE: Final = Atom("none")
@@ -21,13 +21,11 @@ class Properties:
 
     def unknown(self, known: tuple[str, ...]) -> list[tuple[int, str]]:
         """(line, text) for each key that is not known."""
-        found = []
-        for key, term in self._terms.items():
-            if key not in known:
-                near = get_close_matches(key, known, n=1)
-                hint = f"the nearest known key is {near[0]}" if near else f"known are {', '.join(known)}"
-                found.append((term.line, f"{self.place}: unknown key {key} is left out; {hint}"))
-        return found
+        return [
+            (term.line, f"{self.place}: unknown key {key} is left out; {nearest(key, known)}")
+            for key, term in self._terms.items()
+            if key not in known
+        ]
 
     def get(self, key: str) -> Term | None:
         """The value; None when there is none or the atom `none`."""

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from federation.definitions.imports.amqp_uri import login_of
 from federation.definitions.imports.imported import Imported, ImportFault
-from federation.definitions.imports.mosquitto_conf import Bridge, Option, parse_config
-from federation.definitions.imports.mosquitto_topics import Topic, mapping_of, parse_topic
+from federation.definitions.imports.mosquitto_conf import Bridge, Option, Topic, mapping_of, parse_config, parse_topic
 from federation.topics.filters import covers
 
 PORT: Final = 1883  # mosquitto's default, with TLS too

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from federation.definitions.entry import UPSTREAM, UPSTREAM_SET
-from federation.definitions.error import shown
+from federation.definitions.error import nearest, shown
 from federation.definitions.imports.amqp_uri import from_amqp
 from federation.definitions.imports.imported import Imported, ImportFault
 from federation.definitions.imports.namespaces import DEFAULT_VHOST, mapping_rule, prefix_of, topics_of
@@ -126,9 +125,7 @@ class _Definitions:
             elif key in UPSTREAM_KEYS and key not in ("uri", "queue") and inner not in (None, ""):
                 found[key] = inner
             elif key not in UPSTREAM_KEYS:
-                near = get_close_matches(str(key), UPSTREAM_KEYS, n=1)
-                hint = f"; the nearest known key is {near[0]}" if near else ""
-                self.imported.warn(place, f"unknown key {shown(key)} is left out{hint}")
+                self.imported.warn(place, f"unknown key {shown(key)} is left out; {nearest(key, UPSTREAM_KEYS)}")
         return found
 
     def _policy(self, place: str, entry: Mapping[str, Any]) -> _Policy | None:

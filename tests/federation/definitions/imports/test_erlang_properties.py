@@ -30,7 +30,7 @@ def test_an_empty_string_is_an_empty_list() -> None:
 
 def test_unknown_keys_have_the_nearest_known_one() -> None:
     assert properties('[\n{hots, "h"}]').unknown(("host", "port")) == [
-        (2, "the list: unknown key hots is left out; the nearest known key is host")
+        (2, "the list: unknown key hots is left out; the nearest known one is host")
     ]
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.definitions.imports.imported import ImportFault
-from federation.definitions.imports.mosquitto_conf import parse_config
-from federation.definitions.imports.mosquitto_topics import Topic, mapping_of, parse_topic
+from federation.definitions.imports.mosquitto_conf import Topic, mapping_of, parse_config, parse_topic
 from federation.topics.mapping import TopicMapping
 
 

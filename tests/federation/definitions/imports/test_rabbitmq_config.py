@@ -130,7 +130,7 @@ def test_the_topics_of_one_exchange_below_those_of_another_have_the_higher_prior
         ("{durable, false}", "durable has no meaning here"),
         ("{internal, true}", "internal has no meaning here"),
         ("{auto_delete, true}", "auto_delete has no meaning here"),
-        ("{typ, 1}", "unknown key typ is left out; the nearest known key is type"),
+        ("{typ, 1}", "unknown key typ is left out; the nearest known one is type"),
     ],
 )
 def test_keys_of_exchanges_that_warn(exchange: str, warning: str) -> None:
