@@ -8,15 +8,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from gmqttctl.connection import CONNECTION_NAMES
+
 DEFAULT_SERVER: Final = "127.0.0.1:8084"
-NAMES: Final = {  # of the command -> of the data source
-    "servers": "servers",
-    "token": "token",
-    "tls": "tls",
-    "tls_ca_file": "tlsCaFile",
-    "tls_cert_file": "tlsCertFile",
-    "tls_key_file": "tlsKeyFile",
-}
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -34,12 +28,12 @@ def connection_options(command: Command) -> Command:
     )
     @click.option("--token", envvar="GMQTTCTL_TOKEN", help="Sent with each call, for an API that asks for it.")
     @click.option("--tls", is_flag=True, default=None, help="Connect with TLS.")
-    @click.option("--tls-ca-file", metavar="FILE", help="Authorities (PEM) instead of the system's.")
-    @click.option("--tls-cert-file", metavar="FILE", help="Client certificate (PEM).")
-    @click.option("--tls-key-file", metavar="FILE", help="Key of the client certificate (PEM).")
+    @click.option("--tls-ca-file", "tlsCaFile", metavar="FILE", help="Authorities (PEM) instead of the system's.")
+    @click.option("--tls-cert-file", "tlsCertFile", metavar="FILE", help="Client certificate (PEM).")
+    @click.option("--tls-key-file", "tlsKeyFile", metavar="FILE", help="Key of the client certificate (PEM).")
     @wraps(command)
     def with_connection(**arguments: Any) -> Any:
-        given = {source: arguments.pop(name) for name, source in NAMES.items()}
+        given = {name: arguments.pop(name) for name in CONNECTION_NAMES}
         connection = {name: "true" if value is True else value for name, value in given.items() if value is not None}
         return command(connection=connection, **arguments)
 

@@ -92,24 +92,20 @@ class NodeClient:
     ) -> Iterator[tuple[int, int, bytes]]:
         """(offset that was asked for, offset that comes next, blocks) until `end`. While one answer is used the next one
         is under way. Raises NodeError."""
-        if start >= end:
-            return
-        request = pb.ReadLogRequest(
-            log_id=log_id, start_offset=start, end_offset=end, max_bytes=max_bytes, topics=topics
-        )
-        answer = self._begin(self._log.Read, request)
-        while answer is not None:
+        following, asked, blocks = start, start, b""
+        while following < end:
+            request = pb.ReadLogRequest(
+                log_id=log_id, start_offset=following, end_offset=end, max_bytes=max_bytes, topics=topics
+            )
+            answer = self._begin(self._log.Read, request)
+            if following > start:
+                yield asked, following, blocks
             found = self._finish(self._log.Read, request, answer)
-            asked, following = request.start_offset, found.next_offset
+            asked, following, blocks = following, found.next_offset, found.blocks
             if following <= asked:
                 raise NodeError(self.node, f"gave offset {following} as the next one of {asked}")
-            answer = None
-            if following < end:
-                request = pb.ReadLogRequest(
-                    log_id=log_id, start_offset=following, end_offset=end, max_bytes=max_bytes, topics=topics
-                )
-                answer = self._begin(self._log.Read, request)
-            yield asked, following, found.blocks
+        if following > start:
+            yield asked, following, blocks
 
     def find(self, log_id: str, time_ns: int) -> int:
         """The offset of the first record of this time or later. Raises NodeError."""

@@ -201,12 +201,6 @@ class _Given(Given):
             if topic_filter.encode().startswith(SHARE_PREFIX):
                 raise OptionError("topics", topic_filter, "is a shared filter; a log is read with plain ones")
         skew = self.text("maxNodeSkew")
-        try:
-            skew_seconds = parse_duration(skew) if skew else 0.0
-        except DurationError as error:
-            raise OptionError("maxNodeSkew", skew, f"is not right: {error}") from None
-        if skew and skew_seconds <= 0:
-            raise OptionError("maxNodeSkew", skew, "is not above 0; for example 10m")
         query, group = self.text("queryName"), self.text("groupId")
         for name, value in (("groupId", group), ("queryName", query)):
             if len(value.encode()) > NAME_BYTES_MAX:
@@ -222,10 +216,21 @@ class _Given(Given):
             include_pipeline=self.is_true("includePipeline", False),
             max_offsets=self.number("maxOffsetsPerTrigger", "a number of records"),
             max_bytes=self.number("maxBytesPerTrigger", "a number of bytes"),
-            max_node_skew_ns=round(skew_seconds * 1e9),
+            max_node_skew_ns=round(read_duration("maxNodeSkew", skew, "10m") * 1e9) if skew else 0,
             group=group,
             query=query or group,
         )
+
+
+def read_duration(name: str, text: str, example: str) -> float:
+    """Seconds, more than 0. Raises OptionError."""
+    try:
+        seconds = parse_duration(text)
+    except DurationError as error:
+        raise OptionError(name, text, f"is not right: {error}") from None
+    if seconds <= 0:
+        raise OptionError(name, text, f"is not above 0; for example {example}")
+    return seconds
 
 
 def instant_ns(name: str, text: str) -> int:

@@ -84,7 +84,8 @@ def run(
 ) -> None:
     """Run the pipeline NAME. Each message counts once, also after a crash: a run goes on where the last one ended."""
     from pipeline.errors import OptionError
-    from pipeline.runner import Run, read_assignments, read_every
+    from pipeline.options import read_duration
+    from pipeline.runner import Run, read_assignments
     from pipeline.runner import run as run_pipeline
 
     if once and every is not None:
@@ -93,7 +94,7 @@ def run(
         name,
         folder,
         {**connection, **read_assignments("-o", options)},
-        read_every(every) if every is not None else 0.0,
+        0.0 if every is None else read_duration("--every", every, "10s"),
         master,
         read_assignments("--conf", conf),
     )

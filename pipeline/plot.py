@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.config.durations import DurationError, parse_duration
 from pipeline.aside import committed_files
 from pipeline.errors import OptionError, PipelineError
 from pipeline.jobs.rollup import FOLDER, merge
+from pipeline.options import read_duration
 from pipeline.pictures import draw_rollup, save
 from pipeline.quiet_start import quiet_session
 
@@ -33,12 +33,7 @@ def _names(found: list[Path]) -> str:
 def plot_rollup(folder: Path, name: str | None, levels: int, window: str) -> list[Path]:
     """Write FOLDER/rollup.png and rollup.svg. Raises PipelineError."""
     table = find_table(folder, name)
-    try:
-        seconds = parse_duration(window)
-    except DurationError as error:
-        raise OptionError("--window", window, f"is not right: {error}") from None
-    if seconds <= 0:
-        raise OptionError("--window", window, "is not above 0; for example 1m")
+    seconds = read_duration("--window", window, "1m")
     if not any(committed_files(table)):
         raise PipelineError(
             f"{table} has no window yet: the newest message is not `delay` after the end of one. Run the rollup again later"

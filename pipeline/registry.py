@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeAlias, get_args, get_type_hints
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_type_hints
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -73,6 +73,10 @@ class Context:
         """The folder of a table."""
         return str(self.folder / name)
 
+    def table(self, name: str, rows: DataFrame, partition_by: tuple[str, ...], compression: str = "zstd") -> Query:
+        """The query that adds rows to a table of this folder."""
+        return Query(name, rows, "parquet", partition_by, {"path": self.place(name), "compression": compression})
+
     def checkpoint(self, query: str) -> Path:
         return self.folder / "checkpoints" / query
 
@@ -99,6 +103,7 @@ class Query:
 
 Queries = Callable[[Context, Any], list[Query]]
 Work = Callable[[Context, Any], list[str]]
+Function = TypeVar("Function")
 
 
 @dataclass(frozen=True)
@@ -172,32 +177,23 @@ _pipelines: Final[dict[str, Pipeline]] = {}
 
 def streams(name: str, options: type[Any], runs_once: bool = True) -> Callable[[Queries], Queries]:
     """Register a pipeline of streaming queries. The docstring's first line is its summary."""
-
-    def add(queries: Queries) -> Queries:
-        _add(Pipeline(name, _summary(queries), options, queries=queries, runs_once=runs_once))
-        return queries
-
-    return add
+    return lambda queries: _add(
+        Pipeline(name, _summary(queries), options, queries=queries, runs_once=runs_once), queries
+    )
 
 
 def works(name: str, options: type[Any]) -> Callable[[Work], Work]:
     """Register a pipeline that works over what there is. The docstring's first line is its summary."""
-
-    def add(work: Work) -> Work:
-        _add(Pipeline(name, _summary(work), options, work=work))
-        return work
-
-    return add
+    return lambda work: _add(Pipeline(name, _summary(work), options, work=work), work)
 
 
 def _summary(function: Callable[..., Any]) -> str:
     return (function.__doc__ or "").partition("\n")[0]
 
 
-def _add(pipeline: Pipeline) -> None:
-    if pipeline.name in _pipelines:
-        raise ValueError(f"two pipelines are named {pipeline.name}")
+def _add(pipeline: Pipeline, function: Function) -> Function:
     _pipelines[pipeline.name] = pipeline
+    return function
 
 
 def pipelines() -> dict[str, Pipeline]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -92,23 +92,9 @@ def batches(messages: Iterable[Message], slice_ns: int) -> Iterator[list[Message
         yield found
 
 
-def behind(messages: Iterable[Message], last: Key | None) -> Iterator[Message]:
-    """Those after a place in the order."""
-    return (message for message in messages if last is None or message.key > last)
-
-
-class Pace:
-    """The pace of a replay: messages are due `speed` times as fast as they came; speed 0: at once."""
-
-    def __init__(self, first_ns: int, begin: float, speed: float) -> None:
-        self._first_ns = first_ns
-        self._begin = begin
-        self._speed = speed
-
-    def due(self, time_ns: int) -> float:
-        if not self._speed:
-            return self._begin
-        return self._begin + (time_ns - self._first_ns) / NANOSECONDS / self._speed
+def due(time_ns: int, first_ns: int, begin: float, speed: float) -> float:
+    """When a message is published: `speed` times as fast as they came since the first one; with speed 0 at once."""
+    return begin + (time_ns - first_ns) / NANOSECONDS / speed if speed else begin
 
 
 @dataclass
@@ -129,10 +115,7 @@ class ReplayState:
     rows: int = 0
     last: Key | None = None
     pending: Key | None = None
-    done: bool = field(default=False)
-
-    def begin(self, end: Key) -> None:
-        self.pending = end
+    done: bool = False
 
     def finish(self, rows: int) -> None:
         self.batch += 1

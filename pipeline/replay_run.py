@@ -29,11 +29,10 @@ from pipeline.replay import (
     SLICE_SECONDS,
     Key,
     Message,
-    Pace,
     ReplayState,
     TopicMap,
     batches,
-    behind,
+    due,
     read_state,
 )
 from pipeline.rows import BLOCK_ROWS, RowError, Rows
@@ -164,13 +163,15 @@ def publish(
     progress: Progress,
 ) -> None:
     """Publish batch after batch, each when it is due, until none is left or `stop` is set."""
-    left = behind(found, state.last)
+    left: Iterator[Message] = (message for message in found if state.last is None or message.key > state.last)
     if state.pending is not None:
         left = repeat_pending(client, query, left, state, path)
-    pace = None
+    begin = first_ns = None
     for batch in batches(left, round(SLICE_SECONDS * speed * NANOSECONDS)):
-        pace = pace or Pace(batch[0].key.time, time.monotonic(), speed)
-        if stop.wait(max(0.0, pace.due(batch[0].key.time) - time.monotonic())):
+        time_ns = batch[0].key.time
+        if begin is None or first_ns is None:
+            begin, first_ns = time.monotonic(), time_ns
+        if stop.wait(max(0.0, due(time_ns, first_ns, begin, speed) - time.monotonic())):
             return
         commit(client, query, batch, state, path)
         progress(batch[-1].key.time, state.rows)
@@ -197,7 +198,7 @@ def repeat_pending(
 def commit(client: NodeClient, query: str, batch: list[Message], state: ReplayState, path: Path) -> None:
     """Publish one batch, once."""
     if batch:
-        state.begin(batch[-1].key)
+        state.pending = batch[-1].key
         state.write(path)
         attempt = secrets.randbits(63)
         try:

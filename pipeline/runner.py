@@ -20,7 +20,6 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from broker.config.durations import DurationError, parse_duration
 from gmqttctl.errors import CommandError
 from pipeline.aside import METADATA, aside_text, kept_aside
 from pipeline.errors import OptionError, PipelineError
@@ -57,17 +56,6 @@ class Run:
     configuration: Mapping[str, str] | None = None
 
 
-def read_every(text: str) -> float:
-    """Raises OptionError."""
-    try:
-        seconds = parse_duration(text)
-    except DurationError as error:
-        raise OptionError("--every", text, f"is not right: {error}") from None
-    if seconds <= 0:
-        raise OptionError("--every", text, "is not above 0; for example 10s")
-    return seconds
-
-
 def read_assignments(name: str, texts: tuple[str, ...]) -> dict[str, str]:
     """NAME=VALUE texts of option `name`. Raises OptionError."""
     found = {}
@@ -88,7 +76,9 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
         raise OptionError("--once", wanted.name, "waits for time to pass, so it never ends; run it with --every 10s")
     make_folder(wanted.folder)
     with locked(wanted.folder / "checkpoints", wanted.name):
-        start_spark = cache(partial(quiet_session, f"gmqttd {wanted.name}", master_of(wanted), settings(wanted)))
+        # Errors with their causes, which `check_space` looks for.
+        settings = {"spark.sql.pyspark.jvmStacktrace.enabled": "true", **(wanted.configuration or {})}
+        start_spark = cache(partial(quiet_session, f"gmqttd {wanted.name}", master_of(wanted), settings))
         context = Context(start_spark, wanted.folder.resolve(), source)
         try:
             try:
@@ -118,11 +108,6 @@ def check_options(source: Mapping[str, str], master: str | None) -> None:
         raise OptionError(
             "--master", master, "is no Spark master; right are local[2], spark://HOST:PORT, yarn, k8s://URL"
         )
-
-
-def settings(wanted: Run) -> dict[str, str]:
-    """Of Spark: errors with their causes, which `check_space` looks for."""
-    return {"spark.sql.pyspark.jvmStacktrace.enabled": "true", **(wanted.configuration or {})}
 
 
 def master_of(wanted: Run) -> str | None:
@@ -189,7 +174,7 @@ def run_queries(pipeline: Pipeline, context: Context, own: Any, every: float, st
         for query in pipeline.queries(context, own):
             check_place(context, query)
             running.append(Running(query.name, start(context, query, every), query.options.get("path")))
-        while look(running, say) and not stop.wait(POLL_SECONDS):
+        while sum(each.look(say) for each in running) and not stop.wait(POLL_SECONDS):
             pass
     finally:
         for each in running:
@@ -223,12 +208,6 @@ def check_place(context: Context, query: Query) -> None:
             f"{path} has a table, but its checkpoint {commits.parent} is gone. Restore the checkpoint, or move the table "
             "away to begin anew"
         )
-
-
-def look(running: list[Running], say: Say) -> bool:
-    """Look at each query, also when one goes on; whether any does."""
-    active = [each.look(say) for each in running]
-    return any(active)
 
 
 def messages_left(end: str | None, latest: str | None) -> int:

@@ -6,17 +6,10 @@ from typing import Final
 
 import pyarrow as pa
 
-# time in Unix nanoseconds, `ts` the same instant in microseconds, expiry in seconds. What a publisher did not give is NULL.
-READ_SCHEMA: Final = """
-    node string NOT NULL, log string NOT NULL, offset bigint NOT NULL, time bigint NOT NULL, ts timestamp NOT NULL,
-    topic string NOT NULL, payload binary NOT NULL, qos int NOT NULL, retain boolean NOT NULL,
-    client_id string, user_name string, content_type string, response_topic string, correlation_data binary,
-    user_properties array<struct<key: string, value: string>>, expiry bigint, origin string
-"""
-
 USER_PROPERTIES: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
-# READ_SCHEMA as Spark converts it; Spark checks names, types and nullability of the first batch only.
+# time in Unix nanoseconds, `ts` the same instant in microseconds, expiry in seconds. What a publisher did not give is NULL.
+# Spark checks names, types and nullability of the first batch only.
 ARROW_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string(), nullable=False),

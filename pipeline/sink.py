@@ -44,7 +44,7 @@ class Staged(WriterCommitMessage):
 
 
 class Sink:
-    """The base of the writers of batches and of streams."""
+    """The base of the writers of batches and of streams. The rows name their batch, whatever `batchId` Spark gives."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns({field.name: field.dataType.simpleString() for field in schema.fields})
@@ -64,7 +64,7 @@ class Sink:
             client.stage(query, batch, partition, attempt, rows.blocks(batches))
         return Staged(query, batch, partition, attempt, rows.count)
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:
         staged = [message for message in messages if isinstance(message, Staged)]
         if not any(message.rows for message in staged):
             return
@@ -80,7 +80,7 @@ class Sink:
                 )
             )
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:
         """Spark calls this also when the commit failed; a commit that was begun stays, and goes on with the next try."""
         for message in messages:
             if isinstance(message, Staged):
@@ -98,12 +98,6 @@ class MqttWriter(Sink, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._stage(self._options.job_id, self._options.batch_id, iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages)
-
 
 class MqttStreamWriter(Sink, DataSourceStreamArrowWriter):
     """`df.writeStream.format("mqtt")`: query and batch are Spark's."""
@@ -117,9 +111,3 @@ class MqttStreamWriter(Sink, DataSourceStreamArrowWriter):
                 f"Spark does not tell the task its {QUERY_PROPERTY} and {BATCH_PROPERTY}; this needs pyspark 4.3"
             )
         return self._stage(query, int(batch), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._commit(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._abort(messages)

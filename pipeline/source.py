@@ -29,7 +29,7 @@ from pipeline.frames import Frames
 from pipeline.offsets import NodeState, Offsets, decode_offsets, encode_offsets, go_on, lose_data
 from pipeline.options import LATEST, Position, ReadOptions, read_batch_options, read_stream_options, sink_options
 from pipeline.planning import Range, plan_end, ranges, split
-from pipeline.schema import ARROW_SCHEMA, READ_SCHEMA
+from pipeline.schema import ARROW_SCHEMA
 from pipeline.sink import MqttStreamWriter, MqttWriter
 
 NAME: Final = "mqtt"
@@ -45,8 +45,8 @@ class MqttDataSource(DataSource):
     def name(cls) -> str:
         return NAME
 
-    def schema(self) -> str:
-        return READ_SCHEMA
+    def schema(self) -> StructType:
+        return from_arrow_schema(ARROW_SCHEMA)
 
     def reader(self, schema: StructType) -> MqttReader:
         check_schema(schema)

@@ -136,9 +136,6 @@ class SilenceProcessor(StatefulProcessor):
         found = self._state.get() if self._state.exists() else None
         return None if found is None else Silence(*found)
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def rows_newest(frame: pd.DataFrame) -> tuple[int, str]:
     """(time, topic) of the newest message."""
@@ -184,9 +181,6 @@ class RangeProcessor(StatefulProcessor):
                 )
         self._state.update(tuple(usual))
         yield from rows_of(alerts)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def silent_devices(messages: DataFrame, options: AlertOptions) -> DataFrame:

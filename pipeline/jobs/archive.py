@@ -11,9 +11,10 @@ from typing import Annotated, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.registry import Context, Option, Query, streams
-from pipeline.schema import ARROW_SCHEMA, READ_SCHEMA
+from pipeline.schema import ARROW_SCHEMA
 
 FOLDER: Final = "archive"
 COLUMNS: Final = (*ARROW_SCHEMA.names, "date")
@@ -36,20 +37,13 @@ def archive(messages: DataFrame) -> DataFrame:
     return messages.withColumn("date", date_of(F.col("time")))
 
 
-def read_archive(spark: SparkSession, folder: str) -> DataFrame:
-    """All archived messages, each once. Names of nodes stay texts."""
-    schema = READ_SCHEMA.replace(" NOT NULL", "") + ", date date"
-    return spark.read.schema(schema).parquet(folder).select(*COLUMNS)
+def read_archive(spark: SparkSession, folder: str, *names: str) -> DataFrame:
+    """All archived messages, each once, or those of some of the files. Names of nodes stay texts."""
+    reader = spark.read.schema(from_arrow_schema(ARROW_SCHEMA).add("date", "date")).option("basePath", folder)
+    return reader.parquet(*(f"{folder}/{name}" for name in names) if names else (folder,)).select(*COLUMNS)
 
 
 @streams("archive", ArchiveOptions)
 def queries(context: Context, options: ArchiveOptions) -> list[Query]:
     """Messages to Parquet by date and node, each message once."""
-    return [
-        Query(
-            FOLDER,
-            archive(context.stream(FOLDER)),
-            partition_by=("date", "node"),
-            options={"path": context.place(FOLDER), "compression": options.compression},
-        )
-    ]
+    return [context.table(FOLDER, archive(context.stream(FOLDER)), ("date", "node"), options.compression)]

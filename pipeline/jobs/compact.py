@@ -8,7 +8,6 @@ date is published. Files of the archive are never changed. Messages that come la
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import uuid
 from collections import defaultdict
@@ -17,21 +16,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import unquote
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from broker.config.durations import parse_size
+from pipeline.aside import METADATA, committed_files
 from pipeline.errors import OptionError, PipelineError
-from pipeline.jobs.archive import COLUMNS, COMPRESSIONS, read_archive
+from pipeline.jobs.archive import COMPRESSIONS, read_archive
 from pipeline.jobs.archive import FOLDER as ARCHIVE
 from pipeline.manifest import CompactedFile, Manifest, publish, read_manifest, sync_files
 from pipeline.registry import Context, Option, works
-from pipeline.schema import READ_SCHEMA
 
 FOLDER: Final = "compacted"
-LOCK: Final = ".lock"
 ORDER: Final = ("node", "log", "offset")
 DATE: Final = "date="
 
@@ -55,22 +52,6 @@ def plan(files: Iterable[str], manifest: Manifest, now: datetime, close_after: f
         if end <= now and name not in done:
             found[day].append(name)
     return dict(found)
-
-
-def archived_files(spark: SparkSession, archive: Path) -> list[str]:
-    """The names of the files that Spark's sink log names."""
-    if not (archive / "_spark_metadata").is_dir():
-        raise PipelineError(f"{archive} is no archive: run the pipeline `archive` first")
-    mark = f"/{archive.name}/{DATE}"
-    # Spark gives URIs. A folder of a node whose name has special characters is escaped once more in them.
-    return [DATE + unquote(uri).rpartition(mark)[2] for uri in read_archive(spark, str(archive)).inputFiles()]
-
-
-def read_files(spark: SparkSession, archive: Path, names: Iterable[str]) -> DataFrame:
-    """The messages of these files, in order."""
-    schema = READ_SCHEMA.replace(" NOT NULL", "") + ", date date"
-    reader = spark.read.schema(schema).option("basePath", str(archive))
-    return reader.parquet(*(str(archive / name) for name in names)).select(*COLUMNS)
 
 
 def rows_of(path: Path) -> int:
@@ -99,7 +80,7 @@ def write_date(
     place = folder / day / uuid.uuid4().hex
     size = sum((archive / name).stat().st_size for name in names)
     count = max(1, -(-size // file_bytes))
-    rows = read_files(spark, archive, names)
+    rows = read_archive(spark, str(archive), *names)
     ordered = rows.repartitionByRange(count, *ORDER) if count > 1 else rows.coalesce(1)
     ordered.sortWithinPartitions(*ORDER).write.option("compression", compression).parquet(str(place))
     paths = sorted(place.glob("*.parquet"))
@@ -127,7 +108,7 @@ def remove_unnamed(folder: Path, manifest: Manifest) -> int:
 def compact(
     spark: SparkSession, archive: Path, folder: Path, options: CompactOptions, now: datetime
 ) -> Mapping[str, list[CompactedFile]]:
-    """Publish all closed dates; date -> files that were added. Raises PipelineError while another process does the same."""
+    """Publish all closed dates; date -> files that were added. One process does that in a folder."""
     try:
         file_bytes = parse_size(options.file_bytes)
     except ValueError as error:
@@ -135,19 +116,16 @@ def compact(
     if file_bytes < 1:
         raise OptionError("file_bytes", options.file_bytes, "is below 1")
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise PipelineError(f"another process compacts into {folder}") from None
-        manifest = read_manifest(folder)
-        remove_unnamed(folder, manifest)
-        added: dict[str, list[CompactedFile]] = {}
-        for day, names in plan(archived_files(spark, archive), manifest, now, options.close_after).items():
-            added[day] = write_date(spark, archive, folder, day, names, file_bytes, options.compression)
-            manifest = manifest.with_date(day, added[day], names)
-            publish(folder, manifest)
-        return added
+    if not (archive / METADATA).is_dir():
+        raise PipelineError(f"{archive} is no archive: run the pipeline `archive` first")
+    manifest = read_manifest(folder)
+    remove_unnamed(folder, manifest)
+    added: dict[str, list[CompactedFile]] = {}
+    for day, names in plan(committed_files(archive), manifest, now, options.close_after).items():
+        added[day] = write_date(spark, archive, folder, day, names, file_bytes, options.compression)
+        manifest = manifest.with_date(day, added[day], names)
+        publish(folder, manifest)
+    return added
 
 
 @works("compact", CompactOptions)

@@ -108,9 +108,6 @@ class Placing(StatefulProcessor):
             times = frame.pop("time_us").to_numpy(np.int64)
             yield frame.assign(**place(times, watermark_us, self._window_us))
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def statistics(parsed: DataFrame, columns: list[PayloadColumn], options: PayloadOptions) -> DataFrame:
     """One row for each window, prefix, arrival and numeric column, and one with column "" for all messages. `parsed` is a
@@ -176,16 +173,6 @@ def queries(context: Context, options: PayloadOptions) -> list[Query]:
     columns = read_columns(options.columns)
     name = f"{STATISTICS}-{options.levels}-{format_duration(options.window)}"
     return [
-        Query(
-            FOLDER,
-            parse(context.stream(FOLDER), columns),
-            partition_by=("outcome", "date"),
-            options={"path": context.place(FOLDER), "compression": "zstd"},
-        ),
-        Query(
-            name,
-            statistics(parse(context.stream(name), columns), columns, options),
-            partition_by=(ARRIVAL, "date"),
-            options={"path": context.place(name), "compression": "zstd"},
-        ),
+        context.table(FOLDER, parse(context.stream(FOLDER), columns), ("outcome", "date")),
+        context.table(name, statistics(parse(context.stream(name), columns), columns, options), (ARRIVAL, "date")),
     ]

@@ -97,9 +97,6 @@ class Gaps(StatefulProcessor):
         (time_us,) = self._last.get() or (0,)
         return int(time_us)
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def rollup(messages: DataFrame, options: RollupOptions) -> DataFrame:
     """One row for each window, prefix and arrival. `messages` is a stream."""
@@ -187,11 +184,4 @@ def queries(context: Context, options: RollupOptions) -> list[Query]:
     """Messages, bytes, publishers, sizes and gaps for each topic prefix and window."""
     # Another length of windows or of prefixes is another table.
     name = f"{FOLDER}-{options.levels}-{format_duration(options.window)}"
-    return [
-        Query(
-            name,
-            rollup(context.stream(name), options),
-            partition_by=(ARRIVAL, "date"),
-            options={"path": context.place(name), "compression": "zstd"},
-        )
-    ]
+    return [context.table(name, rollup(context.stream(name), options), (ARRIVAL, "date"))]

@@ -22,11 +22,10 @@ from pipeline.replay import (
     BATCH_ROWS_MAX,
     Key,
     Message,
-    Pace,
     ReplayState,
     TopicMap,
     batches,
-    behind,
+    due,
     read_state,
 )
 from pipeline.replay_run import publish
@@ -78,10 +77,9 @@ def test_batches_have_all_messages_in_order(times: list[int], slice_ns: int) -> 
 
 
 def test_the_pace_follows_the_messages() -> None:
-    pace = Pace(first_ns=1_000_000_000, begin=50.0, speed=10.0)
-    assert pace.due(1_000_000_000) == 50.0
-    assert pace.due(21_000_000_000) == 52.0
-    assert Pace(0, 50.0, 0.0).due(10**12) == 50.0
+    assert due(1_000_000_000, 1_000_000_000, begin=50.0, speed=10.0) == 50.0
+    assert due(21_000_000_000, 1_000_000_000, begin=50.0, speed=10.0) == 52.0
+    assert due(10**12, 0, begin=50.0, speed=0.0) == 50.0
 
 
 def test_a_state_comes_back(tmp_path: Path) -> None:
@@ -172,8 +170,9 @@ def test_a_replay_goes_on_after_a_crash(tmp_path: Path, call: str, batch: int, i
             publish(client, "replay-job", iter(found), state, path, 4e-8, threading.Event(), lambda *_: None)
         resumed = read_state(path, PARAMETERS)
         assert resumed is not None
-        left = behind(found, resumed.last)
-        publish(client, "replay-job", left, resumed, path, 4e-8, threading.Event(), lambda *each: shown.append(each))
+        publish(
+            client, "replay-job", iter(found), resumed, path, 4e-8, threading.Event(), lambda *each: shown.append(each)
+        )
         assert payloads(node) == [each.payload for each in found]
         assert sorted(number for _, number in node.published) == [0, 1, 2]
     assert (resumed.done, resumed.rows) == (True, 25)

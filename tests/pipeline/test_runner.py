@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from event_log_node import SECOND, TIME, EventLogNode, event_log_nodes
 from pipeline.errors import OptionError, PipelineError
 from pipeline.jobs.archive import read_archive
+from pipeline.options import read_duration
 from pipeline.registry import Context, find
 from pipeline.runner import (
     MASTER,
@@ -27,7 +28,6 @@ from pipeline.runner import (
     master_of,
     messages_left,
     read_assignments,
-    read_every,
     run,
     run_queries,
 )
@@ -79,8 +79,8 @@ def test_other_masters_are_named(master: str) -> None:
 @pytest.mark.parametrize(("text", "reason"), [("10", "has no unit"), ("0s", "is not above 0"), ("-1s", "is not above")])
 def test_wrong_intervals_are_named(text: str, reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
-        read_every(text)
-    assert read_every("1m30s") == 90.0
+        read_duration("--every", text, "10s")
+    assert read_duration("--every", "1m30s", "10s") == 90.0
 
 
 def test_assignments_have_an_equals_sign() -> None:

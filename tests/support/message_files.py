@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipeline.schema import ARROW_SCHEMA, READ_SCHEMA
+from pipeline.schema import ARROW_SCHEMA
 
 SECOND = 1_000_000_000
+SCHEMA = from_arrow_schema(ARROW_SCHEMA)
 # 2026-11-22 10:00:00 UTC.
 TEN = 1_795_341_600 * SECOND
 
@@ -55,10 +57,10 @@ class MessageFiles:
         hidden.rename(self.folder / f"{self.written:06}.parquet")
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        return spark.readStream.schema(READ_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
+        return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
 
     def table(self, spark: SparkSession) -> DataFrame:
-        return spark.read.schema(READ_SCHEMA).parquet(str(self.folder))
+        return spark.read.schema(SCHEMA).parquet(str(self.folder))
 
 
 def run_once(rows: DataFrame, folder: Path, *partition_by: str) -> None:
