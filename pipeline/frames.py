@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from broker.errors import MqttError
 from broker.event_log.block import RETAIN_FLAG
 from broker.event_log.records import Extra, decode_extra
+from broker.event_log.selection import Selection
 from broker.event_log.staged_rows import MARKER
-from broker.routing.trie import Trie
 from pipeline.schema import ARROW_SCHEMA, USER_PROPERTIES
 from pipeline.sections import BlockFault, Integers, Sections, binary_at, read_sections, spans
 
@@ -25,7 +25,6 @@ ROWS_MAX: Final = 32_768
 BYTES_MAX: Final = 32 << 20
 # Of a row: columns of fixed size, offsets of arrays, node and log.
 _ROW_BYTES: Final = 128
-_TOPICS_KNOWN_MAX: Final = 100_000  # answers of the topic filters that are kept; cleared when full
 _QOS_BITS: Final = 3
 
 
@@ -54,18 +53,15 @@ class Frames:
         self._include_pipeline = include_pipeline
         self._rows_max = rows_max
         self._bytes_max = bytes_max
-        self._filters = Trie()
-        for topic_filter in topics:
-            self._filters.set(topic_filter.encode(), True)
-        self._matches: dict[bytes, bool] = {}
+        self._selection = Selection([topic_filter.encode() for topic_filter in topics]) if topics else None
 
     def decode(self, blocks: bytes, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """The wanted records of start <= offset < end. Raises FrameFault."""
         try:
             sections = read_sections(blocks)
             sections.trim(start, end)
-            if len(self._filters):
-                wanted = np.array([self._is_wanted(topic) for topic in sections.topics.to_pylist()], np.bool_)
+            if self._selection is not None:
+                wanted = np.array([self._selection.has(topic) for topic in sections.topics.to_pylist()], np.bool_)
                 sections.keep(wanted[sections.topic])
             extras = _Extras(sections)
             if not self._include_pipeline:
@@ -79,14 +75,6 @@ class Frames:
                 f"node {self._node}, log {self._log_id}, read from offset {start}: {error}. The log is damaged there, "
                 "or it was written by another version"
             ) from error
-
-    def _is_wanted(self, topic: bytes) -> bool:
-        answer = self._matches.get(topic)
-        if answer is None:
-            if len(self._matches) >= _TOPICS_KNOWN_MAX:
-                self._matches.clear()
-            answer = self._matches[topic] = bool(self._filters.match(topic))
-        return answer
 
     def _batches(self, blocks: bytes, sections: Sections, extras: _Extras) -> Iterator[pa.RecordBatch]:
         topics = sections.topics.cast(pa.string())
@@ -174,7 +162,11 @@ class _Extras:
         )
         self._is_empty = not len(used)
         if not self._is_empty:
-            rows = [(None,) * len(self._KINDS) if extra is None else _values(extra) for extra in decoded]
+            none = (None,) * len(self._KINDS)
+            rows = [
+                (*extra[:3], extra.user_properties or None, extra.expiry) if extra is not None else none
+                for extra in decoded
+            ]
             self._columns = [
                 pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), self._KINDS, strict=True)
             ]
@@ -185,13 +177,3 @@ class _Extras:
             return [pa.nulls(len(extra), kind) for kind in self._KINDS]
         which = pa.array(np.where(extra >= 0, extra, len(self._columns[0]) - 1))
         return [column.take(which) for column in self._columns]
-
-
-def _values(extra: Extra) -> tuple[object, ...]:
-    return (
-        extra.content_type,
-        extra.response_topic,
-        extra.correlation_data,
-        extra.user_properties or None,
-        extra.expiry,
-    )

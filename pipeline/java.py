@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -91,13 +92,9 @@ def write_launcher(java_home: Path, launchers: Path) -> Path:
     home = launchers / "java"
     launcher = home / "bin" / "java"
     launcher.parent.mkdir(parents=True, exist_ok=True)
-    content = _LAUNCHER.format(missing=_MISSING_MODULE, java=_quoted(java_home / "bin" / "java"))
+    content = _LAUNCHER.format(missing=_MISSING_MODULE, java=shlex.quote(str(java_home / "bin" / "java")))
     part = launcher.with_name(f"java.{os.getpid()}")  # two sessions may begin at once
     part.write_text(content, encoding="utf-8")
     part.chmod(0o755)
     part.replace(launcher)
     return home
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "'\\''") + "'"

@@ -125,7 +125,7 @@ def export(
     ) as bar:
         bar.update(export.done)
         export.run(bar.update)
-    click.echo(f"{file}: {export.records:,} records of {len(export.plan.ranges)} logs were read", err=True)
+    click.echo(f"{file}: {export.records:,} records of {len(export.ranges)} logs were read", err=True)
 
 
 def _position(which: str, text: str) -> dict[str, str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from broker.event_log.records import records
 from broker.event_log.selection import Selection
@@ -31,17 +31,8 @@ READ_PATIENCE_SECONDS: Final = 60.0  # a node may be restarted meanwhile
 MERGED_ROWS: Final = 131_072  # of a row group of Parquet
 
 
-class PartWriter(Protocol):
-    """Writes the records of one part."""
-
-    def write(self, blocks: bytes, start: int, end: int) -> None:
-        """The wanted records of start <= offset < end."""
-
-    def close(self) -> None: ...
-
-
 class JsonLinesWriter:
-    """One JSON object a line."""
+    """Writes the records of one part as JSON objects, one a line."""
 
     def __init__(self, path: Path, wanted: Range, topics: Sequence[str]) -> None:
         self._file = path.open("w", encoding="utf-8")
@@ -49,6 +40,7 @@ class JsonLinesWriter:
         self._selection = Selection([topic.encode() for topic in topics]) if topics else None
 
     def write(self, blocks: bytes, start: int, end: int) -> None:
+        """Add the wanted records of start <= offset < end."""
         for record in records(blocks):
             if start <= record.offset < end and (self._selection is None or self._selection.has(record.topic.encode())):
                 fields = record_fields(self._range.node, self._range.log_id, record)
@@ -59,7 +51,7 @@ class JsonLinesWriter:
 
 
 class ParquetWriter:
-    """The columns of the data source, compressed with zstd."""
+    """Writes them as the columns of the data source, compressed with zstd."""
 
     def __init__(self, path: Path, wanted: Range, topics: Sequence[str]) -> None:
         from pyarrow import parquet
@@ -105,16 +97,9 @@ def merge_parquet(parts: Sequence[Path], path: Path) -> None:
             merged.write_table(pyarrow.Table.from_batches(waiting, ARROW_SCHEMA))
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The work of an export. `request` is what the user asked for, to recognize it when it goes on."""
-
-    request: Mapping[str, Any]
-    ranges: tuple[Range, ...]
-
-
 class Export:
-    """`records` is the number of offsets to read, those of left-out topics too; `done` of them are in parts already."""
+    """`ranges` is the plan, one of each log; `records` is the number of offsets to read, those of left-out topics too; `done`
+    of them are in parts already."""
 
     def __init__(self, file: Path, file_format: str, request: Mapping[str, Any], options: ReadOptions) -> None:
         """`request`: the options as the user gave them. Raises PipelineError."""
@@ -129,32 +114,35 @@ class Export:
         self._cluster = Cluster(options.connection)
         try:
             members = self._cluster.ask()
-            self.plan = self._find_plan({**request, "format": file_format}, members)
+            self.ranges = self._find_plan({**request, "format": file_format}, members)
         finally:
             self._cluster.close()
-        self.records = sum(len(wanted) for wanted in self.plan.ranges)
-        self.done = sum(self._end_of_parts(index) - wanted.start for index, wanted in enumerate(self.plan.ranges))
+        self.records = sum(len(wanted) for wanted in self.ranges)
+        self.done = sum(self._end_of_parts(index) - wanted.start for index, wanted in enumerate(self.ranges))
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Write the file. `progress` is told numbers of records that were read. Raises PipelineError, OSError."""
-        for index, wanted in enumerate(self.plan.ranges):
+        for index, wanted in enumerate(self.ranges):
             with NodeClient(wanted.address, self._options.connection, wanted.node, READ_PATIENCE_SECONDS) as client:
                 while (start := self._end_of_parts(index)) < wanted.end:
                     self._write_part(client, index, wanted, start, progress)
         partial = self._file.with_name(self._file.name + ".partial")
         merge = merge_parquet if self._format == PARQUET else merge_json_lines
-        merge([path for index in range(len(self.plan.ranges)) for path, _ in self._parts_of(index)], partial)
+        merge([path for index in range(len(self.ranges)) for path, _ in self._parts_of(index)], partial)
         publish_file(partial, self._file)
         shutil.rmtree(self._parts)
 
     # --- the plan ---
 
-    def _find_plan(self, request: Mapping[str, Any], members: Members) -> Plan:
+    def _find_plan(self, request: Mapping[str, Any], members: Members) -> list[Range]:
         path = self._parts / PLAN_FILE
         if not path.exists():
-            plan = self._make_plan(request, members)
+            members.check(self._options.allow_partial, needs_all=True)
+            start = find_position("starting", self._options.start, self._cluster, members)
+            end = find_position("ending", self._options.end, self._cluster, members)
+            plan = ranges(start, end, members.nodes)
             self._parts.mkdir(parents=True, exist_ok=True)
-            content = {"version": PLAN_VERSION, "request": request, "ranges": [asdict(one) for one in plan.ranges]}
+            content = {"version": PLAN_VERSION, "request": request, "ranges": [asdict(one) for one in plan]}
             replace_text(path, json.dumps(content, indent=1))
             return plan
         content = json.loads(path.read_text())
@@ -163,13 +151,7 @@ class Export:
             raise PipelineError(
                 f"{self._parts} has an export that was begun with {begun}; give the same options, or remove the folder"
             )
-        return Plan(request, tuple(self._known_range(found, members) for found in content["ranges"]))
-
-    def _make_plan(self, request: Mapping[str, Any], members: Members) -> Plan:
-        members.check(self._options.allow_partial, needs_all=True)
-        start = find_position("starting", self._options.start, self._cluster, members)
-        end = find_position("ending", self._options.end, self._cluster, members)
-        return Plan(request, tuple(ranges(start, end, members.nodes)))
+        return [self._known_range(found, members) for found in content["ranges"]]
 
     def _known_range(self, found: Mapping[str, Any], members: Members) -> Range:
         """A range of the plan, at the address that its node has now."""
@@ -189,7 +171,7 @@ class Export:
     def _parts_of(self, index: int) -> list[tuple[Path, int]]:
         """The parts of a range in order, and the offset behind each."""
         found = []
-        at = self.plan.ranges[index].start
+        at = self.ranges[index].start
         for path in sorted(self._parts.glob(f"{index:06d}-*.{self._format}")):
             _, start, end = path.stem.split("-")
             if int(start) == at:
@@ -199,14 +181,14 @@ class Export:
 
     def _end_of_parts(self, index: int) -> int:
         parts = self._parts_of(index)
-        return parts[-1][1] if parts else self.plan.ranges[index].start
+        return parts[-1][1] if parts else self.ranges[index].start
 
     def _write_part(
         self, client: NodeClient, index: int, wanted: Range, start: int, progress: Callable[[int], None]
     ) -> None:
         kind = ParquetWriter if self._format == PARQUET else JsonLinesWriter
         partial = self._parts / "part.partial"
-        writer: PartWriter = kind(partial, wanted, self._options.topics)
+        writer = kind(partial, wanted, self._options.topics)
         end = start
         size = 0
         try:

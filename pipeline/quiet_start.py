@@ -9,9 +9,9 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from pipeline.session import spark_session
 
@@ -40,8 +40,6 @@ TRACE_LINES: Final = (b"\tat ", b"\t... ", b"Caused by: ")
 # Errors are told once, by the command.
 QUIET: Final = {"spark.log.level": "OFF"}
 
-Started = TypeVar("Started")
-
 
 def quiet_session(name: str, master: str | None, configuration: Mapping[str, str]) -> SparkSession:
     """As `spark_session`. Ctrl-C stays what it was: PySpark makes it cancel all jobs and raise KeyboardInterrupt."""
@@ -50,28 +48,26 @@ def quiet_session(name: str, master: str | None, configuration: Mapping[str, str
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
     try:
-        session = start_quietly(partial(spark_session, name, master, {**QUIET, **configuration}))
+        with quiet_stderr():
+            session = spark_session(name, master, {**QUIET, **configuration})
     finally:
         if is_main:
             signal.signal(signal.SIGINT, handler)
     # A thread of PySpark reads from Java, and prints a trace when Java ends first.
-    session.sparkContext._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign]
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     return session
 
 
-def _say_nothing(request: object, client_address: object) -> None:
-    pass
-
-
-def start_quietly(start: Callable[[], Started]) -> Started:
-    """The result of `start`. Processes that it starts lose the lines of USUAL on standard error, also later."""
+@contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Processes that are started meanwhile lose the lines of USUAL on standard error, also later."""
     reading, writing = os.pipe()
     kept = os.dup(STDERR)
     threading.Thread(target=_hand_on, args=(reading, kept), name="stderr of Spark", daemon=True).start()
     os.dup2(writing, STDERR)
     os.close(writing)
     try:
-        return start()
+        yield
     finally:
         os.dup2(kept, STDERR)
 

@@ -98,9 +98,7 @@ def lags(checkpoint: Checkpoint, members: Members, cluster: Cluster) -> list[Lag
         else:
             count = max(0, state.next_offset - position.offset)
             gone = state.first_offset - position.offset
-            seconds = (
-                seconds_behind(cluster, state, position.offset) if count and gone <= 0 else 0.0 if not count else None
-            )
+            seconds = 0.0 if not count else None if gone > 0 else seconds_behind(cluster, state, position.offset)
             text = f"{gone} messages are gone" if gone > 0 else "ok"
             found.append(Lag(checkpoint.query, node, position.offset, count, seconds, text))
     return found

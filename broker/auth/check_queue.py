@@ -1,17 +1,19 @@
 """A bounded number of checks runs at once. Further logins wait for their turn, each address has one after the other."""
 
-# not a core: asks the loop for futures
+# not a core: asks the loop for futures, and threads
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from broker.auth.failed_logins import Start
 from broker.auth.fair_queue import FairQueue
 
 WAITING_MAX: Final = 2048  # logins that wait for one queue
+Result = TypeVar("Result")
 
 
 class NotChecked(Exception):
@@ -92,3 +94,21 @@ def _is_decided(entry: _Entry) -> bool:
 
 def _is_any(_entry: _Entry) -> bool:
     return True
+
+
+class CheckPool:
+    """A few threads run the checks that take milliseconds of CPU. Made and used inside a running loop. Callers of `run`
+    have a turn of `queue`, so that no call waits for a thread."""
+
+    def __init__(self, threads: int) -> None:
+        self.queue = CheckQueue(threads)
+        self._executor = ThreadPoolExecutor(threads, "auth")
+
+    async def run(self, call: Callable[[], Result]) -> Result:
+        """Return the result of the call in a thread. Raises what the call raises."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    def stop(self) -> None:
+        """End the logins that wait; calls that run end by themselves."""
+        self.queue.stop()
+        self._executor.shutdown(wait=False)

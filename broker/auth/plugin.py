@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from broker.auth.account_file import AccountFile
 from broker.auth.acl import Acl
 from broker.auth.attempt import Anonymous, CertificateNames, Source
-from broker.auth.check_pool import CheckPool
+from broker.auth.check_queue import CheckPool
 from broker.auth.decider import AuthDecider, no_role
 from broker.auth.failed_logins import FailedLogins
 from broker.auth.files import read_token_keys

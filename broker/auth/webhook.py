@@ -68,32 +68,27 @@ class Webhook(Source):
 
     def __init__(
         self,
-        url: str,
-        timeout: float,
-        keep_seconds: float,
+        settings: WebhookSettings,
         allow_anonymous: bool,
-        token: str,
         context: ssl.SSLContext | None,
         wall_time: Callable[[], float],
         now: Callable[[], float],
         log: Any,
     ) -> None:
         self.failed = 0
-        self._url = url
-        self._keep_seconds = keep_seconds
-        self._allow_anonymous = allow_anonymous
         self.queue: CheckQueue = CheckQueue(CONNECTIONS_MAX)
+        self._settings = settings
+        self._allow_anonymous = allow_anonymous
         self._wall_time = wall_time
         self._now = now
         self._log = log
         self._secret = secrets.token_bytes(32)
-        self._answers: OrderedDict[bytes, tuple[float, Answer]] = (
-            OrderedDict()
-        )  # (until when it is kept, answer), oldest first
+        # (until when it is kept, answer), oldest first
+        self._answers: OrderedDict[bytes, tuple[float, Answer]] = OrderedDict()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=context or True),
-            timeout=aiohttp.ClientTimeout(total=timeout),
-            headers={"Authorization": f"Bearer {token}"} if token else None,
+            timeout=aiohttp.ClientTimeout(total=settings.timeout),
+            headers={"Authorization": f"Bearer {settings.token}"} if settings.token else None,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
@@ -124,16 +119,18 @@ class Webhook(Source):
             reason = str(error) if isinstance(error, AnswerFault) else type(error).__name__
             self._log.warning("the webhook gives no answer, the client is refused", reason=reason)
             return FAILED
-        if self._keep_seconds > 0:
+        if self._settings.keep > 0:
             self._answers.pop(key, None)
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.popitem(last=False)
-            self._answers[key] = (self._now() + self._keep_seconds, answer)
+            self._answers[key] = (self._now() + self._settings.keep, answer)
         return self._verdict(attempt, answer)
 
     async def _post(self, question: bytes) -> Answer:
         headers = {"Content-Type": "application/json"}
-        async with self._session.post(self._url, data=question, headers=headers, allow_redirects=False) as response:
+        async with self._session.post(
+            self._settings.url, data=question, headers=headers, allow_redirects=False
+        ) as response:
             if response.status != HTTP_OK:
                 raise AnswerFault(f"HTTP status {response.status}")
             body = await response.content.read(ANSWER_BYTES_MAX + 1)
@@ -203,17 +200,7 @@ def open_webhook(server: Host, settings: WebhookSettings, allow_anonymous: bool,
     parts = urlsplit(settings.url)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         log.warning("passwords are sent to the webhook without encryption; use https", key=f"{key}.url")
-    return Webhook(
-        settings.url,
-        settings.timeout,
-        settings.keep,
-        allow_anonymous,
-        settings.token,
-        context,
-        time.time,
-        server.now,
-        log,
-    )
+    return Webhook(settings, allow_anonymous, context, time.time, server.now, log)
 
 
 def is_loopback(host: str) -> bool:

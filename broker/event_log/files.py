@@ -54,8 +54,13 @@ class Files:
         if synced and not flags:
             os.fdatasync(descriptor)
 
-    def sync(self, descriptor: int) -> None:
-        os.fdatasync(descriptor)
+    def sync(self, path: Path) -> None:
+        """The content of the file is on disk when the call returns."""
+        descriptor = self.open(path)
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Cut the file; on disk when the call returns."""

@@ -12,7 +12,6 @@ earlier process are read when they are used.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -148,13 +147,7 @@ class Staging:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)  # a batch without rows has none yet
         for partition in commit.partitions:
             if partition.rows:
-                descriptor = self._files.open(
-                    self._path(commit.query, commit.batch, partition.partition, partition.attempt)
-                )
-                try:
-                    self._files.sync(descriptor)
-                finally:
-                    os.close(descriptor)
+                self._files.sync(self._path(commit.query, commit.batch, partition.partition, partition.attempt))
         self._files.sync_folder(self._folder)
         self._files.sync_folder(folder.parent)
         self.keep(commit)

@@ -7,10 +7,11 @@ import sys
 
 PROGRAM = """
 import subprocess, sys, threading
-from pipeline.quiet_start import start_quietly
+from pipeline.quiet_start import quiet_stderr
 
 child = "import sys; sys.stderr.write(sys.stdin.read())"
-started = start_quietly(lambda: subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, text=True))
+with quiet_stderr():
+    started = subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, text=True)
 print("said by the command itself", file=sys.stderr)
 started.communicate(sys.argv[1])
 for thread in threading.enumerate():

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.auth.check_pool import CheckPool
-from broker.auth.check_queue import CheckQueue, NotChecked
+from broker.auth.check_queue import CheckPool, CheckQueue, NotChecked
 from broker.auth.failed_logins import Start
 
 TIMEOUT = 30.0

@@ -14,6 +14,7 @@ from broker.auth import webhook as module
 from broker.auth.attempt import Attempt, Verdict
 from broker.auth.decider import AuthDecider
 from broker.auth.failed_logins import FailedLogins
+from broker.auth.settings import WebhookSettings
 from broker.auth.webhook import AnswerFault, Webhook, is_loopback, read_answer
 from broker.authorization import TopicAccess
 from broker.codec.packets import Connect
@@ -75,7 +76,8 @@ async def webhook(service: Service) -> AsyncIterator[Webhook]:
 
 def make(service: Service, timeout: float = TIMEOUT, keep: float = 60.0) -> Webhook:
     clock = lambda: service.now  # noqa: E731
-    return Webhook(service.url, timeout, keep, False, "of the node", None, clock, clock, get_logger("auth"))
+    settings = WebhookSettings(service.url, timeout, keep, "of the node")
+    return Webhook(settings, False, None, clock, clock, get_logger("auth"))
 
 
 class Waits(ConnectRequest):
