@@ -1,4 +1,4 @@
-"""Errors of the peer. Cores raise them; the connection answers with the reason code and closes."""
+"""Errors of the peer, which cores raise and a connection answers with the reason code, and of the store."""
 
 # compiled with mypyc
 from __future__ import annotations

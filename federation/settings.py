@@ -152,7 +152,7 @@ class FederationSettings:
         return self.allow_plain_secrets or self.is_local
 
     def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
-        """As `broker.server.start_warnings.WarnsAtStart`."""
+        """As `broker.server.named_files.WarnsAtStart`."""
         if self.allow_plain_secrets and not self.is_local:
             yield (
                 f"allow_plain_secrets: whoever reaches {self.fed_addr} can read and write the passwords of upstreams: nodes "

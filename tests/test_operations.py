@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.counters import DROP_REASONS
 from broker.event_log.plugin import NOT_LOGGED
-from broker.server.exit_status import EXIT_BAD_CONFIGURATION, EXIT_FAILED
+from broker.server.command_fault import EXIT_BAD_CONFIGURATION, EXIT_FAILED
 from broker.server.run import EXIT_TIMEOUT
 from federation.counters import lost_messages
 from federation.links.bridging.ends import DROP_REASONS as LINK_DROP_REASONS

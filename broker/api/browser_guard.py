@@ -8,11 +8,12 @@ neither of the first two.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
+
+from broker.config.addresses import is_ip
 
 LOCAL_NAME: Final = "localhost"
 OWN_SITES: Final = ("same-origin", "none")  # "none": the operator typed the address
@@ -49,7 +50,7 @@ class BrowserGuard:
 
     def _is_own(self, authority: str) -> bool:
         name = host_name(authority)
-        return name == LOCAL_NAME or name in self._allowed or is_ip_address(name)
+        return name == LOCAL_NAME or name in self._allowed or is_ip(name)
 
 
 def host_name(authority: str) -> str:
@@ -64,11 +65,3 @@ def authority_of(origin: str) -> str:
         return urlsplit(origin.strip()).netloc.lower()
     except ValueError:
         return ""
-
-
-def is_ip_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -23,24 +23,15 @@ HTTP_METHOD_NOT_ALLOWED: Final = 405
 
 # The plugin that serves /v1/NAME, for the answer to a request when the plugin is not loaded.
 PLUGINS: Final = {
-    "clients": "admin",
-    "node": "admin",
-    "log_level": "admin",
-    "subscriptions": "admin",
-    "filter_subscriptions": "admin",
-    "subscribe": "admin",
-    "unsubscribe": "admin",
-    "publish": "admin",
-    "traces": "admin",
-    "federation": "federation",
-    "event_log": "event_log",
-    "accounts": "auth",
-    "parameters": "links",
-    "policies": "links",
-    "policy-of-topic": "links",
-    "definitions": "links",
-    "federation-links": "links",
-    "group-queues": "links",
+    name: plugin
+    for plugin, names in (
+        ("admin", "clients node log_level subscriptions filter_subscriptions subscribe unsubscribe publish traces"),
+        ("federation", "federation"),
+        ("event_log", "event_log"),
+        ("auth", "accounts"),
+        ("links", "parameters policies policy-of-topic definitions federation-links group-queues"),
+    )
+    for name in names.split()
 }
 
 

@@ -7,11 +7,8 @@ connections, or BODIES_BYTES_MAX bytes of bodies that arrive, the oldest connect
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ipaddress
 import json
 import logging
-import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -26,7 +23,7 @@ from broker.api.guard import ApiGuard
 from broker.api.pages import HEALTH_PATHS, Page, PageMaker
 from broker.api.tokens import Role
 from broker.api.transcoding import one_line
-from broker.config.addresses import Address
+from broker.config.addresses import Address, is_loopback
 from broker.config.settings_listeners import ApiListener
 from broker.server.socket_files import check_socket_path, remove_socket_files
 from broker.server.start_error import bind_error
@@ -87,31 +84,24 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         address = listener.address
         server = BoundedServer(self, self._http_log)
-        live = None
+        options: dict[str, Any] = {"backlog": BACKLOG}
         if listener.tls is not None:
             live = LiveContext(listener.tls, tls_key, HTTP_PROTOCOLS)
             self.contexts.append(live)
-        context = None if live is None else live.context
-        handshake = None if live is None else HANDSHAKE_SECONDS_MAX
+            options |= {"ssl": live.context, "ssl_handshake_timeout": HANDSHAKE_SECONDS_MAX}
         try:
             if address.is_unix:
                 check_socket_path(key, address)
-                listening = await loop.create_unix_server(
-                    server, address.path, backlog=BACKLOG, ssl=context, ssl_handshake_timeout=handshake
-                )
+                listening = await loop.create_unix_server(server, address.path, **options)
                 self._socket_paths.append(address.path)
             else:
-                listening = await loop.create_server(
-                    server,
-                    address.host or None,
-                    address.port,
-                    backlog=BACKLOG,
-                    ssl=context,
-                    ssl_handshake_timeout=handshake,
-                )
+                listening = await loop.create_server(server, address.host or None, address.port, **options)
         except OSError as error:
             raise bind_error(error, str(address), key) from error
-        server.guard = BrowserGuard(listener.allowed_hosts, all(is_loopback(sock) for sock in listening.sockets))
+        # Browsers reach no unix socket.
+        names = [sock.getsockname() for sock in listening.sockets]
+        on_loopback = all(isinstance(name, tuple) and is_loopback(name[0]) for name in names)
+        server.guard = BrowserGuard(listener.allowed_hosts, on_loopback)
         self._listening.append(listening)
         self._servers.append(server)
         port = 0 if address.is_unix else listening.sockets[0].getsockname()[1]
@@ -255,14 +245,6 @@ class BoundedServer(web.Server):
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
         self._owner.connection_closed(handler)
-
-
-def is_loopback(sock: socket.socket) -> bool:
-    """Return whether only programs of this machine reach a TCP socket; browsers reach no unix socket."""
-    name = sock.getsockname()
-    with contextlib.suppress(ValueError):
-        return isinstance(name, tuple) and ipaddress.ip_address(name[0]).is_loopback
-    return False
 
 
 def bound_address(address: Address, port: int) -> Address:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn, Protocol
 
 import grpc
@@ -83,31 +84,28 @@ class ApiMethod:
 
     async def call(self, request: Message, context: object) -> Answer:
         """The servicer's answer. Raises ApiError only: every other error is logged and becomes INTERNAL."""
+        with self._counted():
+            answer: Answer = await self._call(request, context)
+            return answer
+
+    async def stream(self, request: Message, context: object) -> AsyncIterator[Answer]:
+        """The servicer's answers. Raises as `call`."""
+        with self._counted():
+            async for answer in self._call(request, context):
+                yield answer
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         with self._calls:
             try:
-                answer: Answer = await self._call(request, context)
+                yield
             except (ApiError, grpc.aio.AbortError):
                 raise
             except NotCommitted as fault:
                 raise ApiError(grpc.StatusCode.UNAVAILABLE, str(fault)) from None
             except Exception as error:
-                raise self._internal(error) from error
-            return answer
-
-    async def stream(self, request: Message, context: object) -> AsyncIterator[Answer]:
-        """The servicer's answers. Raises as `call`."""
-        with self._calls:
-            try:
-                async for answer in self._call(request, context):
-                    yield answer
-            except (ApiError, grpc.aio.AbortError):
-                raise
-            except Exception as error:
-                raise self._internal(error) from error
-
-    def _internal(self, error: Exception) -> ApiError:
-        self._log.error("call failed", method=self.descriptor.full_name, exc_info=error)
-        return ApiError(grpc.StatusCode.INTERNAL, INTERNAL_TEXT)
+                self._log.error("call failed", method=self.descriptor.full_name, exc_info=error)
+                raise ApiError(grpc.StatusCode.INTERNAL, INTERNAL_TEXT) from error
 
 
 def service_methods(

@@ -30,34 +30,26 @@ EXAMPLE_MARK: Final = "Example: "
 
 # Protobuf's JSON mapping: 64-bit numbers are strings, bytes are base64. The documentation page fills its forms with the
 # example where there is one, and with the maximum where there is none.
+INT32: Final[Schema] = {"type": "integer", "format": "int32"}
+UINT32: Final[Schema] = {"type": "integer", "format": "int64", "minimum": 0, "maximum": 2**32 - 1, "example": 0}
+INT64: Final[Schema] = {"type": "string", "format": "int64", "example": "0"}
+UINT64: Final[Schema] = {"type": "string", "format": "uint64", "example": "0"}
 SCALARS: Final[dict[int, Schema]] = {
     FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
     FieldDescriptor.TYPE_STRING: {"type": "string"},
     FieldDescriptor.TYPE_BYTES: {"type": "string", "format": "byte", "example": "AA=="},
     FieldDescriptor.TYPE_DOUBLE: {"type": "number", "format": "double"},
     FieldDescriptor.TYPE_FLOAT: {"type": "number", "format": "float"},
-    FieldDescriptor.TYPE_INT32: {"type": "integer", "format": "int32"},
-    FieldDescriptor.TYPE_SINT32: {"type": "integer", "format": "int32"},
-    FieldDescriptor.TYPE_SFIXED32: {"type": "integer", "format": "int32"},
-    FieldDescriptor.TYPE_UINT32: {
-        "type": "integer",
-        "format": "int64",
-        "minimum": 0,
-        "maximum": 2**32 - 1,
-        "example": 0,
-    },
-    FieldDescriptor.TYPE_FIXED32: {
-        "type": "integer",
-        "format": "int64",
-        "minimum": 0,
-        "maximum": 2**32 - 1,
-        "example": 0,
-    },
-    FieldDescriptor.TYPE_INT64: {"type": "string", "format": "int64", "example": "0"},
-    FieldDescriptor.TYPE_SINT64: {"type": "string", "format": "int64", "example": "0"},
-    FieldDescriptor.TYPE_SFIXED64: {"type": "string", "format": "int64", "example": "0"},
-    FieldDescriptor.TYPE_UINT64: {"type": "string", "format": "uint64", "example": "0"},
-    FieldDescriptor.TYPE_FIXED64: {"type": "string", "format": "uint64", "example": "0"},
+    FieldDescriptor.TYPE_INT32: INT32,
+    FieldDescriptor.TYPE_SINT32: INT32,
+    FieldDescriptor.TYPE_SFIXED32: INT32,
+    FieldDescriptor.TYPE_UINT32: UINT32,
+    FieldDescriptor.TYPE_FIXED32: UINT32,
+    FieldDescriptor.TYPE_INT64: INT64,
+    FieldDescriptor.TYPE_SINT64: INT64,
+    FieldDescriptor.TYPE_SFIXED64: INT64,
+    FieldDescriptor.TYPE_UINT64: UINT64,
+    FieldDescriptor.TYPE_FIXED64: UINT64,
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING, Final, cast
 
 import grpc
@@ -14,6 +13,7 @@ from broker.api.long_calls import LongCalls, Steps
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import TraceServiceServicer
 from broker.api.tokens import Role
+from broker.config.addresses import is_ip
 from broker.routing.names import SHARE_PREFIX, check_topic_filter
 from broker.server.traces import SECONDS_DEFAULT, SECONDS_MAX, TRACES_MAX, Selection, TooManyTraces, Trace, Traces
 
@@ -116,10 +116,4 @@ def selection_of(request: pb.StartTraceRequest) -> Selection:
 def is_address(text: str) -> bool:
     """Return whether this is 10.0.0.1, 10.0.0.1:40000, ::1 or [::1]:40000."""
     host, _, port = text.rpartition(":")
-    for address in (text, host.strip("[]") if port.isdecimal() else ""):
-        try:
-            ipaddress.ip_address(address)
-        except ValueError:
-            continue
-        return True
-    return False
+    return is_ip(text) or (port.isdecimal() and is_ip(host.strip("[]")))

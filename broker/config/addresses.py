@@ -104,23 +104,24 @@ def _split_host_port(text: str, rest: str, example: str) -> tuple[str, str | Non
         inner, bracket, tail = rest[1:].partition("]")
         if not bracket or (tail and not tail.startswith(":")):
             raise AddressError(f'"{text}" has no "]:PORT" after the IPv6 address; for example [::1]:1883')
-        if not _is_ip(inner, 6):
+        if not is_ip(inner, 6):
             raise AddressError(f'"{text}" has no IPv6 address within the brackets; for example [::1]:1883')
         return inner, tail[1:] if tail else None
     if rest.count(":") > 1:
-        if _is_ip(rest, 6):
+        if is_ip(rest, 6):
             raise AddressError(f'"{text}" is an IPv6 address without brackets; for example [{rest}]:1883')
         raise AddressError(f'"{text}" has more than one colon; {example}')
     host, colon, port_text = rest.partition(":")
     looks_like_ip = host.replace(".", "").isdigit() and "." in host
-    if host and (len(host) > 253 or not HOST_NAME.fullmatch(host) or (looks_like_ip and not _is_ip(host, 4))):
+    if host and (len(host) > 253 or not HOST_NAME.fullmatch(host) or (looks_like_ip and not is_ip(host, 4))):
         raise AddressError(f'"{text}" has the host "{host}", which is neither a host name nor an IP address; {example}')
     return host, port_text if colon else None
 
 
-def _is_ip(text: str, version: int) -> bool:
+def is_ip(text: str, version: int = 0) -> bool:
+    """Return whether this is an IP address, of the version where that is not 0."""
     try:
-        return ipaddress.ip_address(text.partition("%")[0]).version == version
+        return version in (0, ipaddress.ip_address(text.partition("%")[0]).version)
     except ValueError:
         return False
 
@@ -134,7 +135,7 @@ def advertised_address(address: Address, local_addresses: Iterable[str]) -> tupl
     if address.is_unix or address.host not in UNSPECIFIED_HOSTS:
         return address, None
     for text in local_addresses:
-        if _is_ip(text, 4) and _is_private(ipaddress.IPv4Address(text)):
+        if is_ip(text, 4) and _is_private(ipaddress.IPv4Address(text)):
             return replace(address, host=text), None
     found = replace(address, host=LOOPBACK_HOST)
     return found, (

@@ -31,19 +31,15 @@ class Protects(Protocol):
 
 def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield every broken rule as (key, text)."""
-    mqtt = settings.mqtt
-    if mqtt.max_queued_messages < mqtt.max_inflight:
-        yield (
-            "mqtt.max_inflight",
-            f"{mqtt.max_inflight} is more than mqtt.max_queued_messages ({mqtt.max_queued_messages}), "
-            "which counts the messages in flight too; lower this one or raise that one",
-        )
-    if mqtt.link_max_queued_messages < mqtt.link_max_inflight:
-        yield (
-            "mqtt.link_max_inflight",
-            f"{mqtt.link_max_inflight} is more than mqtt.link_max_queued_messages ({mqtt.link_max_queued_messages}), "
-            "which counts the messages in flight too; lower this one or raise that one",
-        )
+    for prefix in ("", "link_"):
+        inflight = getattr(settings.mqtt, f"{prefix}max_inflight")
+        queued = getattr(settings.mqtt, f"{prefix}max_queued_messages")
+        if queued < inflight:
+            yield (
+                f"mqtt.{prefix}max_inflight",
+                f"{inflight} is more than mqtt.{prefix}max_queued_messages ({queued}), "
+                "which counts the messages in flight too; lower this one or raise that one",
+            )
     if settings.store_type == "sqlite" and not settings.data_dir:
         yield "persistence.type", 'sqlite needs a folder for its file; for example data_dir: "/var/lib/gmqttd"'
     for index, name in enumerate(settings.plugin_order):

@@ -23,11 +23,10 @@ def check_listeners(settings: Settings) -> Iterator[tuple[str, str]]:
         yield from _check_listener(key, listener)
         if listener.allow_anonymous is False and "auth" not in settings.plugin_order:
             yield f"{key}.allow_anonymous", "only the plugin auth asks clients for a name: add it to plugin_order"
-    for index, api_listener in enumerate(settings.api.http):
-        yield from _check_tls(f"api.http[{index}].tls", api_listener.tls)
+    for key, api_listener in settings.api.listeners():
+        yield from _check_tls(f"{key}.tls", api_listener.tls)
     for index, api_listener in enumerate(settings.api.grpc):
         key = f"api.grpc[{index}].tls"
-        yield from _check_tls(key, api_listener.tls)
         if api_listener.tls is not None and api_listener.tls.crl:
             yield f"{key}.crl", "gRPC reads no revocation lists; use api.http where they are needed"
         if api_listener.tls is not None and api_listener.tls.min_version != TlsSettings().min_version:

@@ -4,6 +4,7 @@ Durations are seconds, sizes are bytes. `Settings()` is the configuration of a f
 reads a file: `loader.load` does. The fields are the source of docs/configuration.md (scripts/build_docs).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,6 +46,12 @@ class ApiSettings:
         "configuration file. `gmqttd token` writes it; it is read again at a reload. Empty: no tokens are needed.",
         Text("/etc/gmqtt/tokens.yml"),
     )
+
+    def listeners(self) -> Iterator[tuple[str, ApiListener]]:
+        """Yield each address with its key."""
+        for kind, listeners in (("grpc", self.grpc), ("http", self.http)):
+            for index, listener in enumerate(listeners):
+                yield f"api.{kind}[{index}]", listener
 
 
 @dataclass(frozen=True, slots=True)

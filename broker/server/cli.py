@@ -9,11 +9,11 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
-from broker.server.exit_status import EXIT_BAD_CONFIGURATION, EXIT_FAILED
+from broker.server.command_fault import EXIT_BAD_CONFIGURATION, EXIT_FAILED, CommandFault
 
 if TYPE_CHECKING:
     from broker.api.token_command import TokenFile
@@ -37,7 +37,8 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno not in OUTPUT_FAULTS or error.filename is not None:
                 raise
-            _fail(f"standard output cannot be written: {error.strerror}")
+            CommandFault(f"standard output cannot be written: {error.strerror}").show()
+            sys.exit(EXIT_FAILED)
 
 
 def _open_standard_descriptors() -> None:
@@ -136,9 +137,8 @@ def check(config_file: str, allow_missing: bool) -> None:
     _print_warnings(warnings)
     from broker.config.printer import effective_yaml
     from broker.config.rules import on_every_interface
-    from broker.server.named_files import folder_of, unusable_files
+    from broker.server.named_files import folder_of, start_warnings, unusable_files
     from broker.server.start_error import StartError
-    from broker.server.start_warnings import start_warnings
 
     folder = folder_of(config_file)
     faults = list(unusable_files(settings, folder))
@@ -164,18 +164,20 @@ def reload(config_file: str, allow_missing: bool) -> None:
     from broker.server.pid_file import PidFileError, read_pid
 
     if not settings.pid_file:
-        _fail(f"{config_file}: pid_file is not set, so the node cannot be found; set it and restart the node")
+        raise CommandFault(
+            f"{config_file}: pid_file is not set, so the node cannot be found; set it and restart the node"
+        )
     import signal
 
     try:
         pid = read_pid(settings.pid_file)
         os.kill(pid, signal.SIGHUP)
     except PidFileError as error:
-        _fail(str(error))
+        raise CommandFault(str(error)) from None
     except ProcessLookupError:
-        _fail(f"{settings.pid_file}: the node has just ended")
+        raise CommandFault(f"{settings.pid_file}: the node has just ended") from None
     except PermissionError:
-        _fail(f"{settings.pid_file}: the node with process id {pid} belongs to another user")
+        raise CommandFault(f"{settings.pid_file}: the node with process id {pid} belongs to another user") from None
     click.echo(f"told the node with process id {pid} to read its configuration again; its log tells the result")
 
 
@@ -220,7 +222,9 @@ def _token_file(config_file: str) -> TokenFile:
 
     file = settings.api.token_file
     if not file:
-        _fail(f"{config_file}: api.token_file is not set, so no call needs a token; for example /etc/gmqtt/tokens.yml")
+        raise CommandFault(
+            f"{config_file}: api.token_file is not set, so no call needs a token; for example /etc/gmqtt/tokens.yml"
+        )
     from broker.server.named_files import folder_of, path_in
 
     return TokenFile(path_in(folder_of(config_file), file))
@@ -391,7 +395,7 @@ def _with_store(config_file: str, work: Callable[[Settings, str], Any]) -> Any:
     try:
         return work(settings, folder_of(config_file))
     except StoreFault as fault:
-        _fail(str(fault))
+        raise CommandFault(str(fault)) from None
 
 
 def _load_or_exit(config_file: str, allow_missing: bool) -> tuple[Settings, list[Warning]]:
@@ -409,8 +413,3 @@ def _load_or_exit(config_file: str, allow_missing: bool) -> tuple[Settings, list
 def _print_warnings(warnings: Iterable[Warning | str]) -> None:
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-
-
-def _fail(text: str) -> NoReturn:
-    click.echo(f"gmqttd: {text}", err=True)
-    sys.exit(EXIT_FAILED)

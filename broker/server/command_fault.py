@@ -1,12 +1,13 @@
-"""The error of a command of `gmqttd`."""
+"""The error of a command of `gmqttd`, and the exit statuses. 0 is success, also after a requested stop."""
 
 from __future__ import annotations
 
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import click
 
-from broker.server.exit_status import EXIT_FAILED
+EXIT_FAILED: Final = 1  # the last line on standard error gives the reason
+EXIT_BAD_CONFIGURATION: Final = 2  # a retry without changes fails again
 
 
 class CommandFault(click.ClickException):

@@ -42,20 +42,21 @@ def exposure_warnings(settings: Settings, has_decider: bool) -> Iterator[tuple[s
 
 def api_warnings(settings: Settings) -> Iterator[tuple[str, str]]:
     """(key, text) of each address of the API that strangers reach."""
-    for kind, listeners in (("grpc", settings.api.grpc), ("http", settings.api.http)):
-        for index, listener in enumerate(listeners):
-            address = listener.address
-            if address.is_unix or is_loopback(address.host):
-                continue
-            key = f"api.{kind}[{index}].address"
-            if not settings.api.token_file:
-                yield (
-                    key,
-                    f"whoever reaches {address} may publish, disconnect clients and change the membership; use a loopback "
-                    "address, or set api.token_file",
-                )
-            elif listener.tls is None:
-                yield key, f"tokens are sent to {address} without encryption; use a loopback address, or set tls"
+    for key, listener in settings.api.listeners():
+        address = listener.address
+        if address.is_unix or is_loopback(address.host):
+            continue
+        if not settings.api.token_file:
+            yield (
+                f"{key}.address",
+                f"whoever reaches {address} may publish, disconnect clients and change the membership; use a loopback "
+                "address, or set api.token_file",
+            )
+        elif listener.tls is None:
+            yield (
+                f"{key}.address",
+                f"tokens are sent to {address} without encryption; use a loopback address, or set tls",
+            )
 
 
 def _lets_anonymous_clients_in(settings: Settings, listener: ListenerSettings) -> bool:

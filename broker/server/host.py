@@ -1,7 +1,6 @@
 """The running node, as plugins, the API and clients' connections use it. `lifecycle.Server` starts and stops it."""
 
 # not compiled: called at the start and the end
-# not compiled: called at the start and the end
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,6 @@
 """One address on which clients connect: its settings as a connection uses them."""
 
 # not compiled: called once a connection
-# not compiled: called once a connection
 from __future__ import annotations
 
 import ipaddress

@@ -1,9 +1,10 @@
-"""The files that a configuration names, read as a start reads them."""
+"""What a start would say beyond the keys of the file, without a start: files that cannot be used, warnings of plugins."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from broker.config.settings import Settings
@@ -20,6 +21,14 @@ class NamesFiles(Protocol):
         Host."""
 
 
+@runtime_checkable
+class WarnsAtStart(Protocol):
+    """A plugin's settings class that a start has more to say about than its keys and files."""
+
+    def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
+        """A text for each warning of a start. Raises StartError where the start would end. `path_of` is as that of Host."""
+
+
 def folder_of(config_file: str) -> str:
     """The folder of a configuration file, where relative paths in it start."""
     return os.path.dirname(os.path.abspath(config_file))
@@ -32,15 +41,11 @@ def path_in(folder: str, file: str) -> str:
 
 def unusable_files(settings: Settings, config_folder: str) -> Iterator[str]:
     """A text for each file that would stop a start now."""
-
-    def path_of(file: str) -> str:
-        return path_in(config_folder, file)
-
+    path_of = partial(path_in, config_folder)
     for index, listener in enumerate(settings.listeners):
         yield from tls_fault(listener.tls, f"listeners[{index}].tls")
-    for kind, listeners in (("grpc", settings.api.grpc), ("http", settings.api.http)):
-        for index, api_listener in enumerate(listeners):
-            yield from tls_fault(api_listener.tls, f"api.{kind}[{index}].tls")
+    for key, api_listener in settings.api.listeners():
+        yield from tls_fault(api_listener.tls, f"{key}.tls")
     if settings.api.token_file:
         yield from _token_fault(path_of(settings.api.token_file))
     for name in settings.plugin_order:
@@ -56,3 +61,12 @@ def _token_fault(path: str) -> Iterator[str]:
         read_token_file(path)
     except StartError as error:
         yield str(error)
+
+
+def start_warnings(settings: Settings, config_folder: str) -> Iterator[str]:
+    """A text for each warning of the plugins. Raises StartError."""
+    for name in settings.plugin_order:
+        section = getattr(settings.plugins, name, None)
+        if isinstance(section, WarnsAtStart):
+            for text in section.start_warnings(settings, partial(path_in, config_folder)):
+                yield f"plugins.{name}: {text}"

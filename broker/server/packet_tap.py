@@ -1,7 +1,6 @@
 """The packets of one connection, for traces and the log: both directions are decoded a second time."""
 
 # not compiled: of traced connections only
-# not compiled: of traced connections only
 from __future__ import annotations
 
 from typing import Final, Protocol

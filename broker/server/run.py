@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ import uvloop
 
 from broker.config.loader import load
 from broker.config.settings import Settings
-from broker.server.exit_status import EXIT_FAILED
+from broker.server.command_fault import EXIT_FAILED
 from broker.server.lifecycle import Server
 from broker.server.logging import get_logger, setup_logging
 from broker.server.named_files import folder_of
@@ -23,9 +24,11 @@ from broker.server.open_files import few_files_warning, raise_file_limit, within
 from broker.server.pid_file import PidFileError, remove_pid, write_pid
 from broker.server.service_manager import ServiceManager
 from broker.server.start_error import StartError
-from broker.server.stop_signals import StopSignals, Wish
 
 STOP_TIMEOUT: Final = 4.5  # for `Server.stop`
+SAME_REQUEST_SECONDS: Final = (
+    0.5  # `timeout -s INT` and a shell signal the process and its group: two signals, one request
+)
 EXIT_TIMEOUT: Final = 5.0  # from the signal to the end of the process, also when the loop or a thread hangs
 
 
@@ -72,7 +75,7 @@ class Run:
         self._config_file = config_file
         self._allow_missing = allow_missing
         self._file_limit = file_limit
-        self._stop_signals = StopSignals()
+        self._stop_signal_at = math.inf  # of the first one
         self._stop_asked = asyncio.Event()
         self._reload_asked = asyncio.Event()
         self._log = get_logger("server")
@@ -86,11 +89,12 @@ class Run:
         loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
 
     def ask_stop(self, signal_name: str) -> None:
-        wish = self._stop_signals.receive(asyncio.get_running_loop().time())
-        if wish is Wish.END_NOW:
+        now = asyncio.get_running_loop().time()
+        if now - self._stop_signal_at >= SAME_REQUEST_SECONDS:
             self._exit_now(f"{signal_name} came a second time")
-        if wish is not Wish.STOP:
+        if self._stop_asked.is_set():
             return
+        self._stop_signal_at = now
         self._log.info("stopping", signal=signal_name)
         self._stop_asked.set()
         # A thread, because the loop, its executor or a library's threads may hang.

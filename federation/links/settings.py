@@ -121,7 +121,7 @@ class LinksSettings:
         return {(component, name): body for component, section in sections for name, body in section}
 
     def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
-        """As `broker.server.start_warnings.WarnsAtStart`: of the definitions in this file and in the folder of written ones.
+        """As `broker.server.named_files.WarnsAtStart`: of the definitions in this file and in the folder of written ones.
         Files of TLS that are not there now fail the links that need them, and no start."""
         from federation.definitions.definitions import Definitions
         from federation.definitions.shell.stored import NO_NODE, NOT_KEPT, read_stored, stored_in
