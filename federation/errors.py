@@ -16,7 +16,3 @@ class NotRunning(Exception):
 
     def __init__(self) -> None:
         super().__init__("the federation of this node is not running (yet)")
-
-
-class QueueLinkFault(Exception):
-    """An upstream of a queue link does what no upstream may do. The text says what."""

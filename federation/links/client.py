@@ -1,12 +1,11 @@
 """The client's end of one MQTT connection to an upstream, without I/O.
 
-Doors: `receive_data`, `take_output`, `take_events`, `next_timeout`, `handle_timeout`; `take_flow` gives the packets of messages
-as they came (flow), `write_flow` sends such packets. Acknowledgements are never made here: they come in with `write_flow`.
+Doors: `receive_data`, `take_output`, `take_events`, `next_timeout`, `handle_timeout`. The packets of messages take the passage
+`incoming`; `write_flow` sends such packets. Acknowledgements are never made here: they come in with `write_flow`.
 A client is for one connection; the next one has a client of its own.
 """
 
-# not compiled: handles chunks; flow and relay handle messages
-# not compiled: handles chunks; flow and relay handle messages
+# not compiled: handles chunks; packets and relay handle messages
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ from broker.codec.writer import PINGREQ, encode_packet
 from broker.errors import MqttError, ProtocolViolation
 from broker.message import NEVER
 from federation.links.bridging.headers import FENCED
-from federation.links.packets import LENGTH_UNKNOWN, flow_end, packet_end
+from federation.links.packets import LENGTH_UNKNOWN, Passage, packet_end
 from federation.links.subscriptions import Subscriptions
 
 CONNACK_SECONDS_MAX: Final = 10.0  # from CONNECT, unless the URI has connection_timeout
@@ -142,6 +141,7 @@ def _no_connack(data: bytes) -> ProtocolViolation:
 
 class Client:
     """accepted      CONNACK; None before it
+    incoming      what the packets of messages take; who has the CONNACK sets another one
     has_news      an event or an answer came; who looks at it sets it back
     is_closed     nothing is handled or sent any more
     answered_at   of the last answer to a packet of this client, NEVER before the first
@@ -157,6 +157,7 @@ class Client:
         self.version = connect.protocol_version
         self.subscriptions = subscriptions
         self.accepted: Accepted | None = None
+        self.incoming = Passage()
         self.has_news = False
         self.is_closed = False
         self.answered_at = NEVER
@@ -167,7 +168,6 @@ class Client:
         self._retain = retain
         self._packet_bytes_max = packet_bytes_max
         self._out: list[bytes] = []
-        self._flow: list[bytes] = []
         self._events: list[Accepted | Ended] = []
         self._pending: list[bytes] = []
         self._pending_size = 0
@@ -237,14 +237,6 @@ class Client:
             self._events = []
         return events
 
-    def take_flow(self) -> bytes:
-        """The packets from PUBLISH to PUBCOMP that came since the last call."""
-        if not self._flow:
-            return b""
-        data = self._flow[0] if len(self._flow) == 1 else b"".join(self._flow)
-        self._flow.clear()
-        return data
-
     # --- time ---
 
     def next_timeout(self) -> float:
@@ -297,7 +289,8 @@ class Client:
     # --- input ---
 
     def receive_data(self, data: bytes, now: float) -> None:
-        """Handle the whole packets that `data` completes. A fault of the upstream ends the connection."""
+        """Handle the whole packets that `data` completes. A fault of the upstream ends the connection. What comes in one piece
+        with CONNACK waits for the next call, in which `data` may be empty."""
         if self.is_closed:
             return
         self.received_bytes += len(data)
@@ -326,9 +319,8 @@ class Client:
         if self.accepted is None and size and data[0] >> 4 != CONNACK:  # [MQTT-3.2.0-1]
             raise _no_connack(data)
         while pos < size and not self.is_closed:
-            stop = flow_end(data, pos, size)
+            stop = self.incoming.walk(data, pos, size)
             if stop > pos:
-                self._flow.append(data if stop - pos == size else data[pos:stop])
                 pos = stop
                 continue
             end = packet_end(data, pos, size)
@@ -339,8 +331,12 @@ class Client:
                         PACKET_TOO_LARGE, f"a packet of {self._needed} bytes, at most {self._packet_bytes_max}"
                     )
                 break
+            is_greeted = self.accepted is not None
             self._receive_other(data, pos, end, now)
             pos = end
+            if not is_greeted:
+                self._needed = 0
+                break
         return pos
 
     def _receive_other(self, data: bytes, pos: int, end: int, now: float) -> None:

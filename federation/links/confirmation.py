@@ -13,7 +13,6 @@ from typing import Final
 from broker.broker import Broker
 from broker.hooks import Peer
 from broker.message import NEVER
-from federation.links.packets import packet_end
 
 HELD_MESSAGES_MAX: Final = 65_535  # there are no more packet identifiers, whatever Receive Maximum the upstream keeps
 
@@ -46,13 +45,12 @@ class Confirmation:
             if peer.position() != position:
                 self._touched[peer] = None
 
-    def pass_on(self, acks: bytes) -> bytes:
-        """The broker acknowledges messages. Returns what may go to the upstream at once; the rest is held."""
+    def pass_on(self, acks: bytes, count: int) -> bytes:
+        """The broker acknowledges so many messages. Returns what may go to the upstream at once; the rest is held."""
         marks = [(peer, peer.mark()) for peer in self._touched]
         self._touched.clear()
         if not self._held and all(peer.is_done(mark) for peer, mark in marks):
             return acks
-        count = _packets(acks)
         self._held.append((marks, acks, count, self._broker.now))
         self.messages += count
         self.waiting += 1
@@ -87,13 +85,3 @@ class Confirmation:
     def _forget(self, count: int) -> None:
         self.waiting -= count
         self._broker.acks_awaited -= count
-
-
-def _packets(data: bytes) -> int:
-    """Number of packets in `data`."""
-    count = 0
-    pos = 0
-    while pos < len(data):
-        pos = packet_end(data, pos, len(data))
-        count += 1
-    return count

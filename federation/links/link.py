@@ -358,6 +358,7 @@ class Link:
     def _open_relay(self, client: Client, accepted: Accepted, now: float) -> None:
         connect = handshake.local_connect(self.plan, client.version, accepted)
         relay = self._relay = self._made_relay(client, accepted, connect, now)
+        client.receive_data(b"", now)
         relay.pass_in(now)
 
     def _prove(self, now: float) -> None:

@@ -1,7 +1,13 @@
 """A link of the kind `queues` (docs/federated-queues.md): it takes jobs of shared groups from an upstream of this kind.
 
 Every node of a cluster runs its queue links itself, each with a session of its own: a queue and its consumers are of a node.
-The other nodes of the cluster are upstreams, too."""
+The other nodes of the cluster are upstreams, too.
+
+An upstream offers the jobs for which its own consumers have no credit. The downstream asks for some of them while its own queue
+is empty and its own consumers have credit, for at most that, from all upstreams together. What it asks for is a limit: the
+number of jobs that it takes since the connection began. It goes down again when the credit goes; jobs that are on the way then
+come all the same. The upstream's end is in federation/links/bridging.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +15,107 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from broker.codec.packets import MQTT_5, PUBLISH, Connect
+from broker.bridge_end import Arrival
+from broker.codec.packets import MQTT_5, Connect
 from broker.codec.reader import decode_publish
+from broker.codec.reason_codes import SUCCESS
 from broker.codec.wire import decode_varint
 from broker.config.addresses import AddressError, parse_address
-from broker.errors import MqttError, ProtocolViolation
-from broker.origin import NO_DOMAIN, HeaderError, decode_origin, split_properties
+from broker.counters import DROP_GROUP_GONE
+from broker.errors import ProtocolViolation
+from broker.message import Publication
+from broker.origin import NO_DOMAIN, HeaderError, Origin, decode_origin, split_properties
 from broker.routing.subscriber import NODE_PREFIX
 from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.resolution import LinkPlan, link_id
 from federation.definitions.upstream import Upstream
 from federation.definitions.uri import LinkUri
-from federation.errors import QueueLinkFault
-from federation.links.bridging.ends import QueueEnd
+from federation.links.bridging.duplicates import SEEN
+from federation.links.bridging.ends import DROP_DUPLICATE, OwnEnd
 from federation.links.bridging.headers import LinkWelcome
-from federation.links.bridging.job_header import encode_limit, offer_of, queue_of, quoted, sent_of
+from federation.links.bridging.job_header import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, sent_of
+from federation.links.bridging.lending import Lending
 from federation.links.client import Accepted, Client, End
 from federation.links.handshake import NAME_TEXT
 from federation.links.interest import Domain
 from federation.links.link import Link
-from federation.links.packets import packet_end
-from federation.links.queue_credit import Borrower
+from federation.links.packets import Passage
 from federation.links.relay import Relay
 from federation.links.status import LinkState, LinkStatus
-from federation.links.subscriptions import Headers, Subscriptions
+from federation.links.subscriptions import Headers
+
+
+class Borrower:
+    """The downstream end of one link, for one group.
+
+    offered     jobs that the upstream has to spare, with those on the way
+    is_missing  the upstream has no queue for the group
+    limit       told to the upstream
+    received    jobs since the connection began
+    """
+
+    def __init__(self, prefetch: int) -> None:
+        self.prefetch = prefetch
+        self.begin()
+
+    def begin(self) -> None:
+        """A connection begins: nothing was offered, asked for, or received."""
+        self.offered = self.limit = self.received = self._highest = 0
+        self.is_missing = False
+
+    def asked(self) -> int:
+        """Number of jobs that were asked for and did not come yet."""
+        return max(0, self.limit - self.received)
+
+    def offer(self, count: int, sent: int = 0) -> None:
+        """The upstream has so many jobs to spare, without those on the way; NO_QUEUE where it has no queue. `sent`: all that it
+        has sent before; some of them may come behind the offer."""
+        self.is_missing = count == NO_QUEUE
+        self.offered = max(0, count) + max(0, sent - self.received)
+
+    def ask(self, count: int) -> bool:
+        """Ask for so many jobs, in all. True when the upstream is to be told the new `limit`."""
+        limit = self.received + count
+        if limit == self.limit:
+            return False
+        self.limit = limit
+        self._highest = max(self._highest, limit)
+        return True
+
+    def receive(self, full: bytes) -> None:
+        """A job of the group came. Raises ProtocolViolation for one that was never asked for."""
+        if self.received >= self._highest:
+            raise ProtocolViolation(
+                f"{full.decode()}: the upstream sent {self.received + 1} jobs, was asked for {self._highest}"
+            )
+        self.received += 1
+        self.offered = max(0, self.offered - 1)
+
+
+class Demand:
+    """What one group of this domain asks of all its upstreams. `borrowers` by the id of the link."""
+
+    def __init__(self) -> None:
+        self.borrowers: dict[str, Borrower] = {}
+        self._first = 0  # whose turn it is to be asked first: so that each upstream has its share
+
+    def plan(self, waiting: int, room: int) -> list[str]:
+        """Share the room of the consumers here among the upstreams that offer jobs. `waiting`: jobs in the queue here. Returns
+        the links whose limit is another one."""
+        left = 0 if waiting else room
+        names = list(self.borrowers)
+        self._first = (self._first + 1) % len(names) if names else 0
+        counts: dict[str, int] = {}
+        for name, borrower in self.borrowers.items():  # who was asked stays asked, or two upstreams send for one place
+            counts[name] = min(left, borrower.asked(), borrower.offered)
+            left -= counts[name]
+        for name in names[self._first :] + names[: self._first]:
+            borrower = self.borrowers[name]
+            more = min(left, max(0, min(borrower.offered, borrower.prefetch) - counts[name]))
+            counts[name] += more
+            left -= more
+        return [name for name, count in counts.items() if self.borrowers[name].ask(count)]
+
 
 JOBS_MAX: Final = 1_000  # without an acknowledgement, of one node at another
 RECONNECT_SECONDS: Final = 1.0  # base of the delay before the next try
@@ -88,14 +171,11 @@ class Borrowed:
             self.changed[full] = None
 
     def job_came(self, name: bytes) -> None:
-        """Count a job. Raises QueueLinkFault for one that was never asked for."""
+        """Count a job. Raises ProtocolViolation for one that was never asked for."""
         full = self.names.get(name)
         if full is None:
             return  # of a group that was given up: it is refused, and goes back
-        try:
-            self.borrowers[full].receive()
-        except QueueLinkFault as fault:
-            raise QueueLinkFault(f"{full.decode()}: {fault}") from None
+        self.borrowers[full].receive(full)
         self.changed[full] = None
 
     def reset(self) -> None:
@@ -105,56 +185,64 @@ class Borrowed:
             self.changed[full] = None
 
 
-class QueueClient(Client):
-    """The client's end of the connection of a queue link: offers are taken out of what comes, and jobs are counted."""
+class Offers(Passage):
+    """Messages of the upstream: offers are taken out of them."""
 
-    def __init__(
-        self, connect: Connect, subscriptions: Subscriptions, packet_bytes_max: int, borrowed: Borrowed
-    ) -> None:
-        super().__init__(connect, subscriptions, 1, False, packet_bytes_max)
+    def __init__(self, borrowed: Borrowed) -> None:
+        super().__init__(True)
         self._borrowed = borrowed
 
-    def take_flow(self) -> bytes:
-        """The jobs that came since the last call, as they came."""
-        flow = super().take_flow()
-        if self.is_closed:
-            return b""
-        try:
-            return self._jobs_of(flow)
-        except MqttError as error:
-            self.fail(error)
-        except HeaderError as error:
-            self.fail(ProtocolViolation(f"the header of a job cannot be read: {error.text}"))
-        except QueueLinkFault as fault:
-            self.fail(ProtocolViolation(str(fault)))
-        return b""
+    def walk(self, data: bytes, pos: int, size: int) -> int:
+        end = super().walk(data, pos, size)
+        if self.packets != self.published + self.dropped:
+            raise ProtocolViolation("an acknowledgement, and the link has sent no message")
+        return end
 
-    def _jobs_of(self, flow: bytes) -> bytes:
-        parts: list[bytes] = []
-        size = len(flow)
-        kept_from = pos = 0
-        while pos < size:
-            end = packet_end(flow, pos, size)
-            first = flow[pos]
-            if first >> 4 != PUBLISH:
-                raise ProtocolViolation("an acknowledgement, and the link has sent no message")
-            publish = decode_publish(first, flow, decode_varint(flow, pos + 1, end)[1], end, MQTT_5)
-            _, headers = split_properties(publish.properties)
+    def changed(self, data: bytes, pos: int, end: int) -> bytes | None:
+        if data[pos] & 6:
+            return None
+        publish = decode_publish(data[pos], data, decode_varint(data, pos + 1, end)[1], end, MQTT_5)
+        _, headers = split_properties(publish.properties)
+        try:
             origin = decode_origin(headers[0]) if headers else None
             name = queue_of(origin)
-            if origin is None or not name or publish.qos == 2:
-                raise ProtocolViolation("a message that is neither a job nor an offer")
-            if publish.qos == 0:
-                self._borrowed.offered(name, offer_of(origin), sent_of(origin))
-                parts.append(flow[kept_from:pos])
-                kept_from = end
-            elif not publish.dup:  # one that is sent again was asked for on an earlier connection
-                self._borrowed.job_came(name)
-            pos = end
-        parts.append(flow[kept_from:])
-        return b"".join(parts)
+            if origin is None or not name:
+                raise ProtocolViolation(NO_JOB)
+            self._borrowed.offered(name, offer_of(origin), sent_of(origin))
+        except HeaderError as error:
+            raise ProtocolViolation(f"the header of an offer cannot be read: {error.text}") from None
+        self.published -= 1
+        self.packets -= 1
+        return b""
 
 
+class QueueEnd(OwnEnd):
+    """The upstream: its jobs are counted, and are for their groups alone."""
+
+    def __init__(
+        self, lending: Lending, domain: bytes, max_hops: int, dropped: dict[str, int], borrowed: Borrowed, is_node: bool
+    ) -> None:
+        super().__init__(lending, domain, max_hops, dropped, False, is_node)
+        self._borrowed = borrowed
+
+    def receive(self, sent: Publication, is_resent: bool) -> Arrival:
+        arrival = super().receive(sent, is_resent)
+        name = queue_of(sent.origin)
+        if not name or sent.qos == 2:
+            raise ProtocolViolation(NO_JOB)
+        if not is_resent:  # one that is sent again was asked for on an earlier connection
+            self._borrowed.job_came(name)
+        return arrival
+
+    def _judged(self, sent: Publication, origin: Origin, passed: int) -> Arrival:
+        if passed == SEEN:  # refused jobs go back to the upstream's queue, and this one is here
+            return Arrival(DROP_DUPLICATE, reason_code=SUCCESS)
+        full = self._borrowed.names.get(queue_of(origin))
+        group = None if full is None else self.lending.group_of(full)
+        return Arrival(DROP_GROUP_GONE) if group is None else Arrival("", passed, group)
+
+
+NO_JOB: Final = "a message that is neither a job nor an offer"
 OTHER_KIND: Final = "the upstream is a broker of another kind, and federated queues need one of this kind"
 NOT_LENDING: Final = "the upstream has no plugin `links`, or an older version: it lends no jobs"
 NO_ROLE: Final = "the account at the upstream has no role `link`, which federated queues need"
@@ -223,7 +311,7 @@ class QueueLink(Link):
         return has_changed
 
     def _made_client(self, connect: Connect) -> Client:
-        return QueueClient(connect, self.subscriptions, self._broker.max_packet_size, self._borrowed)
+        return Client(connect, self.subscriptions, 1, False, self._broker.max_packet_size)
 
     def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
         if welcome is not None and welcome.lends:
@@ -251,10 +339,13 @@ class QueueLink(Link):
             self._other_end or NO_DOMAIN,
             self.plan.upstream.max_hops,
             self.dropped,
-            self._borrowed.names,
+            self._borrowed,
             self.plan.is_node,
         )
-        return Relay(self._broker, client, self.effects, connect, self.address.redacted(), None, False, end, None, now)
+        offers = Offers(self._borrowed)
+        return Relay(
+            self._broker, client, self.effects, connect, self.address.redacted(), offers, False, end, None, now
+        )
 
     def _end_connection(self, reason: str, now: float) -> None:
         super()._end_connection(reason, now)

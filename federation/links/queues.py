@@ -19,8 +19,7 @@ from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.resolution import Resolution
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.job_header import QUEUE_BYTES_MAX
-from federation.links.queue_credit import Demand
-from federation.links.queue_link import QueueLink
+from federation.links.queue_link import Demand, QueueLink
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,6 @@ from typing import Final
 
 from broker.broker import NO_REASON, Broker
 from broker.codec.packets import (
-    PUBACK,
-    PUBLISH,
     Connect,
     Packet,
     Subscribe,
@@ -29,7 +27,7 @@ from broker.session.connection import Connection
 from federation.links.bridging.ends import LinkEnd
 from federation.links.client import Client
 from federation.links.confirmation import Confirmation
-from federation.links.packets import Rewriter, TopicRule, flow_end, packet_end
+from federation.links.packets import Passage, packet_end
 
 
 class Effects:
@@ -67,12 +65,11 @@ LISTENER_NAME: Final = "link"
 RETAINED_WHERE_NEW: Final = 1  # Retain Handling [MQTT5 3.8.3.1]
 RETAINED_NEVER: Final = 2
 OVERFULL: Final = "the upstream has sent more messages without an acknowledgement than there are packet identifiers"
-PUBACK_SIZE: Final = 4  # bytes of a PUBACK without a reason code
 
 
 class Relay:
     """connection  the local one
-    refused     messages that the upstream has acknowledged with a refusal, by reason code
+    incoming    messages and acknowledgements of the upstream; outgoing: those for it
     """
 
     def __init__(
@@ -82,29 +79,24 @@ class Relay:
         effects: Effects,
         connect: Connect,
         remote: str,
-        rule: TopicRule | None,
+        passage: Passage,
         is_out: bool,
         end: LinkEnd,
         confirmation: Confirmation | None,
         now: float,
     ) -> None:
         """`connect` is the local CONNECT, of the client's protocol version; `remote` is what the broker shows as the address
-        of the other end. `rule` is for topics of messages; None changes none. `is_out`: the link
-        pushes. `end` is the upstream's.
+        of the other end. Messages take the `passage`. `is_out`: the link pushes. `end` is the upstream's.
         `confirmation` holds acknowledgements to the upstream, None holds none."""
-        self.refused: dict[int, int] = {}
+        self.incoming = Passage() if is_out else passage
+        self.outgoing = passage if is_out else Passage()
+        client.incoming = self.incoming
         self._broker = broker
         self._client = client
         self._effects = effects
         self._confirmation = confirmation
         self._is_closed = False
         self._is_out = is_out
-        self._sent = 0
-        self._rewriter: Rewriter | None = None
-        if rule is not None:
-            granted = 0 if client.accepted is None else client.accepted.maximum_packet_size
-            bytes_max = granted if is_out else broker.max_packet_size
-            self._rewriter = Rewriter(rule, bytes_max)
         self.connection = Connection(broker, self, remote, LISTENER_NAME, now)
         self.connection.listener = ListenerFacts(LISTENER_NAME, LISTENER_NAME, is_own=True)
         self.connection.bridge_end = end
@@ -132,11 +124,9 @@ class Relay:
 
     def pass_in(self, now: float) -> None:
         """Give what came from the upstream to the broker."""
-        data = self._client.take_flow()
-        if data and self._is_out:
-            self._count_refused(data)
-        if data and self._rewriter is not None:
-            data, acks = self._rewriter.rewrite(data)
+        data = self.incoming.take()
+        acks = self.incoming.take_acks()
+        if acks:
             self._client.write_flow(acks)
             self._effects.note()
         if data:
@@ -174,7 +164,7 @@ class Relay:
 
     def surplus(self) -> int:
         """Number of messages that the rule did not let cross."""
-        return 0 if self._rewriter is None else self._rewriter.dropped
+        return self.incoming.dropped + self.outgoing.dropped
 
     def is_held(self) -> bool:
         """Whether the broker takes nothing more from the upstream now."""
@@ -202,7 +192,7 @@ class Relay:
 
     def messages_sent(self) -> int:
         """Number of messages that the broker gave to the link."""
-        return self._sent
+        return self.outgoing.published
 
     def close(self, reason: str, now: float) -> None:
         """End the local connection; a session that lasts keeps what was not acknowledged."""
@@ -226,52 +216,25 @@ class Relay:
             self._effects.end_local(connection.close_text)
 
     def _pass_out(self, data: bytes) -> None:
+        outgoing = self.outgoing
+        found = outgoing.packets
         size = len(data)
         pos = 0
         while pos < size:
-            stop = flow_end(data, pos, size)
-            if stop > pos:
-                flow = data if stop - pos == size else data[pos:stop]
-                if self._rewriter is not None:
-                    flow, acks = self._rewriter.rewrite(flow)
-                    if acks:
-                        self.connection.receive_data(acks, self._broker.now)
-                if self._is_out:
-                    self._count_sent(flow)
-                if self._confirmation is not None:
-                    flow = self._confirmation.pass_on(flow)
-                    if self._confirmation.is_overfull():
-                        self._broker.close_connection(self.connection, NO_REASON, OVERFULL, self._broker.now)
-                self._client.write_flow(flow)
-                pos = stop
-            else:
-                # An answer to a packet of the link itself. That the broker closes the connection is seen by its phase.
-                pos = packet_end(data, pos, size)
+            stop = outgoing.walk(data, pos, size)
+            # Other packets answer those of the link itself. That the broker closes the connection is seen by its phase.
+            pos = stop if stop > pos else packet_end(data, pos, size)
+        flow = outgoing.take()
+        acks = outgoing.take_acks()
+        if acks:
+            self.connection.receive_data(acks, self._broker.now)
+        confirmation = self._confirmation
+        if confirmation is not None and flow:
+            flow = confirmation.pass_on(flow, outgoing.packets - found)
+            if confirmation.is_overfull():
+                self._broker.close_connection(self.connection, NO_REASON, OVERFULL, self._broker.now)
+        self._client.write_flow(flow)
         self._effects.note()
-
-    def _count_sent(self, flow: bytes) -> None:
-        """Count the PUBLISH packets."""
-        pos = 0
-        size = len(flow)
-        while pos < size:
-            if flow[pos] >> 4 == PUBLISH:
-                self._sent += 1
-            pos = packet_end(flow, pos, size)
-
-    def _count_refused(self, flow: bytes) -> None:
-        """Count the PUBACKs with a reason code of 0x80 or above."""
-        pos = 0
-        size = len(flow)
-        while pos < size:
-            end = packet_end(flow, pos, size)
-            if flow[pos] == PUBACK << 4 and end - pos > PUBACK_SIZE:
-                body = pos + 2
-                while flow[body - 1] >= 128:
-                    body += 1
-                code = flow[body + 2] if body + 2 < end else 0
-                if code >= 0x80:
-                    self.refused[code] = self.refused.get(code, 0) + 1
-            pos = end
 
     def set_reading(self, publisher: Publisher) -> None:
         """The broker holds or releases the local connection."""

@@ -243,7 +243,7 @@ class Totals:
         self.received += relay.messages_received()
         self.sent += relay.messages_sent()
         self._surplus += relay.surplus()
-        for code, count in relay.refused.items():
+        for code, count in relay.incoming.refused.items():
             self._refused[code] = self._refused.get(code, 0) + count
 
     def with_open(self, relay: Relay | None) -> Totals:

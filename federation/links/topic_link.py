@@ -18,7 +18,7 @@ from federation.links.handshake import NAME_TEXT, Note, addresses_of, qos_of
 from federation.links.interest import FILTERS_MAX, Domain, LinkInterest
 from federation.links.link import Link
 from federation.links.link_states import Event, State
-from federation.links.packets import TopicRule
+from federation.links.packets import Passage, Rewriter, TopicRule
 from federation.links.reconnecting import SessionPlace
 from federation.links.relay import Relay
 from federation.links.subscriptions import NO_HEADERS, Headers
@@ -193,8 +193,10 @@ class TopicLink(Link):
         if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
             confirmation = Confirmation(self._broker, accepted.session_present)
         rule = rule_of(self.interest, is_out, self._broker if self._checks_topics else None)
+        bytes_max = accepted.maximum_packet_size if is_out else self._broker.max_packet_size
+        passage = Passage() if rule is None else Rewriter(rule, bytes_max)
         remote = self.address.redacted()
-        relay = Relay(self._broker, client, self.effects, connect, remote, rule, is_out, end, confirmation, now)
+        relay = Relay(self._broker, client, self.effects, connect, remote, passage, is_out, end, confirmation, now)
         if is_out:
             qos = min(qos_of(upstream), accepted.maximum_qos)
             relay.subscribe(self.interest.patterns, qos, accepted.retain_available, now)

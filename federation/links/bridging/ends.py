@@ -1,9 +1,8 @@
-"""The other ends of links, as their sessions on this node know them: four classes.
+"""The other ends of links, as their sessions on this node know them.
 
 RemoteEnd   another domain, whose link has connected here
 NodeEnd     another node of the cluster, whose queue link has connected here
-OwnEnd      the upstream of a link of this node for topics
-QueueEnd    the upstream of a queue link of this node
+OwnEnd      the upstream of a link of this node (topic_link.py, queue_link.py)
 """
 
 # compiled with mypyc
@@ -16,9 +15,8 @@ from mypy_extensions import mypyc_attr
 from broker.bridge_end import NOT_HANDLED, Arrival, BridgeEnd
 from broker.codec import properties as props
 from broker.codec.packets import Properties, Subscribe, Unsubscribe
-from broker.codec.reason_codes import CLIENT_IDENTIFIER_NOT_VALID, SUCCESS
+from broker.codec.reason_codes import CLIENT_IDENTIFIER_NOT_VALID
 from broker.config.settings_mqtt import MqttSettings
-from broker.counters import DROP_GROUP_GONE
 from broker.errors import MqttError, ProtocolViolation
 from broker.message import Message, Publication
 from broker.origin import NAME, NO_DOMAIN, HeaderError, Origin, split_properties
@@ -343,28 +341,3 @@ class OwnEnd(LinkEnd):
 
     def count_refused(self, reason: str, count: int) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
-
-
-class QueueEnd(OwnEnd):
-    """queues  the groups here, as `$share/GROUP/FILTER`, by the names of their queues in headers of the upstream"""
-
-    __slots__ = ("queues",)
-
-    def __init__(
-        self,
-        lending: Lending,
-        domain: bytes,
-        max_hops: int,
-        dropped: dict[str, int],
-        queues: dict[bytes, bytes],
-        is_node: bool,
-    ) -> None:
-        super().__init__(lending, domain, max_hops, dropped, False, is_node)
-        self.queues = queues
-
-    def _judged(self, sent: Publication, origin: Origin, passed: int) -> Arrival:
-        if passed == SEEN:  # refused jobs go back to the upstream's queue, and this one is here
-            return Arrival(DROP_DUPLICATE, reason_code=SUCCESS)
-        full = self.queues.get(queue_of(origin))
-        group = None if full is None else self.lending.group_of(full)
-        return Arrival(DROP_GROUP_GONE) if group is None else Arrival("", passed, group)

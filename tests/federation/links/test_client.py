@@ -125,7 +125,7 @@ def test_the_flow_comes_out_whole_however_it_is_cut(data: st.DataObject) -> None
         size = data.draw(st.integers(1, len(stream)))
         client.receive_data(stream[:size], 1.0)
         stream = stream[size:]
-        flow += client.take_flow()
+        flow += client.incoming.take()
     assert flow == b"".join(encode_packet(packet, 5) for packet in packets if not isinstance(packet, PingResp))
     assert not client.is_closed
 
@@ -203,7 +203,7 @@ def test_disconnect_and_faults_end_a_connection(packet: Packet, end: End) -> Non
     receive(client, packet)
     assert end_of(client).end is end
     receive(client, Publish(b"a", b"late"))
-    assert client.take_flow() == b""
+    assert client.incoming.take() == b""
 
 
 def test_an_unasked_answer_ends_the_connection() -> None:

@@ -10,7 +10,7 @@ from broker.codec.packets import Packet, PingReq, PubAck, PubComp, Publish, PubR
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.errors import MalformedPacket
-from federation.links.packets import LENGTH_UNKNOWN, NAMES_MAX, Rewriter, TopicRule, flow_end, packet_end
+from federation.links.packets import LENGTH_UNKNOWN, NAMES_MAX, Passage, Rewriter, TopicRule, packet_end
 
 FLOW: list[Packet] = [
     Publish(b"a", b"x"),
@@ -24,7 +24,7 @@ OTHERS: list[Packet] = [PingReq(), SubAck(1, [0])]
 
 
 @given(st.lists(st.sampled_from([*FLOW, *OTHERS])), st.integers(0, 400))
-def test_the_flow_ends_before_another_packet_and_before_a_part_of_one(packets: list[Packet], cut: int) -> None:
+def test_a_passage_ends_before_another_packet_and_before_a_part_of_one(packets: list[Packet], cut: int) -> None:
     encoded = [encode_packet(packet, 5) for packet in packets]
     data = b"".join(encoded)
     data = data[: len(data) - cut] if cut <= len(data) else b""
@@ -33,7 +33,19 @@ def test_the_flow_ends_before_another_packet_and_before_a_part_of_one(packets: l
         if packet in OTHERS or expected + len(part) > len(data):
             break
         expected += len(part)
-    assert flow_end(data, 0, len(data)) == expected
+    passage = Passage()
+    assert passage.walk(data, 0, len(data)) == expected
+    assert passage.take() == data[:expected]
+    found = PacketReader().receive_data(data[:expected])
+    assert (passage.packets, passage.published) == (len(found), sum(isinstance(each, Publish) for each in found))
+
+
+def test_refusals_of_the_other_side_are_counted() -> None:
+    packets = [PubAck(1), PubAck(2, 0x87), PubAck(3, 0x10), PubAck(4, 0x87)]
+    data = b"".join(encode_packet(packet, 5) for packet in packets)
+    passage = Passage()
+    passage.walk(data, 0, len(data))
+    assert passage.refused == {0x87: 2}
 
 
 @given(st.sampled_from([*FLOW, *OTHERS]), st.binary(max_size=3))
@@ -54,6 +66,11 @@ NAMES: dict[bytes, bytes | None] = {
     b"eu/long/name": b"x",
     b"no": None,
 }
+
+
+def rewritten(rewriter: Rewriter, data: bytes) -> tuple[bytes, bytes]:
+    assert rewriter.walk(data, 0, len(data)) == len(data)
+    return rewriter.take(), rewriter.take_acks()
 
 
 class Table(TopicRule):
@@ -79,7 +96,7 @@ packets = st.one_of(
 @given(st.lists(packets, max_size=8))
 def test_messages_get_their_names_and_dropped_ones_are_acknowledged(sent: list[Packet]) -> None:
     rewriter = Rewriter(Table(), 0)
-    data, acks = rewriter.rewrite(b"".join(encode_packet(packet, 5) for packet in sent))
+    data, acks = rewritten(rewriter, b"".join(encode_packet(packet, 5) for packet in sent))
     expected: list[Packet] = []
     answers: list[Packet] = []
     for packet in sent:
@@ -95,6 +112,7 @@ def test_messages_get_their_names_and_dropped_ones_are_acknowledged(sent: list[P
     assert PacketReader().receive_data(data) == expected
     assert PacketReader().receive_data(acks) == answers
     assert rewriter.dropped == len(sent) - len(expected)
+    assert rewriter.published == sum(isinstance(packet, Publish) for packet in expected)
 
 
 @pytest.mark.parametrize(
@@ -103,29 +121,29 @@ def test_messages_get_their_names_and_dropped_ones_are_acknowledged(sent: list[P
 def test_packets_that_the_broker_refuses_pass_as_they_are(packet: str) -> None:
     data = bytes.fromhex(packet)
     rewriter = Rewriter(Table(), 0)
-    assert rewriter.rewrite(data) == (data, b"")
+    assert rewritten(rewriter, data) == (data, b"")
 
 
 def test_bytes_that_need_no_change_are_the_same_object() -> None:
     data = encode_packet(Publish(b"same", b"x"), 5) * 3
-    assert Rewriter(Table(), 0).rewrite(data)[0] is data
+    assert rewritten(Rewriter(Table(), 0), data)[0] is data
 
 
 def test_the_memory_of_names_is_bounded() -> None:
     rewriter = Rewriter(Table(), 0)
     for number in range(NAMES_MAX + 10):
-        rewriter.rewrite(encode_packet(Publish(b"t%d" % number, b""), 5))
-    assert rewriter.rewrite(encode_packet(Publish(b"a", b""), 5))[0] != b""
+        rewritten(rewriter, encode_packet(Publish(b"t%d" % number, b""), 5))
+    assert rewritten(rewriter, encode_packet(Publish(b"a", b""), 5))[0] != b""
 
 
 @pytest.mark.parametrize("cut", [b"\x30\x00", b"\x30\x01\x00", b"\x32\x02\x00\x05"])
 def test_a_packet_without_a_whole_topic_is_passed_on_as_it_came(cut: bytes) -> None:
-    assert Rewriter(Table(), 0).rewrite(cut) == (cut, b"")
+    assert rewritten(Rewriter(Table(), 0), cut) == (cut, b"")
 
 
 def test_a_message_that_its_new_name_makes_too_large_does_not_cross() -> None:
     fits, too_large = (encode_packet(Publish(b"a", b"x" * count, 1, packet_id=count), 4) for count in (93, 94))
     rewriter = Rewriter(Table(), 311)
-    data, acks = rewriter.rewrite(fits + too_large)
+    data, acks = rewritten(rewriter, fits + too_large)
     assert (len(data), rewriter.dropped) == (311, 1)
     assert PacketReader(4).receive_data(acks) == [PubAck(94)]
