@@ -86,31 +86,65 @@ def read_value(setting: Setting, kind: Kind, node: yaml.Node) -> Any:
     text = node.value
     if text == "" and setting.default_text:
         return None
+    try:
+        return _read(kind, text, shown, node.tag)
+    except (AddressError, DurationError) as error:
+        raise ValueFault(str(error)) from None
+
+
+def _read(kind: Kind, text: str, shown: str, tag: str) -> Any:
+    """Raises ValueFault, AddressError, DurationError."""
+    fault = f"{shown} is not {_wanted(kind)}"
+    example = f"; for example {getattr(kind, 'example', '')}"
     match kind:
         case Whole():
-            return _read_whole(kind, text, shown)
+            number = _whole_number(text)
+            if number is None or not kind.minimum <= number <= kind.maximum:
+                raise ValueFault(fault + example)
+            return number
         case Size():
-            return _read_size(kind, text)
+            size = _whole_number(text)
+            if size is None:
+                size = parse_size(text)
+            if not kind.minimum <= size <= kind.maximum:
+                raise ValueFault(fault + example)
+            return size
         case SizeOrShare():
-            return _read_size_or_share(kind, text)
+            share = SHARE.fullmatch(text)
+            try:
+                is_right = 1 <= int(share[1]) <= 100 if share else parse_size(text) >= kind.minimum or text == "0"
+            except DurationError:
+                is_right = False
+            if not is_right:
+                raise ValueFault(fault + example)
+            return text
         case Duration():
-            return _read_duration(kind, text)
+            seconds = parse_duration(text)
+            if seconds < kind.minimum:
+                least = format_duration(kind.minimum)
+                raise ValueFault(f"{shown} is shorter than {least}, the shortest that is possible{example}")
+            return seconds
         case Flag():
-            if node.tag != FLAG_TAG:
-                raise ValueFault(f"{shown} is not {_wanted(kind)}")
+            if tag != FLAG_TAG:
+                raise ValueFault(fault)
             return text.lower() in TRUE_WORDS
         case Choice():
             if text not in kind.words:
                 near = difflib.get_close_matches(text.lower(), kind.words, n=1)
                 hint = f"; the nearest is {near[0]}" if near else f"; for example {kind.words[0]}"
-                raise ValueFault(f"{shown} is not {_wanted(kind)}{hint}")
+                raise ValueFault(fault + hint)
             return text
         case Text():
             if len(text.encode()) > kind.length_max or CONTROL.search(text) or (kind.is_name and not text.strip()):
-                raise ValueFault(f"{shown} is not {_wanted(kind)}; for example {kind.example}")
+                raise ValueFault(fault + example)
             return text
         case AddressText():
-            return _read_address(kind, text)
+            address = parse_address(text, kind.default_port, unix_allowed=kind.unix_allowed)
+            if not kind.to_connect or address.is_unix:
+                return address
+            if address.port == 0:
+                raise ValueFault(f"{shown} has the port 0, which nobody listens on{example}")
+            return address if address.host else Address("tcp", LOOPBACK_HOST, address.port)
         case _:
             raise AssertionError(kind)
 
@@ -148,57 +182,3 @@ def _whole_number(text: str) -> int | None:
         except ValueError:
             return None
     return None
-
-
-def _read_whole(kind: Whole, text: str, shown: str) -> int:
-    number = _whole_number(text)
-    if number is None or not kind.minimum <= number <= kind.maximum:
-        raise ValueFault(f"{shown} is not {_wanted(kind)}; for example {kind.example}")
-    return number
-
-
-def _read_size(kind: Size, text: str) -> int:
-    size = _whole_number(text)
-    if size is None:
-        try:
-            size = parse_size(text)
-        except DurationError as error:
-            raise ValueFault(str(error)) from None
-    if not kind.minimum <= size <= kind.maximum:
-        raise ValueFault(f'"{text}" is not {_wanted(kind)}; for example {kind.example}')
-    return size
-
-
-def _read_size_or_share(kind: SizeOrShare, text: str) -> str:
-    share = SHARE.fullmatch(text)
-    try:
-        is_right = 1 <= int(share[1]) <= 100 if share else parse_size(text) >= kind.minimum or text == "0"
-    except DurationError:
-        is_right = False
-    if not is_right:
-        raise ValueFault(f'"{text}" is not {_wanted(kind)}; for example {kind.example}')
-    return text
-
-
-def _read_duration(kind: Duration, text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except DurationError as error:
-        raise ValueFault(str(error)) from None
-    if seconds < kind.minimum:
-        least = format_duration(kind.minimum)
-        raise ValueFault(f'"{text}" is shorter than {least}, the shortest that is possible; for example {kind.example}')
-    return seconds
-
-
-def _read_address(kind: AddressText, text: str) -> Address:
-    try:
-        address = parse_address(text, kind.default_port, unix_allowed=kind.unix_allowed)
-    except AddressError as error:
-        raise ValueFault(str(error)) from None
-    if kind.to_connect and not address.is_unix:
-        if address.port == 0:
-            raise ValueFault(f'"{text}" has the port 0, which nobody listens on; for example {kind.example}')
-        if not address.host:
-            return Address("tcp", LOOPBACK_HOST, address.port)
-    return address

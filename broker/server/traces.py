@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from broker.codec import packets
 from broker.codec.packets import Packet
+from broker.codec.properties import AUTHENTICATION_DATA, property_name, publish_properties_to_dict
 from broker.config.addresses import host_of
 from broker.errors import MqttError
 from broker.routing.names import filter_matches
 from broker.server.logging import get_logger, short_text
-from broker.server.packet_fields import packet_fields
 from broker.server.packet_tap import PacketTap, TappedShell
 from broker.session.connection import Connection
 from broker.token_bucket import TokenBucket
@@ -239,3 +240,41 @@ def _named(packet: Packet | MqttError) -> tuple[str, dict[str, Any]]:
     if isinstance(packet, MqttError):
         return FAULT, {"error": packet.text}
     return type(packet).__name__.upper(), packet_fields(packet)
+
+
+ABSENT: Final[dict[str, object]] = {"packet_id": 0, "message_expiry_interval": -1, "topic_alias": 0, "is_bridge": False}
+HIDDEN: Final = "***"
+
+
+def packet_fields(packet: Packet) -> dict[str, Any]:
+    """The fields of a packet by the specification's names, without absent ones and without secrets."""
+    found: dict[str, Any] = {}
+    for name in packet.__dataclass_fields__:
+        value = getattr(packet, name)
+        if value is None or value in (b"", "", (), [], {}) or value == ABSENT.get(name, ABSENT):
+            continue
+        if name == "password":
+            found[name] = HIDDEN
+        elif name == "properties":
+            assert isinstance(value, bytes | dict)
+            found[name] = _property_fields(publish_properties_to_dict(value) if isinstance(value, bytes) else value)
+        elif isinstance(value, Packet):
+            found[name] = packet_fields(value)
+        elif isinstance(value, list) and isinstance(value[0], Packet):
+            found[name] = [packet_fields(item) for item in value]
+        else:
+            found[name] = value
+    return found
+
+
+def _property_fields(properties: packets.Properties) -> dict[str, Any]:
+    """Properties by name; a user property as NAME=VALUE."""
+    found: dict[str, Any] = {}
+    for number, value in properties.items():
+        shown: Any = value
+        if number == AUTHENTICATION_DATA:
+            shown = HIDDEN
+        elif isinstance(value, list):
+            shown = [f"{name}={text}" for name, text in value]
+        found[property_name(number)] = shown
+    return found

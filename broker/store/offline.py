@@ -1,8 +1,16 @@
-"""The store of a node that does not run: `gmqttd store check | export | import | compact`."""
+"""The store of a node that does not run: `gmqttd store check | export | import | compact`.
+
+An export has the records as lines of JSON, with named values: for people, and to move from one store to another. The
+first line is {"gmqttd_store": VERSION}. Topics and topic filters are text. Other bytes are base64, and their names end
+with `_base64`.
+"""
 
 from __future__ import annotations
 
+import binascii
+import json
 import random
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,9 +20,39 @@ from typing import Any, Final
 from broker.broker import Broker
 from broker.config.settings import Settings
 from broker.store.durability import make_store
-from broker.store.exported import KIND_NAMES, export_lines, import_lines
+from broker.store.records import MESSAGE, OUTGOING, RECEIVED, RETAINED, SESSION, SUBSCRIPTION
 from broker.store.restoring import RecordFault, Restoring
-from broker.store.store import Store, StoreFault, pack_record, unpack_record
+from broker.store.store import VERSION, Store, StoreFault, pack_record, unpack_record
+
+HEADER: Final = "gmqttd_store"
+TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
+BINARIES: Final = ("payload", "properties")
+SUFFIX: Final = "_base64"
+MESSAGE_FIELDS: Final = ("topic", "payload", "qos", "retain", "properties", "expires_at", "client_id")
+WILL_FIELDS: Final = (
+    *("topic", "payload", "qos", "retain", "properties"),
+    *("message_expiry_interval", "delay_interval"),
+)
+FIELDS: Final = {
+    SESSION: (
+        *("client_id", "username", "access", "version", "keep_alive", "remote_addr", "local_addr", "created_at"),
+        *("connected_at", "expiry_interval", "disconnected_at", "will", "will_due_at"),
+    ),
+    SUBSCRIPTION: (
+        *("session", "topic_filter", "qos", "no_local", "retain_as_published", "retain_handling", "identifier"),
+    ),
+    MESSAGE: MESSAGE_FIELDS,
+    OUTGOING: ("session", "message", "qos", "retain", "identifiers", "expires_at", "packet_id", "state"),
+    RECEIVED: ("session", "packet_id"),
+    RETAINED: MESSAGE_FIELDS,
+}
+# At the end of records that have something to do with links.
+OPTIONAL: Final = {SESSION: "link", SUBSCRIPTION: "wants", MESSAGE: "link", RETAINED: "link"}
+KINDS: Final = {
+    **{"session": SESSION, "subscription": SUBSCRIPTION, "message": MESSAGE},
+    **{"outgoing": OUTGOING, "received": RECEIVED, "retained": RETAINED},
+}
+KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
 FAULTS_MAX: Final = 20  # that are told; the others are counted
 
@@ -90,3 +128,74 @@ def import_(settings: Settings, config_folder: str, lines: Iterable[str], replac
 def compact(settings: Settings, config_folder: str) -> None:
     with opened(settings, config_folder) as store:
         store.compact()
+
+
+def export_lines(records: Iterable[tuple[int, tuple[Any, ...]]]) -> Iterator[str]:
+    yield json.dumps({HEADER: VERSION})
+    for number, (kind, *values) in records:
+        names = FIELDS[kind] if len(values) == len(FIELDS[kind]) else (*FIELDS[kind], OPTIONAL[kind])
+        named = _named(names, values)
+        yield json.dumps({"number": number, "kind": KIND_NAMES[kind], **named}, ensure_ascii=False)
+
+
+def _named(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in zip(names, values, strict=True):
+        if name in TEXTS:
+            found[name] = value.decode()
+        elif name in BINARIES:
+            found[name + SUFFIX] = b64encode(value).decode()
+        elif name == "wants":
+            found[name] = [want.decode() for want in value]
+        elif name == "will" and value is not None:
+            found[name] = _named(WILL_FIELDS, value)
+        else:
+            found[name] = value
+    return found
+
+
+def import_lines(lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The inverse of export_lines. Raises StoreFault that names the line."""
+    at = 0
+    try:
+        for at, line in enumerate(lines, 1):
+            found = json.loads(line)
+            if at == 1:
+                if found[HEADER] != VERSION:
+                    raise StoreFault(f"line 1: version {found[HEADER]}, this gmqttd reads version {VERSION}")
+                continue
+            kind = KINDS[found["kind"]]
+            optional = OPTIONAL.get(kind, "")
+            values = _values((*FIELDS[kind], optional) if optional in found else FIELDS[kind], found)
+            number = found["number"]
+            if not isinstance(number, int):
+                raise TypeError("number is no whole number")
+            yield number, (kind, *values)
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
+        raise StoreFault(f"line {at} is not a line of an export: {_text_of(error)}") from None
+    if at == 0:
+        raise StoreFault("the file is empty")
+
+
+def _text_of(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error} is missing or not known"
+    return "it is not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
+
+
+def _values(names: Iterable[str], found: dict[str, Any]) -> list[Any]:
+    values: list[Any] = []
+    for name in names:
+        if name in TEXTS:
+            values.append(found[name].encode())
+        elif name in BINARIES:
+            values.append(b64decode(found[name + SUFFIX], validate=True))
+        elif name == "will" and found[name] is not None:
+            values.append(tuple(_values(WILL_FIELDS, found[name])))
+        elif name == "wants":
+            values.append(tuple([want.encode() for want in found[name]]))
+        elif name == "identifiers":
+            values.append(tuple(found[name]))
+        else:
+            values.append(found[name])
+    return values

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -58,16 +59,19 @@ class RedisStore(Store):
             retry=Retry(NoBackoff(), 0),  # the writer tries again, with the owner looked at before
         )
 
-    def _fault(self, error: RedisError) -> StoreFault:
-        if isinstance(error, AuthenticationError):
-            return StoreFault(f"{self._place}: the password is not accepted")
-        return StoreFault(f"{self._place}: {error}")
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Raise StoreFault for errors of the client."""
+        try:
+            yield
+        except AuthenticationError as error:
+            raise StoreFault(f"{self._place}: the password is not accepted") from error
+        except RedisError as error:
+            raise StoreFault(f"{self._place}: {error}") from error
 
     def open(self, create: bool = True) -> None:
-        try:
+        with self._faults():
             self._open(create)
-        except RedisError as error:
-            raise self._fault(error) from error
 
     def _open(self, create: bool) -> None:
         client = self._client = self._connect()
@@ -111,42 +115,33 @@ class RedisStore(Store):
             self.warnings.append(f"{self._place}: maxmemory-policy is {found['maxmemory-policy']}; use noeviction")
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        client = self._client
         try:
-            found = {int(field): value for field, value in client.hscan_iter(self._records, count=SCAN_COUNT)}
-        except RedisError as error:
-            raise self._fault(error) from error
+            with self._faults():
+                fields = self._client.hscan_iter(self._records, count=SCAN_COUNT)
+                found = {int(field): value for field, value in fields}
         except ValueError as error:
             raise StoreFault(f"{self._place}: {error}") from None
         for number in sorted(found):
             yield number, found[number]
 
-    def commit(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
-        self._write(batch, False)
-
-    def replace(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
-        self._write(batch, True)
-
     def _write(self, batch: Sequence[tuple[int, bytes | None]], is_whole: bool) -> None:
         client = self._client
-        try:
-            with client.pipeline() as pipe:
-                pipe.watch(self._owner)
-                owner, commits = pipe.mget(self._owner, self._commits_key)
-                if (owner or b"").decode() not in ("", self._token):
-                    raise OwnerLost(f"{self._place}: another node has taken it while it was out of reach")
-                known = int(commits or 0)
-                if not is_whole:
-                    if known != self._commits and not (self._may_have_committed and known == self._commits + 1):
-                        raise LostCommits(f"{self._place}: it has {known} commits, {self._commits} were written")
-                    self._commits = known
-                self._add(pipe, batch, is_whole, known + 1)
-                self._may_have_committed = True
+        with self._faults(), client.pipeline() as pipe:
+            pipe.watch(self._owner)
+            owner, commits = pipe.mget(self._owner, self._commits_key)
+            if (owner or b"").decode() not in ("", self._token):
+                raise OwnerLost(f"{self._place}: another node has taken it while it was out of reach")
+            known = int(commits or 0)
+            if not is_whole:
+                if known != self._commits and not (self._may_have_committed and known == self._commits + 1):
+                    raise LostCommits(f"{self._place}: it has {known} commits, {self._commits} were written")
+                self._commits = known
+            self._add(pipe, batch, is_whole, known + 1)
+            self._may_have_committed = True
+            try:
                 pipe.execute()
-        except WatchError:
-            raise StoreFault(f"{self._place}: its owner changes") from None
-        except RedisError as error:
-            raise self._fault(error) from error
+            except WatchError:
+                raise StoreFault(f"{self._place}: its owner changes") from None
         self._may_have_committed = False
         self._commits = known + 1
 
@@ -165,11 +160,8 @@ class RedisStore(Store):
             pipe.hdel(self._records, *fields)
 
     def compact(self) -> None:
-        client = self._client
-        try:
-            client.bgrewriteaof()
-        except RedisError as error:
-            raise self._fault(error) from error
+        with self._faults():
+            self._client.bgrewriteaof()
 
     def close(self) -> None:
         client = self._client

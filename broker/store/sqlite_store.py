@@ -7,8 +7,9 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from broker.store.store import VERSION, Store, StoreFault
 
@@ -56,7 +57,8 @@ class SqliteStore(Store):
         if header:
             self._check_header(header)
             self._check_size(header, size)
-        self._run(self._open_database, not header)
+        with self._faults():
+            self._open_database(not header)
 
     def _check_header(self, header: bytes) -> None:
         """Refuse a file before SQLite changes anything in it."""
@@ -110,40 +112,33 @@ class SqliteStore(Store):
             database.execute(f"PRAGMA user_version = {self._version}")
         database.execute("COMMIT")
 
-    def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """work(*arguments), with SQLite's errors as StoreFault."""
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Raise StoreFault for errors of SQLite."""
         try:
-            return work(*arguments)
+            yield
         except sqlite3.Error as error:
-            raise self._fault(error) from error
-
-    def _fault(self, error: sqlite3.Error) -> StoreFault:
-        name = getattr(error, "sqlite_errorname", "")
-        if name.startswith("SQLITE_BUSY"):
-            return StoreFault(
-                f"{self.path}: another process uses it: stop that one, or give each node a data_dir of its own"
-            )
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return self._damaged(str(error))
-        return StoreFault(f"{self.path}: {error}")
+            name = getattr(error, "sqlite_errorname", "")
+            if name.startswith("SQLITE_BUSY"):
+                text = "another process uses it: stop that one, or give each node a data_dir of its own"
+                raise StoreFault(f"{self.path}: {text}") from error
+            if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+                raise self._damaged(str(error)) from error
+            raise StoreFault(f"{self.path}: {error}") from error
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         assert self._database is not None
-        try:
+        with self._faults():
             for number, value in self._database.execute("SELECT number, value FROM record ORDER BY number"):
                 if not isinstance(value, bytes):
                     raise self._damaged(f"record {number} has no value")
                 yield number, value
-        except sqlite3.Error as error:
-            raise self._fault(error) from error
-
-    def commit(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
-        self._run(self._write, batch, False)
-
-    def replace(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
-        self._run(self._write, batch, True)
 
     def _write(self, batch: Sequence[tuple[int, bytes | None]], is_whole: bool) -> None:
+        with self._faults():
+            self._write_rows(batch, is_whole)
+
+    def _write_rows(self, batch: Sequence[tuple[int, bytes | None]], is_whole: bool) -> None:
         database = self._database
         assert database is not None
         deleted = [number for number, value in batch if value is None]
@@ -173,9 +168,11 @@ class SqliteStore(Store):
 
     def compact(self) -> None:
         assert self._database is not None
-        self._run(self._database.execute, "VACUUM")
+        with self._faults():
+            self._database.execute("VACUUM")
 
     def close(self) -> None:
         if self._database is not None:
-            self._run(self._database.close)
+            with self._faults():
+                self._database.close()
             self._database = None

@@ -48,16 +48,20 @@ class Store(ABC):
     def records(self) -> Iterator[tuple[int, bytes]]:
         """(record number, packed record) of all records, by rising numbers. Raises StoreFault."""
 
-    @abstractmethod
     def commit(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
         """Write the packed records of a batch; None deletes a record, one that is not there too. All of the batch is in the
         store and outlives the process and its machine when the call returns, or nothing is. Raises StoreFault; the same
         batch can be tried again, also when it was written after all."""
+        self._write(batch, False)
 
-    @abstractmethod
     def replace(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
         """As `commit`, in place of all records that were there. One that has failed is tried again as `replace`: until then
         `commit` may raise LostCommits."""
+        self._write(batch, True)
+
+    @abstractmethod
+    def _write(self, batch: Sequence[tuple[int, bytes | None]], is_whole: bool) -> None:
+        """Write a batch, in place of all records if `is_whole`."""
 
     @abstractmethod
     def compact(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from broker.codec import packets
 from broker.codec.packets import Connect, Packet, Subscribe, SubscribeFilter
 from broker.codec.properties import encode_publish_properties
-from broker.server.packet_fields import packet_fields
+from broker.server.traces import packet_fields
 
 PROPERTIES = encode_publish_properties(content_type="a", user_properties=[("k", "v")])
 

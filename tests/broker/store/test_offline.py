@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from broker.codec import properties as props
 from broker.codec.packets import PubRec, Will
 from broker.server.cli import main
-from broker.store.exported import FIELDS, KIND_NAMES
 from broker.store.journal import Journal
+from broker.store.offline import FIELDS, KIND_NAMES
 from broker.store.records import SESSION
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
 from broker.store.store import VERSION, pack_record

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.store.exported import import_lines
+from broker.store.offline import import_lines
 from broker.store.restoring import Restoring
 from broker.store.store import pack_record, unpack_record
 from federation.links.bridging.bridging import bridging_of
