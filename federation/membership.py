@@ -83,7 +83,7 @@ class FederationMembership(Members):
             self._retry_join = RetryJoin(hosts, settings.retry_interval, settings.retry_timeout, self._loop.time())
             if settings.retry_timeout_action == "exit":
                 self._retry_deadline = self._loop.call_later(settings.retry_timeout, self._retry_over, self._retry_join)
-        self._gossip = GossipShell(serf, sockets, self.receive_events, self._log_gossip, self._retry_join)
+        self._gossip = GossipShell(serf, sockets, self.receive_events, self._log, self._retry_join)
         await self._gossip.start()
 
     @property
@@ -170,9 +170,6 @@ class FederationMembership(Members):
                 f"{self._key}.retry_join: {hosts} did not answer within {self._settings.retry_timeout:g} s "
                 "and retry_timeout_action is exit"
             )
-
-    def _log_gossip(self, level: str, event: str, details: dict[str, object]) -> None:
-        getattr(self._log, level)(event, **details)
 
     # --- calls of the API, each of which may raise NotRunning
 

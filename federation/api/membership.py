@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import grpc
@@ -38,17 +40,13 @@ class MembershipService(MembershipServicer):
                 f"hosts has {len(request.hosts)} addresses; at most {JOIN_ADDRESSES_MAX} are allowed"
             )
         hosts = [checked_host(index, text) for index, text in enumerate(request.hosts)]
-        try:
+        with _unavailable():
             await self._control.join(hosts)
-        except (JoinFailed, NotRunning) as error:
-            raise unavailable(error) from error
         return Empty()
 
     async def Leave(self, request: Empty, context: object) -> Empty:
-        try:
+        with _unavailable():
             await self._control.leave()
-        except NotRunning as error:
-            raise unavailable(error) from error
         return Empty()
 
     async def ForceLeave(self, request: ForceLeaveRequest, context: object) -> Empty:
@@ -56,18 +54,15 @@ class MembershipService(MembershipServicer):
         if not name:
             raise invalid_argument("node_name is empty; it names the failed node")
         try:
-            self._control.force_leave(name)
+            with _unavailable():
+                self._control.force_leave(name)
         except ValueError as error:
             raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
-        except NotRunning as error:
-            raise unavailable(error) from error
         return Empty()
 
     async def ListMembers(self, request: Empty, context: object) -> ListMembersResponse:
-        try:
+        with _unavailable():
             members = self._control.members()
-        except NotRunning as error:
-            raise unavailable(error) from error
         return ListMembersResponse(
             members=[
                 Member(
@@ -81,8 +76,12 @@ class MembershipService(MembershipServicer):
         )
 
 
-def unavailable(error: Exception) -> ApiError:
-    return ApiError(grpc.StatusCode.UNAVAILABLE, str(error))
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    try:
+        yield
+    except (JoinFailed, NotRunning) as error:
+        raise ApiError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
 
 
 def checked_host(index: int, text: str) -> str:

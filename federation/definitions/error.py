@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 NAME_BYTES_MAX: Final = 128
 TEXT_BYTES_MAX: Final = 4096
@@ -50,6 +50,25 @@ def read_mapping(key: str, value: object, known: Mapping[str, object]) -> dict[s
         if inner is not None:
             found[name] = inner
     return found
+
+
+Readers = Mapping[str, tuple[str, Callable[[str, object], Any]]]
+"""By key in JSON: the field ("" for none), and the function that reads its value."""
+
+
+def read_fields(
+    prefix: str, value: object, readers: Readers, ignored: Mapping[str, str] | None = None
+) -> tuple[tuple[str, Any], ...]:
+    """The keys that an object sets, as (field, value) sorted by field. `prefix` is for errors; the values of keys that are
+    `ignored` are not read."""
+    found = read_mapping(prefix, value, {**readers, **(ignored or {})})
+    fields: dict[str, Any] = {}
+    for key, inner in found.items():
+        if key in readers:
+            field, read = readers[key]
+            fields[field] = read(f"{prefix}.{key}" if prefix else key, inner)
+    fields.pop("", None)
+    return tuple(sorted(fields.items()))
 
 
 def nearest(word: str, known: Collection[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -12,7 +11,9 @@ from broker.errors import MqttError
 from broker.routing.names import SHARE_PREFIX, check_topic_filter, filter_matches
 from federation.definitions.error import (
     DefinitionError,
+    Readers,
     check_name,
+    read_fields,
     read_mapping,
     read_text,
     read_whole,
@@ -23,14 +24,10 @@ from federation.topics.filters import covers
 
 PRIORITY_MAX: Final = 2**31 - 1
 MILLISECONDS: Final = 1_000
-_QUEUE_NUMBERS: Final = {
-    "max-length": 1_000_000_000,
-    "max-length-bytes": 2**40,
-    "message-ttl": 10 * 365 * 86_400 * MILLISECONDS,
-}
-_QUEUE_KEYS: Final = (*_QUEUE_NUMBERS, "overflow")
-DROP_HEAD: Final = "drop-head"
-REJECT_PUBLISH: Final = "reject-publish"
+LENGTH_MAX: Final = 1_000_000_000  # messages of a queue
+LENGTH_BYTES_MAX: Final = 2**40
+TTL_MAX: Final = 10 * 365 * 86_400 * MILLISECONDS
+OVERFLOWS: Final = ("drop-head", "reject-publish")
 PATTERN_BYTES_MAX: Final = 256
 REPEATS_MAX: Final = 3
 
@@ -196,11 +193,28 @@ def apply_to_of(pattern: str) -> ApplyTo:
     return ApplyTo.QUEUES if pattern.startswith(SHARE_PREFIX.decode()) else ApplyTo.TOPICS
 
 
+def _read_ttl(key: str, value: object) -> float:
+    return read_whole(key, value, 1, TTL_MAX) / MILLISECONDS
+
+
+def _read_overflow(key: str, value: object) -> bool:
+    return read_word(key, value, OVERFLOWS) == OVERFLOWS[1]
+
+
+_LIMITS: Final[Readers] = {
+    "max-length": ("max_length", lambda key, value: read_whole(key, value, 1, LENGTH_MAX)),
+    "max-length-bytes": ("max_length_bytes", lambda key, value: read_whole(key, value, 1, LENGTH_BYTES_MAX)),
+    "message-ttl": ("message_ttl", _read_ttl),
+    "overflow": ("rejects", _read_overflow),
+}
+
+
 def _read_definition(value: object, apply_to: ApplyTo) -> PolicyDefinition:
-    selectors = {item.value: None for item in Selector}
+    selectors: dict[str, object] = {item.value: None for item in Selector}
     is_queue = apply_to is ApplyTo.QUEUES
-    found = read_mapping("definition", value, selectors | dict.fromkeys(_QUEUE_KEYS) if is_queue else selectors)
-    limits = _read_limits(found)
+    found = read_mapping("definition", value, {**selectors, **_LIMITS} if is_queue else selectors)
+    given = {key: inner for key, inner in found.items() if key in _LIMITS}
+    limits = QueueLimits(**dict(read_fields("definition", given, _LIMITS)))
     named = [key for key in found if key in selectors]
     if is_queue and not named:
         return PolicyDefinition(None, "", limits)
@@ -215,22 +229,6 @@ def _read_definition(value: object, apply_to: ApplyTo) -> PolicyDefinition:
     else:
         text = check_name(key, found[selector.value])
     return PolicyDefinition(selector, text, limits)
-
-
-def _read_limits(found: Mapping[str, object]) -> QueueLimits:
-    overflow = read_word("definition.overflow", found.get("overflow", DROP_HEAD), (DROP_HEAD, REJECT_PUBLISH))
-    numbers = {
-        key: read_whole(f"definition.{key}", found[key], 1, most)
-        for key, most in _QUEUE_NUMBERS.items()
-        if key in found
-    }
-    ttl = numbers.get("message-ttl")
-    return QueueLimits(
-        numbers.get("max-length"),
-        numbers.get("max-length-bytes"),
-        None if ttl is None else ttl / MILLISECONDS,
-        overflow == REJECT_PUBLISH,
-    )
 
 
 _NO_TOPIC: Final = re.compile(r"^\^|\.\*|\\\.")

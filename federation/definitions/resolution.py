@@ -63,9 +63,8 @@ class Explanation:
     """`matches`: in the order of their rank. `links`: those that carry the topic. `missing`: what the policy that applies names
     and nothing defines."""
 
-    topic: bytes
-    matches: tuple[PolicyMatch, ...]
-    links: tuple[LinkPlan, ...]
+    matches: tuple[PolicyMatch, ...] = ()
+    links: tuple[LinkPlan, ...] = ()
     missing: tuple[str, ...] = ()
 
 
@@ -108,7 +107,7 @@ class Resolution:
         else:
             found = [policy for policy in self._topic_policies if policy.matches(topic)]
         if not found:
-            return Explanation(topic, (), ())
+            return Explanation()
         best = found[0]
         matches = [PolicyMatch(best, True, self._reason(best, found))]
         for policy in found[1:]:
@@ -118,7 +117,7 @@ class Resolution:
                 reason = f"the same priority as {best.name}, whose name comes first"
             matches.append(PolicyMatch(policy, False, reason))
         links = tuple(link for link in self._links if best in link.policies)
-        return Explanation(topic, tuple(matches), links, self._missing(best))
+        return Explanation(tuple(matches), links, self._missing(best))
 
     def _missing(self, policy: Policy) -> tuple[str, ...]:
         found = [self.unresolved_name(policy)]

@@ -12,9 +12,10 @@ from broker.errors import MqttError
 from broker.routing.names import check_topic_filter, parse_filter
 from federation.definitions.error import (
     DefinitionError,
+    Readers,
     check_name,
+    read_fields,
     read_flag,
-    read_mapping,
     read_number,
     read_text,
     read_whole,
@@ -149,24 +150,6 @@ class UpstreamSet:
     members: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
 
 
-Readers = Mapping[str, tuple[str, Callable[[str, object], Any]]]
-"""By key in JSON: the field ("" for none), and the function that reads its value."""
-
-
-def _read_fields(
-    prefix: str, value: object, readers: Readers, ignored: Mapping[str, str]
-) -> tuple[tuple[str, Any], ...]:
-    """The keys that an object sets, as (field, value) sorted by field. `prefix` is for errors."""
-    found = read_mapping(prefix, value, {**readers, **ignored})
-    fields: dict[str, Any] = {}
-    for key, inner in found.items():
-        if key in readers:
-            field, read = readers[key]
-            fields[field] = read(f"{prefix}.{key}" if prefix else key, inner)
-    fields.pop("", None)
-    return tuple(sorted(fields.items()))
-
-
 def _one_or_more(key: str, value: object, maximum: int, what: str) -> list[tuple[str, object]]:
     """(key, value) of a value by itself, or of each item of a list."""
     if not isinstance(value, list | tuple):
@@ -197,7 +180,7 @@ def _read_verify(key: str, value: object) -> bool:
 
 
 def _read_tls(key: str, value: object) -> TlsOptions:
-    return TlsOptions(**dict(_read_fields(key, value, _TLS_READERS, {})))
+    return TlsOptions(**dict(read_fields(key, value, _TLS_READERS)))
 
 
 def _read_milliseconds(key: str, value: object) -> float:
@@ -264,7 +247,7 @@ def parse_upstream(name: object, value: object) -> Upstream:
 
 def parse_upstream_keys(prefix: str, value: object) -> tuple[tuple[str, Any], ...]:
     """The keys of an upstream that an object sets, as (field, value) sorted by field. `prefix` is for errors."""
-    return _read_fields(prefix, value, _READERS, IGNORED_KEYS | REMOVED_KEYS)
+    return read_fields(prefix, value, _READERS, IGNORED_KEYS | REMOVED_KEYS)
 
 
 def parse_upstream_set(name: object, value: object) -> UpstreamSet:

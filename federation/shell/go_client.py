@@ -21,10 +21,6 @@ from federation.stream.sender import HELLO_SECONDS_MAX, PeerSender
 REFUSALS: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
-def _as_it_is(data: bytes) -> bytes:
-    return data
-
-
 class GoCall:
     """`run` is one attempt. `flush` must be called after each call to the sender from outside; `changed` is called after those
     made here."""
@@ -81,10 +77,8 @@ class GoCall:
         reply: pb.ServerHello = await hello(request, metadata=self._metadata, timeout=HELLO_SECONDS_MAX)
         if not core.hello_reply(reply.clean_start, reply.next_event_id, self._loop.time()):
             return None, None
-        stream = channel.stream_stream(
-            f"/{SERVICE}/EventStream", request_serializer=_as_it_is, response_deserializer=pb.Ack.FromString
-        )
-        call: Any = stream(metadata=self._metadata)
+        stream: Any = channel.stream_stream(f"/{SERVICE}/EventStream", response_deserializer=pb.Ack.FromString)
+        call = stream(metadata=self._metadata)
         writing = self._loop.create_task(self._write(call))
         self.flush(self._loop.time())
         self._changed()

@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable, Coroutine
-from typing import Final
+from typing import Any, Final
 
 from broker.config.addresses import parse_address, socket_name_text
 from broker.server.counter_log import CounterLog
@@ -22,9 +22,6 @@ from federation.shell.gossip_sockets import TCP_BACKLOG, GossipSockets
 LOST_MEMBER_SPREAD: Final = 5.0
 """Seconds over which nodes spread their attempts to join their seeds after a member was lost."""
 
-Log = Callable[[str, str, dict[str, object]], None]
-"""Takes level ("debug", "info", "warning", "error"), event and details."""
-
 
 class GossipShell:
     """Runs one Serf node on bound sockets. `on_events` gets every event, in order, on the loop; it may call Serf and then
@@ -35,7 +32,7 @@ class GossipShell:
         serf: Serf,
         sockets: GossipSockets,
         on_events: Callable[[list[Event]], None],
-        log: Log,
+        log: Any,
         retry_join: RetryJoin | None = None,
     ) -> None:
         self.serf = serf
@@ -56,7 +53,7 @@ class GossipShell:
         self._left_waiters: list[asyncio.Future[None]] = []
         self._maps_ipv4 = False
         self._drops_log = CounterLog(
-            self._warn, "gossip dropped", self._drops, self._loop.time(), self._take_last_sender
+            log.warning, "gossip dropped", self._drops, self._loop.time(), self._take_last_sender
         )
 
     @property
@@ -73,7 +70,7 @@ class GossipShell:
         self._server = await self._loop.create_server(
             lambda: AcceptedStream(self._link), sock=sockets.stream, backlog=TCP_BACKLOG
         )
-        self._log("debug", "gossip listens", {"address": socket_name_text(sockets.stream.getsockname())})
+        self._log.debug("gossip listens", address=socket_name_text(sockets.stream.getsockname()))
         self.flush()
 
     async def stop(self) -> None:
@@ -201,9 +198,6 @@ class GossipShell:
                 self._start_task(self._retry(self._retry_join, hosts))
         self.flush()
 
-    def _warn(self, event: str, **details: object) -> None:
-        self._log("warning", event, details)
-
     def _drops(self) -> dict[str, int]:
         return {reason.value: count for reason, count in self.serf.counters.dropped.items()}
 
@@ -270,10 +264,10 @@ class GossipShell:
         retry_join.members_changed(self.serf.alive_others(), now)
         for event in retry_join.take_events():
             if isinstance(event, SeedsJoined):
-                self._log("info", "joined", {"hosts": event.hosts})
+                self._log.info("joined", hosts=event.hosts)
             elif isinstance(event, SeedsUnreachable):
-                details: dict[str, object] = {"after_seconds": round(event.after, 1), "errors": event.errors}
-                self._log("error", "retry_join has not reached all hosts yet, it goes on trying", details)
+                text = "retry_join has not reached all hosts yet, it goes on trying"
+                self._log.error(text, after_seconds=round(event.after, 1), errors=event.errors)
         if errors:
-            self._log("debug", "join failed", {"errors": errors})
+            self._log.debug("join failed", errors=errors)
         self.flush()

@@ -8,7 +8,7 @@ from broker.publisher import Publisher
 from broker.routing.router import Router
 from federation.stream.counters import SkipReason, StreamCounters
 from federation.stream.frames import IS_MENDED, IS_NEWS, IS_WRITTEN_THERE, STATE_BEGIN, STATE_END
-from federation.stream.retained_changes import LONG_AGO, RetainedChanges
+from federation.stream.retained_changes import HERE, LONG_AGO, RetainedChanges
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
 
 
@@ -103,7 +103,7 @@ class EventEffects:
             topic = message.topic
             if (
                 is_written_there
-                and changes.is_written_here(topic)
+                and changes.changed_by(topic) == HERE
                 and not changes.changed_since(topic, self._known_since)
             ):
                 # Of two nodes that wrote this one keeps its value, and that node takes it; a third one may hold theirs.

@@ -219,7 +219,7 @@ class FullState:
             topic = topics[at]
             at += 1
             if self._local.retained_message(topic) is None and topic not in self._given_up:
-                flags = IS_WRITTEN_THERE if self._changes.is_written_here(topic) else 0
+                flags = IS_WRITTEN_THERE if self._changes.changed_by(topic) == HERE else 0
                 block.append_message(RETAINED, Message(topic, b"", 0, True), (), flags)
         self._at = at
         if at == len(topics) or not extended:

@@ -62,10 +62,6 @@ class RetainedChanges:
         known = self._changes.get(topic)
         return known is not None and known[0] >= since
 
-    def is_written_here(self, topic: bytes) -> bool:
-        known = self._changes.get(topic)
-        return known is not None and known[1] == HERE
-
     def changed_by(self, topic: bytes) -> str | None:
         """The node whose clients changed the topic last, HERE for this one; None when that is not known."""
         known = self._changes.get(topic)

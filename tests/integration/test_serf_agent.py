@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.server.logging import get_logger
 from federation.gossip.config import LAN
 from federation.gossip.counters import Counters
 from federation.serf.config import SerfConfig
@@ -124,7 +125,7 @@ class OurNode:
         self._happened = asyncio.Event()
         config = SerfConfig(name, "127.0.0.1", sockets.port, tags, LAN)
         self.serf = Serf(config, random.Random(7), asyncio.get_running_loop().time())
-        self.shell = GossipShell(self.serf, sockets, self._on_events, lambda *_: None)
+        self.shell = GossipShell(self.serf, sockets, self._on_events, get_logger("gossip"))
 
     def _on_events(self, events: list[Event]) -> None:
         self.events += events

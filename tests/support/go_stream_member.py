@@ -10,6 +10,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from broker.server.logging import get_logger
 from federation.pb import federation_pb2 as pb
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
@@ -72,7 +73,7 @@ class GoStreamMember:
         sockets = bind_gossip("127.0.0.1", 0)
         config = SerfConfig(self.name, "127.0.0.1", sockets.port, {"fed_addr": f"127.0.0.1:{port}"})
         serf = Serf(config, random.Random(7), asyncio.get_running_loop().time())
-        self.gossip = GossipShell(serf, sockets, lambda events: None, lambda *_: None)
+        self.gossip = GossipShell(serf, sockets, lambda events: None, get_logger("gossip"))
         await self.gossip.start()
         await self.gossip.join([gossip_of_node])
 

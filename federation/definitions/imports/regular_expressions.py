@@ -26,6 +26,8 @@ _TOKEN: Final = re.compile(
     r"|(?P<literal>[^\\.*+?\[\]{}()|^$])"
 )
 
+_ITEMS: Final = {"any": _ANY, "one": _ONE}
+
 _Sequence = tuple[str, ...]
 """The parts of an alternative: _START, _END, _ANY, _ONE, _DOT, or one literal character each."""
 
@@ -114,53 +116,42 @@ def _body(pattern: str, sequence: _Sequence) -> tuple[_Sequence, bool]:
 
 
 def _alternatives(pattern: str) -> list[_Sequence]:
+    """The alternatives of an expression, its groups multiplied out."""
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         raise PatternError(pattern, f"an expression has at most {PATTERN_CHARACTERS_MAX} characters")
-    found, end, is_closed = _read(pattern, 0, 0)
-    if is_closed:
-        raise PatternError(pattern, f") at character {end} ends no group")
-    return found
-
-
-def _read(pattern: str, position: int, depth: int) -> tuple[list[_Sequence], int, bool]:
-    """(alternatives up to the end or to the `)` of a group, the position behind it, whether there was a `)`)."""
-    done: list[_Sequence] = []
-    open_: list[_Sequence] = [()]
+    outer: list[tuple[list[_Sequence], list[_Sequence]]] = []  # `done` and `begun` around each open group
+    done: list[_Sequence] = []  # alternatives in front of the last |
+    begun: list[_Sequence] = [()]
+    position = 0
     while position < len(pattern):
         match = _TOKEN.match(pattern, position)
         if match is None:
             raise PatternError(pattern, _fault_at(pattern, position))
-        token = match.group()
         position = match.end()
-        if token == ")":
-            return done + open_, position, True
-        if token == "|":
-            done += open_
-            open_ = [()]
-        elif match.group("group"):
-            if depth >= GROUPS_MAX:
+        token = match.group()
+        if match["group"]:
+            if len(outer) >= GROUPS_MAX:
                 raise PatternError(pattern, f"more than {GROUPS_MAX} groups inside each other")
-            inner, position, is_closed = _read(pattern, position, depth + 1)
-            if not is_closed:
-                raise PatternError(pattern, "a group has no )")
-            if pattern[position : position + 1] in ("*", "+", "?", "{"):
+            outer.append((done, begun))
+            done, begun = [], [()]
+        elif token == ")":
+            if not outer:
+                raise PatternError(pattern, f") at character {position} ends no group")
+            if pattern.startswith(("*", "+", "?", "{"), position):
                 raise PatternError(pattern, "a group that is repeated has no topic filter")
-            open_ = [first + second for first in open_ for second in inner]
+            inner = done + begun
+            done, begun = outer.pop()
+            begun = [first + second for first in begun for second in inner]
+        elif token == "|":
+            done, begun = done + begun, [()]
         else:
-            open_ = [(*sequence, _item(match)) for sequence in open_]
-        if len(done) + len(open_) > ALTERNATIVES_MAX:
+            item = _ITEMS.get(str(match.lastgroup)) or (_DOT if token == _DOT else match["escaped"] or token)
+            begun = [(*sequence, item) for sequence in begun]
+        if len(done) + len(begun) > ALTERNATIVES_MAX:
             raise PatternError(pattern, f"more than {ALTERNATIVES_MAX} alternatives")
-    return done + open_, position, False
-
-
-def _item(match: re.Match[str]) -> str:
-    if match.group("any"):
-        return _ANY
-    if match.group("one"):
-        return _ONE
-    if escaped := match.group("escaped"):
-        return _DOT if escaped == "." else escaped
-    return match.group()
+    if outer:
+        raise PatternError(pattern, "a group has no )")
+    return done + begun
 
 
 def _fault_at(pattern: str, position: int) -> str:

@@ -36,6 +36,16 @@ FAST = GossipConfig(
 )
 
 
+class Log:
+    """Gives level, event and details of each line to `write`."""
+
+    def __init__(self, write: Callable[[str, str, dict[str, object]], None]) -> None:
+        self._write = write
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **details: self._write(level, event, details)
+
+
 class Node:
     def __init__(
         self,
@@ -54,7 +64,7 @@ class Node:
         config = SerfConfig(name, "127.0.0.1", sockets.port, {"name": name}, profile, leave_propagate_delay=0.1)
         self.serf = Serf(config, random.Random(name), now)
         retry_join = RetryJoin(retry, 0.1, 0.3, now) if retry else None
-        self.shell = GossipShell(self.serf, sockets, self._on_events, self._log, retry_join)
+        self.shell = GossipShell(self.serf, sockets, self._on_events, Log(self._log), retry_join)
 
     @property
     def address(self) -> str:
@@ -294,7 +304,7 @@ async def test_ipv6_loopback() -> None:
     now = asyncio.get_running_loop().time()
     for name, sockets in (("a", first), ("b", second)):
         serf = Serf(SerfConfig(name, "::1", sockets.port, {}, FAST), random.Random(name), now)
-        shell = GossipShell(serf, sockets, lambda events: None, lambda *_: None)
+        shell = GossipShell(serf, sockets, lambda events: None, Log(lambda *_: None))
         await shell.start()
         shells.append(shell)
     assert await shells[1].join([f"[::1]:{first.port}"]) == {}
@@ -312,7 +322,7 @@ async def test_a_node_bound_to_all_of_ipv6_talks_with_ipv4_members() -> None:
         serf = Serf(
             SerfConfig("b", "127.0.0.1", sockets.port, {}, FAST), random.Random("b"), asyncio.get_running_loop().time()
         )
-        shell = GossipShell(serf, sockets, lambda events: None, lambda *_: None)
+        shell = GossipShell(serf, sockets, lambda events: None, Log(lambda *_: None))
         await shell.start()
         await shell.join([a.address])
         await a.until(lambda: a.statuses().get("b") == "ALIVE")

@@ -21,13 +21,13 @@ def message(payload: bytes, properties: bytes = b"") -> Message:
 
 def test_the_last_change_of_a_topic_counts(changes: RetainedChanges) -> None:
     assert not changes.changed_since(b"t", 0.0)
-    assert not changes.is_written_here(b"t")
+    assert changes.changed_by(b"t") != HERE
     changes.note(b"t", 10.0, HERE)
     changes.note(b"u", 11.0, "a-node")
     assert changes.changed_since(b"t", 10.0)
     assert not changes.changed_since(b"t", 10.5)
-    assert changes.is_written_here(b"t")
-    assert not changes.is_written_here(b"u")
+    assert changes.changed_by(b"t") == HERE
+    assert changes.changed_by(b"u") != HERE
     changes.note(b"v", 12.0, HERE)
     changes.note(b"t", 13.0, HERE)
     assert changes.written_here() == [b"v", b"t"]
@@ -51,7 +51,7 @@ def test_the_oldest_changes_are_forgotten_first(changes: RetainedChanges) -> Non
     for number in range(3):
         changes.note(b"later %d" % number, 12.0, HERE)
     assert changes.forgotten == 3
-    assert [changes.is_written_here(b"%d" % number) for number in range(5)] == [True, False, False, False, True]
+    assert [changes.changed_by(b"%d" % number) == HERE for number in range(5)] == [True, False, False, False, True]
     assert len(changes.written_here()) == CHANGES_MAX
 
 
