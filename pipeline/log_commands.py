@@ -28,7 +28,7 @@ def log() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def describe(connection: dict[str, str], as_json: bool) -> None:
     """Describe the log of each node: its contents, its holds, and its faults."""
-    from pipeline.log_describe import describe_logs, description_lines
+    from pipeline.log_text import describe_logs, description_lines
 
     found = describe_logs(connection)
     click.echo(json.dumps(found, indent=2) if as_json else "\n".join(description_lines(found)))

@@ -9,7 +9,7 @@ from pipeline.errors import OptionError, PipelineError
 from pipeline.jobs.rollup import FOLDER, merge
 from pipeline.options import read_duration
 from pipeline.pictures import draw_rollup, save
-from pipeline.quiet_start import quiet_session
+from pipeline.session import quiet_session
 
 
 def find_table(folder: Path, name: str | None) -> Path:

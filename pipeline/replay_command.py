@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -31,37 +31,13 @@ from pipeline.pipeline_commands import dir_option, stop_signals
 @click.option(
     "--master", default="local[2]", show_default=True, metavar="URL", help="Spark master, which sorts the messages."
 )
-def replay(
-    connection: dict[str, str],
-    folder: Path,
-    start: str,
-    end: str,
-    speed: float,
-    topic_map: tuple[str, ...],
-    topics: tuple[str, ...],
-    source: str,
-    job: str,
-    node: str,
-    master: str,
-) -> None:
+def replay(start: str, end: str, job: str, **asked: Any) -> None:
     """Publish messages of the logs or of the archive again, in the order of their times. Each is published once: a run that
     was stopped or killed goes on when the same command is given again."""
     from pipeline.replay_run import Replay
     from pipeline.replay_run import replay as run_replay
 
-    wanted = Replay(
-        job=job,
-        folder=folder,
-        connection=connection,
-        start_ns=instant_ns("--from", start),
-        end_ns=instant_ns("--to", end),
-        source=source,
-        topics=topics,
-        topic_map=topic_map,
-        speed=speed,
-        node=node,
-        master=master,
-    )
+    wanted = Replay(job, start_ns=instant_ns("--from", start), end_ns=instant_ns("--to", end), **asked)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -23,7 +23,6 @@ from pipeline.errors import NodeError, OptionError, PipelineError
 from pipeline.jobs.archive import FOLDER as ARCHIVE
 from pipeline.jobs.archive import read_archive
 from pipeline.options import SinkOptions, read_batch_options
-from pipeline.quiet_start import quiet_session
 from pipeline.replay import (
     NANOSECONDS,
     SLICE_SECONDS,
@@ -38,6 +37,7 @@ from pipeline.replay import (
 from pipeline.rows import BLOCK_ROWS, RowError, Rows
 from pipeline.runner import cause_of, locked, make_folder
 from pipeline.schema import USER_PROPERTIES
+from pipeline.session import quiet_session
 from pipeline.sink_node import kept_node
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from pipeline.aside import METADATA, aside_text, kept_aside
 from pipeline.errors import OptionError, PipelineError
 from pipeline.offsets import decode_offsets
 from pipeline.options import read_stream_options
-from pipeline.quiet_start import quiet_session
 from pipeline.registry import Context, Pipeline, Query, find, stream_options
+from pipeline.session import quiet_session
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

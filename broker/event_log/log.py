@@ -18,7 +18,6 @@ from uuid import uuid4
 
 from broker.event_log.active import ActiveSegment, Written
 from broker.event_log.appender import Appender, State
-from broker.event_log.block import NO_EXPIRY, RETAIN_FLAG, encode_extra
 from broker.event_log.contents import LogContents
 from broker.event_log.faults import LogFault, NotWritten
 from broker.event_log.files import Files
@@ -174,29 +173,7 @@ class EventLog(LogContents):
         except OSError as error:
             raise NotWritten(f"the holds of node {self.node} cannot be written: {error.strerror}") from error
 
-    # --- appends ---
-
-    def append(
-        self,
-        topic: bytes,
-        payload: bytes,
-        qos: int = 0,
-        retain: bool = False,
-        client_id: str = "",
-        user_name: str = "",
-        origin: str = "",
-        expiry: int = NO_EXPIRY,
-        properties: bytes = b"",
-    ) -> None:
-        """Append one record. It gets its offset, and can be read, when it is written: `flush` waits for that.
-
-        expiry      Message Expiry Interval in seconds
-        properties  the encoded MQTT 5 properties that a server forwards, without their length
-        """
-        extra = encode_extra(expiry, properties) if properties or expiry != NO_EXPIRY else b""
-        flags = qos | (RETAIN_FLAG if retain else 0)
-        self.appender.set_time(self.wall_ns())
-        self.appender.append(topic, payload, flags, (client_id, user_name, origin), extra)
+    # --- records ---
 
     async def flush(self) -> int:
         """Wait until everything that was appended can be read. Returns next_offset. Raises NotWritten."""

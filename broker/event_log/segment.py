@@ -97,7 +97,6 @@ class Scan:
         """`time_ns` is that of the record before the segment: time does not step back."""
         self.segment = Segment(first_offset, first_offset, time_ns, time_ns, 0)
         self.header: SegmentHeader | None = None
-        self.header_size = 0
         self.fault = ""
         self.wanted = 0
         self._rest = b""
@@ -140,7 +139,6 @@ class Scan:
             )
             return 0
         self.header = header
-        self.header_size = size
         self.segment.size = size
         return size
 

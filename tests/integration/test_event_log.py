@@ -13,10 +13,9 @@ import pytest
 
 from broker.codec.packets import MQTT_5, MQTT_311, PubAck, Publish, Will
 from broker.codec.reason_codes import QUOTA_EXCEEDED
-from broker.event_log.log import EventLog
 from broker.event_log.recovery import Recovered
 from broker.event_log.settings import EventLogSettings
-from event_log_reader import Record, read_all
+from event_log_reader import AppendingLog, Record, read_all
 from mqtt_client import Clients, MqttClient
 from node_process import Nodes
 
@@ -32,7 +31,7 @@ def with_log(folder: Path, **settings: Any) -> dict[str, Any]:
 
 async def records_of(folder: Path, **settings: Any) -> tuple[Recovered, list[Record]]:
     """What a start finds in the folder of a node that does not run."""
-    log = EventLog(EventLogSettings(dir=str(folder), **settings), "n1")
+    log = AppendingLog(EventLogSettings(dir=str(folder), **settings), "n1")
     found = await log.start()
     records = await read_all(log)
     await log.stop()

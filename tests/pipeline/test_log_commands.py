@@ -37,7 +37,7 @@ def test_spark_is_not_needed() -> None:
     names = (
         "gmqttctl.cli",
         "pipeline.log_commands",
-        "pipeline.log_describe",
+        "pipeline.log_text",
         "pipeline.log_tail",
         "pipeline.log_export",
     )

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import subprocess, sys, threading
-from pipeline.quiet_start import quiet_stderr
+from pipeline.session import quiet_stderr
 
 child = "import sys; sys.stderr.write(sys.stdin.read())"
 with quiet_stderr():

@@ -10,8 +10,10 @@ from typing import NamedTuple
 from broker.event_log.block import (
     HEADER_BYTES,
     NO_EXPIRY,
+    RETAIN_FLAG,
     SECTION_BYTES,
     SECTION_FIELDS,
+    encode_extra,
     is_whole,
     read_header,
 )
@@ -78,6 +80,32 @@ def decode_blocks(blocks: bytes) -> list[Record]:
     return records
 
 
+class AppendingLog(EventLog):
+    """An event log to which a test appends as the tap does."""
+
+    def append(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        client_id: str = "",
+        user_name: str = "",
+        origin: str = "",
+        expiry: int = NO_EXPIRY,
+        properties: bytes = b"",
+    ) -> None:
+        """Append one record. It gets its offset, and can be read, when it is written: `flush` waits for that.
+
+        expiry      Message Expiry Interval in seconds
+        properties  the encoded MQTT 5 properties that a server forwards, without their length
+        """
+        extra = encode_extra(expiry, properties) if properties or expiry != NO_EXPIRY else b""
+        flags = qos | (RETAIN_FLAG if retain else 0)
+        self.appender.set_time(self.wall_ns())
+        self.appender.append(topic, payload, flags, (client_id, user_name, origin), extra)
+
+
 async def read_all(log: EventLog, start: int | None = None, filters: tuple[bytes, ...] = ()) -> list[Record]:
     """All records from `start` on, over as many reads as it takes."""
     end = log.next_offset
@@ -104,4 +132,4 @@ class Clock:
         self.now_ns += round(seconds * 1e9)
 
 
-MakeLog = Callable[..., Awaitable[EventLog]]
+MakeLog = Callable[..., Awaitable[AppendingLog]]

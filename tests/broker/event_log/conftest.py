@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.event_log.log import EventLog
 from broker.event_log.settings import EventLogSettings
-from event_log_reader import Clock, MakeLog
+from event_log_reader import AppendingLog, Clock, MakeLog
 
 
 @pytest.fixture
@@ -22,11 +21,11 @@ def clock() -> Clock:
 @pytest.fixture
 async def make_log(tmp_path: Path, clock: Clock) -> AsyncIterator[MakeLog]:
     """Start a log in the test's folder, with settings by name. Logs that a test leaves running are stopped."""
-    logs: list[EventLog] = []
+    logs: list[AppendingLog] = []
 
-    async def make(node: str = "n1", files: Any = None, **settings: Any) -> EventLog:
+    async def make(node: str = "n1", files: Any = None, **settings: Any) -> AppendingLog:
         wanted = dataclasses.replace(EventLogSettings(dir=str(tmp_path / "log")), **settings)
-        made = EventLog(wanted, node, files, clock)
+        made = AppendingLog(wanted, node, files, clock)
         logs.append(made)
         await made.start()
         return made

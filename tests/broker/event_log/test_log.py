@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.event_log.faults import OutOfRange, WrongLogId
-from broker.event_log.log import EventLog
 from broker.event_log.segment import index_name, segment_name
 from broker.event_log.settings import EventLogSettings, HoldSettings, RetentionSettings
-from event_log_reader import Clock, MakeLog, decode_blocks, read_all
+from event_log_reader import AppendingLog, Clock, MakeLog, decode_blocks, read_all
 
 SEGMENT_BYTES = 2**16
 
@@ -201,8 +200,8 @@ def test_any_use_reads_like_a_list(tmp_path: Path, steps: list[tuple[str, int, b
     shutil.rmtree(folder, ignore_errors=True)
     clock = Clock()
 
-    async def opened() -> EventLog:
-        log = EventLog(EventLogSettings(dir=str(folder), segment_bytes=SEGMENT_BYTES), "n1", None, clock)
+    async def opened() -> AppendingLog:
+        log = AppendingLog(EventLogSettings(dir=str(folder), segment_bytes=SEGMENT_BYTES), "n1", None, clock)
         await log.start()
         return log
 

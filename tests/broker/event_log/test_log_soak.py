@@ -18,8 +18,7 @@ import pytest
 from broker.event_log import appender, log_writer
 from broker.event_log.faults import NotWritten
 from broker.event_log.files import Files
-from broker.event_log.log import EventLog
-from event_log_reader import Clock, MakeLog, read_all
+from event_log_reader import AppendingLog, Clock, MakeLog, read_all
 from waiting import eventually
 
 SEGMENT_BYTES = 2**16
@@ -81,7 +80,7 @@ class Soak:
         self.sure: list[bytes] = []
         self.clock = clock
         self.folder = folder
-        self.log: EventLog
+        self.log: AppendingLog
         self._make_log = make_log
         self._on_full = self.chance.choice(["stop_logging", "refuse_publishes"])
         self._count = 0

@@ -15,11 +15,10 @@ from broker.event_log import log_writer
 from broker.event_log.active import ActiveSegment
 from broker.event_log.block import NOBODY, BlockBuilder
 from broker.event_log.faults import NotWritten
-from broker.event_log.log import EventLog
 from broker.event_log.segment import segment_name
 from broker.event_log.selection import Selection
 from broker.event_log.tap import LogTap
-from event_log_reader import Clock, MakeLog, read_all
+from event_log_reader import AppendingLog, Clock, MakeLog, read_all
 from failing_files import FailingFiles
 from waiting import eventually
 
@@ -31,13 +30,13 @@ def quick_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.005)
 
 
-async def payloads(log: EventLog) -> list[bytes]:
+async def payloads(log: AppendingLog) -> list[bytes]:
     records = await read_all(log)
     assert [record.offset for record in records] == list(range(log.first_offset, log.next_offset))
     return [record.payload for record in records]
 
 
-async def going_on(log: EventLog) -> None:
+async def going_on(log: AppendingLog) -> None:
     await eventually(lambda: not log.writer.stopped, "the disk takes records again")
 
 

@@ -15,17 +15,16 @@ from broker.event_log import recovery
 from broker.event_log.faults import WrongLogId
 from broker.event_log.files import Files
 from broker.event_log.identity import LogIdentity
-from broker.event_log.log import EventLog
 from broker.event_log.recovery import FolderInUse, recover, save_identity
 from broker.event_log.segment import segment_name
 from broker.event_log.settings import EventLogSettings
-from event_log_reader import MakeLog, Record, read_all
+from event_log_reader import AppendingLog, MakeLog, Record, read_all
 
 SEGMENT_BYTES = 2**16
 RECORDS = 40  # of 5,000 bytes: 12 in each segment
 
 
-async def filled(make_log: MakeLog, sync: str) -> EventLog:
+async def filled(make_log: MakeLog, sync: str) -> AppendingLog:
     log = await make_log(segment_bytes=SEGMENT_BYTES, sync=sync)
     for number in range(RECORDS):
         log.append(b"t", b"%04d" % number * 1250)
@@ -266,7 +265,7 @@ async def test_the_files_belong_to_this_user_alone(make_log: MakeLog, tmp_path: 
 
 
 async def whole_folder(folder: Path) -> None:
-    log = EventLog(EventLogSettings(dir=str(folder), segment_bytes=SEGMENT_BYTES), "n1")
+    log = AppendingLog(EventLogSettings(dir=str(folder), segment_bytes=SEGMENT_BYTES), "n1")
     await log.start()
     for number in range(8):
         log.append(b"t", b"%04d" % number * (300 * number))

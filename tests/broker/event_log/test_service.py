@@ -15,13 +15,12 @@ from api_calls import Rest, api_settings
 from broker.api.errors import ApiError
 from broker.api.server import ApiServer
 from broker.event_log import service as module
-from broker.event_log.log import EventLog
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.pb.event_log_pb2_grpc import EventLogStub
 from broker.event_log.service import Answers, EventLogService, encode_read
 from broker.hooks import Members, OtherNode
 from broker.server.logging import get_logger
-from event_log_reader import Clock, MakeLog
+from event_log_reader import AppendingLog, Clock, MakeLog
 from waiting import eventually
 
 ANSWER_OPTIONS = (("grpc.max_receive_message_length", -1),)
@@ -37,12 +36,12 @@ class OtherNodes(Members):
 
 
 @pytest.fixture
-async def log(make_log: MakeLog) -> EventLog:
+async def log(make_log: MakeLog) -> AppendingLog:
     return await make_log("a")
 
 
 @pytest.fixture
-async def service(log: EventLog) -> EventLogService:
+async def service(log: AppendingLog) -> EventLogService:
     return EventLogService(log, OtherNodes("a"))
 
 
@@ -67,7 +66,7 @@ async def rest(api: ApiServer) -> AsyncIterator[Rest]:
         yield Rest(session, f"http://{api.http_addresses[0]}")
 
 
-async def fill(log: EventLog, count: int, payload: bytes = b"x", topic: str = "a/b") -> None:
+async def fill(log: AppendingLog, count: int, payload: bytes = b"x", topic: str = "a/b") -> None:
     for _ in range(count):
         log.append(topic.encode(), payload, 1, client_id="c")
         await log.flush()  # a block each
@@ -79,7 +78,9 @@ async def refused(call: Any) -> tuple[grpc.StatusCode, str]:
     return caught.value.code(), caught.value.details() or ""
 
 
-async def test_describe_tells_the_log_and_the_other_members(stub: Any, rest: Rest, log: EventLog, clock: Clock) -> None:
+async def test_describe_tells_the_log_and_the_other_members(
+    stub: Any, rest: Rest, log: AppendingLog, clock: Clock
+) -> None:
     empty = await stub.Describe(pb.DescribeLogRequest())
     assert (empty.first_offset, empty.next_offset, empty.first_time_ns, empty.last_time_ns) == (0, 0, 0, 0)
     await fill(log, 2)
@@ -103,7 +104,7 @@ async def test_describe_tells_the_log_and_the_other_members(stub: Any, rest: Res
     assert (answer["node"], answer["next_offset"], len(answer["members"])) == ("a", "3", 2)
 
 
-async def test_the_offset_of_an_instant(stub: Any, rest: Rest, log: EventLog, clock: Clock) -> None:
+async def test_the_offset_of_an_instant(stub: Any, rest: Rest, log: AppendingLog, clock: Clock) -> None:
     await fill(log, 2)
     clock.advance(1.0)
     await fill(log, 1)
@@ -113,7 +114,7 @@ async def test_the_offset_of_an_instant(stub: Any, rest: Rest, log: EventLog, cl
     assert answer == {"offset": "3"}
 
 
-async def test_holds_are_made_and_released(stub: Any, rest: Rest, log: EventLog) -> None:
+async def test_holds_are_made_and_released(stub: Any, rest: Rest, log: AppendingLog) -> None:
     await fill(log, 3)
     for query, offset in (("q1", 1), ("q2", 2)):
         body = {"group": "g", "query": query, "log_id": log.log_id, "offset": offset}
@@ -152,7 +153,7 @@ async def test_holds_are_made_and_released(stub: Any, rest: Rest, log: EventLog)
     ],
 )
 async def test_errors_of_requests_name_the_remedy(
-    stub: Any, log: EventLog, method: str, fields: dict[str, Any], code: str, text: str
+    stub: Any, log: AppendingLog, method: str, fields: dict[str, Any], code: str, text: str
 ) -> None:
     await fill(log, 3)
     kind = {"Read": "ReadLog", "FindOffset": "FindOffset", "Hold": "HoldLog", "Release": "ReleaseLog"}[method]
@@ -165,7 +166,7 @@ async def test_errors_of_requests_name_the_remedy(
         raise ValueError(details)
 
 
-async def test_an_answer_counts_until_its_call_is_over(stub: Any, service: EventLogService, log: EventLog) -> None:
+async def test_an_answer_counts_until_its_call_is_over(stub: Any, service: EventLogService, log: AppendingLog) -> None:
     await fill(log, 1, b"x" * 1_000)
     for _ in range(3):
         await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=1))
@@ -174,7 +175,7 @@ async def test_an_answer_counts_until_its_call_is_over(stub: Any, service: Event
 
 
 async def test_calls_that_are_given_up_leave_no_bytes_behind(
-    stub: Any, service: EventLogService, log: EventLog, monkeypatch: pytest.MonkeyPatch
+    stub: Any, service: EventLogService, log: AppendingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWERS_BYTES_MAX", 8_000)
     await fill(log, 20, b"x" * 1_000)

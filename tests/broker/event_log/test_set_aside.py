@@ -12,9 +12,8 @@ import pytest
 
 from broker.event_log.faults import LogFault, WrongLogId
 from broker.event_log.files import Files
-from broker.event_log.log import EventLog
 from broker.event_log.recovery import recover
-from event_log_reader import MakeLog, read_all
+from event_log_reader import AppendingLog, MakeLog, read_all
 from failing_files import FailingFiles
 from waiting import eventually
 
@@ -22,7 +21,7 @@ SEGMENT_BYTES = 2**16
 RECORDS = 30  # of 5,000 bytes: 12 in each segment
 
 
-async def filled(make_log: MakeLog, files: Files | None = None) -> EventLog:
+async def filled(make_log: MakeLog, files: Files | None = None) -> AppendingLog:
     log = await make_log(segment_bytes=SEGMENT_BYTES, files=files)
     for number in range(RECORDS):
         log.append(b"t", b"%04d" % number * 1250)

@@ -17,7 +17,6 @@ from broker.event_log import log_writer
 from broker.event_log import sink as module
 from broker.event_log.faults import NotWritten
 from broker.event_log.files import Files
-from broker.event_log.log import EventLog
 from broker.event_log.records import Record, records
 from broker.event_log.selection import Selection
 from broker.event_log.settings import HoldSettings, RetentionSettings
@@ -31,7 +30,7 @@ from broker.hooks import Tap
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.server.host import Host
-from event_log_reader import Clock, MakeLog
+from event_log_reader import AppendingLog, Clock, MakeLog
 from row_blocks import a_row, block_of
 from waiting import eventually
 
@@ -60,7 +59,7 @@ def files() -> FullDisk:
 
 
 @pytest.fixture
-async def log(make_log: MakeLog, files: FullDisk) -> EventLog:
+async def log(make_log: MakeLog, files: FullDisk) -> AppendingLog:
     return await make_log("a", files)
 
 
@@ -70,7 +69,7 @@ async def host() -> Host:
 
 
 @pytest.fixture
-async def tap(host: Host, log: EventLog) -> LogTap:
+async def tap(host: Host, log: AppendingLog) -> LogTap:
     """Topics of the sink are not among those that are logged."""
     tap = LogTap(host.broker, log.appender, Selection([b"other/#"]), log.wall_ns, host.flush_soon, waits=True)
     log.attach(tap)
@@ -80,7 +79,7 @@ async def tap(host: Host, log: EventLog) -> LogTap:
 
 
 @pytest.fixture
-async def start(log: EventLog, host: Host, tap: LogTap, tmp_path: Path) -> AsyncIterator[Start]:
+async def start(log: AppendingLog, host: Host, tap: LogTap, tmp_path: Path) -> AsyncIterator[Start]:
     """Starts sinks in one folder, as processes one after the other."""
     started: list[Sink] = []
 
@@ -120,7 +119,7 @@ async def stage(sink: Sink, batch: int, *sizes: int) -> list[Partition]:
     return partitions
 
 
-async def logged(log: EventLog) -> list[Record]:
+async def logged(log: AppendingLog) -> list[Record]:
     end = await log.flush()
     found: list[Record] = []
     at = log.first_offset
@@ -137,7 +136,7 @@ def rows_of_batch(found: list[Record], batch: int) -> list[int]:
     return [int(text.removeprefix(prefix)) for key, text in markers if key == MARKER and text.startswith(prefix)]
 
 
-async def test_rows_are_published_in_order_of_partition_and_position(start: Start, log: EventLog) -> None:
+async def test_rows_are_published_in_order_of_partition_and_position(start: Start, log: AppendingLog) -> None:
     sink = await start()
     partitions = await stage(sink, 1, 3, 0, 2)
     assert await sink.commit("q", 1, list(reversed(partitions))) == (5, False)
@@ -147,7 +146,7 @@ async def test_rows_are_published_in_order_of_partition_and_position(start: Star
     assert {(record.topic, record.qos, record.retain) for record in found} == {("t", 1, False)}
 
 
-async def test_a_batch_is_published_once(start: Start, log: EventLog) -> None:
+async def test_a_batch_is_published_once(start: Start, log: AppendingLog) -> None:
     sink = await start()
     partitions = await stage(sink, 1, 2)
     assert await sink.commit("q", 1, partitions) == (2, False)
@@ -162,7 +161,7 @@ async def test_a_batch_is_published_once(start: Start, log: EventLog) -> None:
     assert len(await logged(log)) == 3
 
 
-async def test_a_second_commit_joins_the_one_that_runs(start: Start, log: EventLog) -> None:
+async def test_a_second_commit_joins_the_one_that_runs(start: Start, log: AppendingLog) -> None:
     sink = await start()
     partitions = await stage(sink, 1, 2_000)
     other = await stage(sink, 2, 1)
@@ -178,7 +177,7 @@ async def test_a_second_commit_joins_the_one_that_runs(start: Start, log: EventL
 
 @pytest.mark.parametrize("done", [0, 1, 4, 5])
 async def test_a_commit_that_was_begun_goes_on_at_the_next_start(
-    start: Start, log: EventLog, tmp_path: Path, done: int
+    start: Start, log: AppendingLog, tmp_path: Path, done: int
 ) -> None:
     sink = await start()
     partitions = await stage(sink, 1, 3, 2)
@@ -198,7 +197,7 @@ async def test_a_commit_that_was_begun_goes_on_at_the_next_start(
     assert await sink.commit("q", 1, partitions) == (5, True)
 
 
-async def test_rows_are_found_in_a_log_that_began_anew(start: Start, log: EventLog, tmp_path: Path) -> None:
+async def test_rows_are_found_in_a_log_that_began_anew(start: Start, log: AppendingLog, tmp_path: Path) -> None:
     """The log lost its segments, but not the staged rows, and then rows of the commit were logged at lower offsets."""
     sink = await start()
     partitions = await stage(sink, 1, 4)
@@ -214,11 +213,13 @@ async def test_rows_are_found_in_a_log_that_began_anew(start: Start, log: EventL
     assert rows_of_batch(await logged(log), 1) == [0, 1, 2, 3]
 
 
-def holds(log: EventLog) -> list[tuple[str, str, int]]:
+def holds(log: AppendingLog) -> list[tuple[str, str, int]]:
     return [(hold.group, hold.query, hold.offset) for hold in log.holds.all()]
 
 
-async def test_a_commit_holds_the_log_until_it_has_ended(start: Start, log: EventLog, host: Host, tap: LogTap) -> None:
+async def test_a_commit_holds_the_log_until_it_has_ended(
+    start: Start, log: AppendingLog, host: Host, tap: LogTap
+) -> None:
     for number in range(3):
         log.append(b"before", b"%d" % number)
     await log.flush()
@@ -291,7 +292,7 @@ async def test_a_commit_that_waits_longer_than_its_hold_is_refused(
     await sink.stop()
 
 
-async def test_holds_that_a_crash_has_left_end_at_the_next_start(start: Start, log: EventLog) -> None:
+async def test_holds_that_a_crash_has_left_end_at_the_next_start(start: Start, log: AppendingLog) -> None:
     log.append(b"before", b"")
     await log.flush()
     await log.hold(MARKER, "crashed", log.log_id, 0)
@@ -300,7 +301,9 @@ async def test_holds_that_a_crash_has_left_end_at_the_next_start(start: Start, l
     await eventually(lambda: holds(log) == [("other", "crashed", 0)], "the hold ends")
 
 
-async def test_an_earlier_batch_that_was_begun_is_published_first(start: Start, log: EventLog, tmp_path: Path) -> None:
+async def test_an_earlier_batch_that_was_begun_is_published_first(
+    start: Start, log: AppendingLog, tmp_path: Path
+) -> None:
     sink = await start()
     earlier, later = await stage(sink, 1, 2), await stage(sink, 2, 2)
     begun = staging_in(tmp_path)
@@ -312,7 +315,7 @@ async def test_an_earlier_batch_that_was_begun_is_published_first(start: Start, 
 
 
 async def test_rows_that_the_log_lost_are_published_again(
-    start: Start, log: EventLog, files: FullDisk, monkeypatch: pytest.MonkeyPatch
+    start: Start, log: AppendingLog, files: FullDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full in the middle of a commit, and then has room again."""
     monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.01)
@@ -356,7 +359,7 @@ async def test_rows_wait_for_a_log_that_refuses_publishes(
 
 
 async def test_a_fault_in_looking_for_commits_does_not_end_the_looking(
-    log: EventLog, host: Host, tap: LogTap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: AppendingLog, host: Host, tap: LogTap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     staging = staging_in(tmp_path)
@@ -414,7 +417,7 @@ async def test_no_row_is_published_while_receivers_are_full(start: Start, host: 
     assert await committing == (3, False)
 
 
-async def test_a_node_that_stops_publishes_no_more_rows(start: Start, host: Host, log: EventLog) -> None:
+async def test_a_node_that_stops_publishes_no_more_rows(start: Start, host: Host, log: AppendingLog) -> None:
     sink = await start()
     partitions = await stage(sink, 1, 3)
     host.broker.shut_down(host.now())
