@@ -19,7 +19,7 @@ from broker.server.traces import SECONDS_DEFAULT, SECONDS_MAX, TRACES_MAX, Selec
 
 if TYPE_CHECKING:
     from broker.server.host import Host
-    from broker.server.packet_tap import TappedShell
+    from broker.server.traces import TappedShell
 
 WAIT_SECONDS_MAX: Final = 10  # for a line, in one call
 

@@ -19,11 +19,10 @@ from broker.config.settings import Settings
 from broker.hooks import Members
 from broker.metrics.broker_metrics import broker_metrics, unaccepted_metrics
 from broker.metrics.metric import Metric
-from broker.server.client_log import ClientLog
+from broker.server.bounded_log import ClientLog, LoggedFaults
 from broker.server.listener import Listener
 from broker.server.logging import get_logger
 from broker.server.named_files import path_in
-from broker.server.plugin_faults import LoggedFaults
 from broker.server.turns import Turns
 from broker.session.connection import Connection
 from broker.unaccepted import Unaccepted

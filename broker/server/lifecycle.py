@@ -11,7 +11,7 @@ from broker.config.printer import changed_keys
 from broker.config.settings import Settings
 from broker.metrics.metric import Metric
 from broker.plugins import Plugin, load_plugin
-from broker.server.counter_log import CounterLog, CounterLogs
+from broker.server.bounded_log import CounterLog, CounterLogs
 from broker.server.exposure import api_warnings, exposure_warnings
 from broker.server.host import Host
 from broker.server.listeners import Listeners

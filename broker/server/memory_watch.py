@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker.config.durations import parse_size
 from broker.memory_limit import MEMORY_FREE, MEMORY_NAMES, MemoryLimit
 from broker.metrics.metric import Metric, gauge
 from broker.reclaiming import Reclaiming
 from broker.server.logging import get_logger
-from broker.server.process_memory import give_back, memory_limit, resident_bytes
 
 if TYPE_CHECKING:
     from broker.server.host import Host
 
 MEASURE_SECONDS: Final = 1.0
 LIMITED_SECONDS: Final = 0.1  # between two measurements where max_memory is set; each takes some 20 µs
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+GROUPS: Final = Path("/sys/fs/cgroup")
+STATM: Final = "/proc/self/statm"  # in pages: size, resident, …
 QUIET_SECONDS: Final = 10.0  # shortest time between two lines of the log
 
 
@@ -100,3 +107,62 @@ class MemoryWatch:
             gauge("gmqtt_memory_bytes_current", "Resident memory of the process.", self._resident),
             gauge("gmqtt_memory_limit_bytes_current", "max_memory in bytes; 0 for no limit.", self._limit.bytes_max),
         ]
+
+
+def resident_bytes() -> int:
+    """Return what the process has in memory now; 0 where the system does not tell."""
+    try:
+        with open(STATM, "rb") as file:
+            return int(file.read().split()[1]) * PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def machine_bytes() -> int:
+    """The memory of the machine, or of the process's control group where its limit is lower."""
+    return min([os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES, *group_limits(Path("/proc/self/cgroup"), GROUPS)])
+
+
+def group_limits(file: Path, groups: Path) -> list[int]:
+    """Limits of the process's control group and of those around it, as Linux names them (cgroups, version 2); none where the
+    system has others."""
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return []
+    found: list[int] = []
+    for line in lines:
+        if line.startswith("0::/"):
+            folder = groups / line[4:]
+            for one in (folder, *folder.parents):
+                if not one.is_relative_to(groups):
+                    break
+                try:
+                    text = (one / "memory.max").read_text().strip()
+                except OSError:
+                    continue
+                if text.isdigit():
+                    found.append(int(text))
+    return found
+
+
+def memory_limit(text: str) -> int:
+    """The bytes that a setting means, such as `60%` or `512MiB`; 0 for no limit."""
+    if text.endswith("%"):
+        return machine_bytes() * int(text[:-1]) // 100
+    return parse_size(text)
+
+
+def give_back() -> None:
+    """Have the allocator give the system all whole pages that are free. Does nothing in a C library other than glibc."""
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    import ctypes  # 0.4 MB, which a node that stays small does not need
+
+    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim

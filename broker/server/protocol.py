@@ -18,7 +18,7 @@ from broker.session.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     from broker.server.host import Host
-    from broker.server.packet_tap import PacketTap
+    from broker.server.traces import PacketTap
 
 
 PAIR_BYTES: Final = 256  # memory of a User Property of few bytes

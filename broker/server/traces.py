@@ -4,21 +4,22 @@ Connections that no trace asks for have no tap. While a trace by topic filter ru
 second time.
 """
 
+# not compiled: of traced connections only
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from broker.codec import packets
-from broker.codec.packets import Packet
+from broker.codec.packets import Connect, Packet, Publish
 from broker.codec.properties import AUTHENTICATION_DATA, property_name, publish_properties_to_dict
+from broker.codec.reader import PacketReader
 from broker.config.addresses import host_of
 from broker.errors import MqttError
 from broker.routing.names import filter_matches
 from broker.server.logging import get_logger, short_text
-from broker.server.packet_tap import PacketTap, TappedShell
 from broker.session.connection import Connection
 from broker.token_bucket import TokenBucket
 
@@ -31,6 +32,10 @@ CHARACTERS_MAX: Final = 1_000_000  # of the values of all kept lines of one trac
 PAGE_LINES_MAX: Final = 500
 KEPT_SECONDS: Final = 60.0  # after its end a trace can still be read
 WAITING_MAX: Final = 32  # readers of all traces that wait for lines; others are answered at once
+ABSENT: Final[dict[str, object]] = {"packet_id": 0, "message_expiry_interval": -1, "topic_alias": 0, "is_bridge": False}
+HIDDEN: Final = "***"
+RECEIVED: Final = "received"
+SENT: Final = "sent"
 FAULT: Final = "FAULT"  # in place of a packet's type
 
 
@@ -242,10 +247,6 @@ def _named(packet: Packet | MqttError) -> tuple[str, dict[str, Any]]:
     return type(packet).__name__.upper(), packet_fields(packet)
 
 
-ABSENT: Final[dict[str, object]] = {"packet_id": 0, "message_expiry_interval": -1, "topic_alias": 0, "is_bridge": False}
-HIDDEN: Final = "***"
-
-
 def packet_fields(packet: Packet) -> dict[str, Any]:
     """The fields of a packet by the specification's names, without absent ones and without secrets."""
     found: dict[str, Any] = {}
@@ -278,3 +279,71 @@ def _property_fields(properties: packets.Properties) -> dict[str, Any]:
             shown = [f"{name}={text}" for name, text in value]
         found[property_name(number)] = shown
     return found
+
+
+class TappedShell(Protocol):
+    """The shell of one client's connection, as a tap uses it."""
+
+    connection: Connection | None
+    tap: PacketTap | None
+
+
+class PacketTap:
+    """Begins between two packets of each direction, at any time. It removes itself when no trace asks for its client."""
+
+    __slots__ = ("_client_id", "_faulty", "_received", "_received_topics", "_sent", "_sent_topics", "_shell", "_traces")
+
+    def __init__(self, traces: Traces, shell: TappedShell, connection: Connection, max_packet_size: int) -> None:
+        self._traces = traces
+        self._shell = shell
+        self._client_id = ""  # of a CONNECT that the connection has not handled yet
+        self._faulty: set[str] = set()  # directions whose bytes are no packets any more
+        self._received = PacketReader(connection.version, max_packet_size)
+        self._sent = PacketReader(connection.version, max_packet_size)
+        self._received_topics: dict[int, bytes] = dict(connection.topic_aliases or {})  # by alias
+        sent_aliases = connection.aliases
+        self._sent_topics = {} if sent_aliases is None else dict(enumerate(sent_aliases.topics(), 1))
+
+    def received(self, data: bytes, connection: Connection) -> None:
+        self._show(RECEIVED, self._received, self._received_topics, data, connection)
+
+    def sent(self, data: bytes, connection: Connection) -> None:
+        self._show(SENT, self._sent, self._sent_topics, data, connection)
+
+    def _show(
+        self, direction: str, reader: PacketReader, topics: dict[int, bytes], data: bytes, connection: Connection
+    ) -> None:
+        """Raises nothing: a fault here must not end the client's connection."""
+        client_id = connection.client_id or self._client_id
+        if not self._traces.may_ask_for(client_id, connection):
+            self._shell.tap = None
+            return
+        if direction in self._faulty:
+            return
+        if connection.version:
+            reader.version = connection.version
+        try:
+            while packets := reader.receive_data(data):
+                data = b""  # the next call tells a fault behind these packets
+                for packet in packets:
+                    if isinstance(packet, Connect):
+                        client_id = self._client_id = packet.client_id
+                    self._traces.show(direction, packet, resolved_topic(packet, topics), client_id, connection)
+        except MqttError as error:
+            self._traces.show(direction, error, b"", client_id, connection)
+            self._faulty.add(direction)
+        except Exception as fault:
+            get_logger("trace").error("fault in a trace", client_id=client_id, exc_info=fault)
+            self._shell.tap = None
+
+
+def resolved_topic(packet: Packet, topics: dict[int, bytes]) -> bytes:
+    """The topic name of a PUBLISH, also written into a packet that has an alias only; b"" for other packets."""
+    if not isinstance(packet, Publish):
+        return b""
+    if packet.topic_alias:
+        if packet.topic:
+            topics[packet.topic_alias] = packet.topic
+        else:
+            packet.topic = topics.get(packet.topic_alias, b"")
+    return packet.topic

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from broker.config.addresses import parse_address, socket_name_text
-from broker.server.counter_log import CounterLog
+from broker.server.bounded_log import CounterLog
 from federation.errors import JoinFailed
 from federation.gossip.addresses import Address
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave

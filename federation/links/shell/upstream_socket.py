@@ -14,7 +14,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from broker.server.key_pair import KeyPairFault, file_fault, load_key_pair, ssl_reason
+from broker.server.tls_context import KeyPairFault, file_fault, load_key_pair, ssl_reason
 from broker.server.turns import Turns
 from federation.definitions.upstream import TlsOptions
 from federation.definitions.uri import LinkUri

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from broker.metrics.loop_lag import WINDOW_SECONDS, LoopLag
+from broker.metrics.plugin import WINDOW_SECONDS, LoopLag
 
 
 class Handle:

@@ -11,7 +11,7 @@ from broker.config.addresses import parse_address
 from broker.config.settings import Settings
 from broker.config.settings_listeners import ListenerSettings
 from broker.config.settings_mqtt import MqttSettings
-from broker.server.client_log import LINES_MAX, ClientLog
+from broker.server.bounded_log import LINES_MAX, ClientLog
 from broker.server.host import Host
 from broker.server.listener import Listener
 from broker.session.connection import Connection

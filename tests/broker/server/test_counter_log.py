@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from broker.server.counter_log import CHECK_SECONDS, QUIET_SECONDS, CounterLog
+from broker.server.bounded_log import CHECK_SECONDS, QUIET_SECONDS, CounterLog
 
 
 class Lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.codec.packets import Packet, PubAck, Publish
-from broker.server.packet_tap import resolved_topic
+from broker.server.traces import resolved_topic
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 
-from broker.server.plugin_faults import QUIET_SECONDS, LoggedFaults
+from broker.server.bounded_log import QUIET_SECONDS, LoggedFaults
 
 
 def test_a_fault_is_logged_once_a_minute_for_each_call(json_log: io.StringIO) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.server.process_memory import give_back, group_limits, machine_bytes, memory_limit, resident_bytes
+from broker.server.memory_watch import give_back, group_limits, machine_bytes, memory_limit, resident_bytes
 
 
 def test_the_memory_of_this_process_is_known() -> None:

@@ -216,7 +216,7 @@ async def test_members_exchange_state_beside_many_silent_streams() -> None:
 
 
 async def test_drops_are_logged_together_with_the_last_sender(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.server.counter_log.QUIET_SECONDS", 0.3)
+    monkeypatch.setattr("broker.server.bounded_log.QUIET_SECONDS", 0.3)
     node = Node("a", FAST)
     await node.shell.start()
     try:
