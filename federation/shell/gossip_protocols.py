@@ -17,7 +17,9 @@ from federation.serf.serf import Serf
 class GossipLink:
     """One Serf node and its open streams. `changed` is called after each input to the node.
 
-    `dropped_from`: address of the last peer whose input was dropped, "" for none.
+    streams       that are open, of either side
+    accepted      those of other nodes, the oldest first
+    dropped_from  address of the last peer whose input was dropped, "" for none
     """
 
     def __init__(self, serf: Serf, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
@@ -26,20 +28,14 @@ class GossipLink:
         self.changed = changed
         self.stopped = False
         self.dropped_from = ""
-        self._streams: set[asyncio.Transport] = set()
-        self._accepted: OrderedDict[AcceptedStream, None] = OrderedDict()
+        self.streams: set[asyncio.Transport] = set()
+        self.accepted: OrderedDict[AcceptedStream, None] = OrderedDict()
 
     def abort(self) -> None:
         """Close all streams at once; nothing more reaches the node."""
         self.stopped = True
-        for transport in list(self._streams):
+        for transport in list(self.streams):
             transport.abort()
-
-    def opened(self, transport: asyncio.Transport) -> None:
-        self._streams.add(transport)
-
-    def closed(self, transport: asyncio.Transport) -> None:
-        self._streams.discard(transport)
 
     def accept(self, stream: AcceptedStream) -> IncomingStream | None:
         """Admit a stream of another node.
@@ -49,15 +45,12 @@ class GossipLink:
         if self.stopped:
             return None
         incoming = self.serf.open_incoming_stream()
-        if incoming is None and self._accepted:
-            next(iter(self._accepted)).close()
+        if incoming is None and self.accepted:
+            next(iter(self.accepted)).close()
             incoming = self.serf.open_incoming_stream()
         if incoming is not None:
-            self._accepted[stream] = None
+            self.accepted[stream] = None
         return incoming
-
-    def forget(self, stream: AcceptedStream) -> None:
-        self._accepted.pop(stream, None)
 
 
 class Datagrams(asyncio.DatagramProtocol):
@@ -93,7 +86,7 @@ class AcceptedStream(asyncio.Protocol):
         if self._incoming is None:
             self._transport.abort()
             return
-        link.opened(self._transport)
+        link.streams.add(self._transport)
         self._timeout = link.loop.call_later(link.serf.config.profile.tcp_timeout, self.close)
 
     def close(self) -> None:
@@ -120,8 +113,8 @@ class AcceptedStream(asyncio.Protocol):
         self._forget()
 
     def _forget(self) -> None:
-        self._link.forget(self)
-        self._link.closed(self._transport)
+        self._link.accepted.pop(self, None)
+        self._link.streams.discard(self._transport)
         if self._timeout is not None:
             self._timeout.cancel()
         if self._incoming is not None:
@@ -156,7 +149,7 @@ class OpenedStream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._link.opened(self._transport)
+        self._link.streams.add(self._transport)
         self._transport.write(self._request.data)
 
     def data_received(self, data: bytes) -> None:
@@ -165,7 +158,7 @@ class OpenedStream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
-            self._link.closed(self._transport)
+            self._link.streams.discard(self._transport)
         self._fail("the connection was closed without an answer" if exc is None else str(exc))
 
     def _fail(self, text: str) -> None:

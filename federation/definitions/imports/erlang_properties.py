@@ -17,18 +17,20 @@ class Properties:
     def __init__(self, term: Term, place: str) -> None:
         self.place = place
         self.line = term.line
+        self._asked: dict[str, None] = {}
         self._terms = _pairs(term, place, "{key, Value}", _key)
 
-    def unknown(self, known: tuple[str, ...]) -> list[tuple[int, str]]:
-        """(line, text) for each key that is not known."""
+    def unread(self) -> list[tuple[int, str]]:
+        """(line, text) for each key that nobody has asked for. Those that were asked for are the known ones."""
         return [
-            (term.line, f"{self.place}: unknown key {key} is left out; {nearest(key, known)}")
+            (term.line, f"{self.place}: unknown key {key} is left out; {nearest(key, self._asked)}")
             for key, term in self._terms.items()
-            if key not in known
+            if key not in self._asked
         ]
 
     def get(self, key: str) -> Term | None:
         """The value; None when there is none or the atom `none`."""
+        self._asked[key] = None
         term = self._terms.get(key)
         return None if term is None or term.value == NONE else term
 

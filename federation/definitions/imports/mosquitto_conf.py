@@ -97,13 +97,12 @@ def parse_topic(option: Option) -> Topic:
     place = f"line {option.line}: topic"
     if not 1 <= len(words) <= 5:
         raise ImportFault(f"{place}: expected is PATTERN out|in|both QOS LOCAL-PREFIX REMOTE-PREFIX")
-    direction = words[1] if len(words) > 1 else "out"
+    pattern, direction, qos, *prefixes = (*words, *("out", "0", EMPTY, EMPTY)[len(words) - 1 :])
+    pattern, local_prefix, remote_prefix = ("" if word == EMPTY else word for word in (pattern, *prefixes))
     if direction not in DIRECTIONS:
         raise ImportFault(f"{place}: the direction is not one of {', '.join(DIRECTIONS)}")
-    qos = words[2] if len(words) > 2 else "0"
     if qos not in ("0", "1", "2"):
         raise ImportFault(f"{place}: the QoS is not one of 0, 1, 2")
-    pattern, local_prefix, remote_prefix = (_plain(words, index) for index in (0, 3, 4))
     if not pattern and not (local_prefix and remote_prefix):
         raise ImportFault(f"{place}: an empty pattern {EMPTY} needs both prefixes, which are the topics then")
     for prefix in (local_prefix, remote_prefix):
@@ -137,8 +136,3 @@ def mapping_of(topics: list[Topic]) -> list[str]:
 
 def _includes(wide: Topic, narrow: Topic) -> bool:
     return wide.prefixes == narrow.prefixes and covers(wide.local.encode(), narrow.local.encode())
-
-
-def _plain(words: tuple[str, ...], index: int) -> str:
-    word = words[index] if index < len(words) else EMPTY
-    return "" if word == EMPTY else word

@@ -16,25 +16,6 @@ from federation.definitions.imports.namespaces import DEFAULT_VHOST, mapping_rul
 from federation.definitions.upstream import RECEIVE_MAXIMUM_MAX
 
 SECTION: Final = "rabbitmq_federation"
-SECTION_KEYS: Final = ("exchanges", "upstream_sets", "connections", "local_username", "local_nodename")
-CONNECTION_KEYS: Final = (
-    "host",
-    "protocol",
-    "port",
-    "virtual_host",
-    "username",
-    "password",
-    "mechanism",
-    "prefetch_count",
-    "reconnect_delay",
-    "heartbeat",
-    "expires",
-    "message_ttl",
-    "ha_policy",
-    "ssl_options",
-)
-MEMBER_KEYS: Final = ("connection", "exchange", "max_hops")
-EXCHANGE_KEYS: Final = ("exchange", "virtual_host", "type", "durable", "auto_delete", "internal", "upstream_set")
 TLS_KEYS: Final = {
     "cacertfile": "cacertfile",
     "certfile": "certfile",
@@ -71,11 +52,11 @@ class _Config:
 
     def __init__(self, section: Term) -> None:
         self.imported = Imported()
-        whole = Properties(section, SECTION)
-        self._warn_unknown(whole, SECTION_KEYS)
+        self._lists: list[Properties] = []
+        whole = self._properties(section, SECTION)
         self._vhosts: dict[str, str | None] = {}
         for name, term in whole.named("connections").items():
-            self._connection(name, Properties(term, f'connection "{name}"'))
+            self._connection(name, self._properties(term, f'connection "{name}"'))
         self._sets = {name: self._members(name, term) for name, term in whole.named("upstream_sets").items()}
         exchanges = [self._exchange(term) for term in whole.items("exchanges")]
         for name in self._sets:
@@ -86,6 +67,9 @@ class _Config:
         if node_name := whole.text("local_nodename"):
             text = f"local_nodename is the domain: set plugins.links.domain: {node_name} on every node of this cluster"
             self._warn(whole.line_of("local_nodename"), text)
+        for found in self._lists:
+            for line, text in found.unread():
+                self._warn(line, text)
 
     def _warn(self, line: int, text: str) -> None:
         self.imported.warn(f"line {line}", text)
@@ -93,12 +77,11 @@ class _Config:
     def _warn_key(self, found: Properties, key: str, text: str) -> None:
         self._warn(found.line_of(key), f"{found.place}: {text}")
 
-    def _warn_unknown(self, properties: Properties, known: tuple[str, ...]) -> None:
-        for line, text in properties.unknown(known):
-            self._warn(line, text)
+    def _properties(self, term: Term, place: str) -> Properties:
+        self._lists.append(Properties(term, place))
+        return self._lists[-1]
 
     def _connection(self, name: str, found: Properties) -> None:
-        self._warn_unknown(found, CONNECTION_KEYS)
         protocol = found.word("protocol") or "amqp"
         if protocol not in SCHEMES:
             raise TermError(found.line_of("protocol"), f"{found.place}: protocol is not one of {', '.join(SCHEMES)}")
@@ -153,8 +136,7 @@ class _Config:
         term = found.get("ssl_options")
         if term is None:
             return {}
-        options = Properties(term, f"{found.place}: ssl_options")
-        self._warn_unknown(options, (*TLS_KEYS, "fail_if_no_peer_cert"))
+        options = self._properties(term, f"{found.place}: ssl_options")
         if options.get("fail_if_no_peer_cert"):
             text = "fail_if_no_peer_cert has no meaning here: it is an option of servers"
             self._warn_key(options, "fail_if_no_peer_cert", text)
@@ -169,18 +151,16 @@ class _Config:
 
     def _members(self, name: str, term: Term) -> list[Properties]:
         place = f'upstream set "{name}"'
-        members = [Properties(item, f"{place}: an upstream exchange") for item in items(term, place)]
+        members = [self._properties(item, f"{place}: an upstream exchange") for item in items(term, place)]
         for found in members:
-            self._warn_unknown(found, MEMBER_KEYS)
             connection = found.required("connection")
             if connection not in self.imported.upstreams:
                 raise TermError(found.line_of("connection"), f'{found.place}: there is no connection "{connection}"')
         return members
 
     def _exchange(self, term: Term) -> Properties:
-        found = Properties(term, "an exchange")
+        found = self._properties(term, "an exchange")
         found.place = f'exchange "{found.required("exchange")}"'
-        self._warn_unknown(found, EXCHANGE_KEYS)
         if (kind := found.word("type")) not in (None, "topic"):
             text = f"its type is {kind}, not topic: topics here are matched as by a topic exchange"
             self._warn_key(found, "type", text)

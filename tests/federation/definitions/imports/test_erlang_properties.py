@@ -28,10 +28,12 @@ def test_an_empty_string_is_an_empty_list() -> None:
     assert properties('""').get("key") is None
 
 
-def test_unknown_keys_have_the_nearest_known_one() -> None:
-    assert properties('[\n{hots, "h"}]').unknown(("host", "port")) == [
-        (2, "the list: unknown key hots is left out; the nearest known one is host")
-    ]
+def test_keys_that_nobody_asks_for_have_the_nearest_known_one() -> None:
+    found = properties('[\n{hots, "h"}, {port, 1}]')
+    assert (found.text("host"), found.number("port")) == (None, 1)
+    ((line, text),) = found.unread()
+    assert line == 2
+    assert "unknown key hots is left out; the nearest known one is host" in text
 
 
 @pytest.mark.parametrize(
