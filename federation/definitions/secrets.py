@@ -5,9 +5,10 @@ The random part of client identifiers is none: a link keeps its session when it 
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from typing import Any, Final
 
-from federation.definitions.entry import LINK_KEY, POLICY, UPSTREAM, UPSTREAM_SET
+from federation.definitions.entry import LINK_KEY, PARAMETERS, POLICY, UPSTREAM_SET
 from federation.definitions.error import DefinitionError
 from federation.definitions.upstream import IGNORED_KEYS, REMOVED_KEYS, TLS_KEYS, UPSTREAM_KEYS
 from federation.definitions.uri import HIDDEN, parse_uri
@@ -20,16 +21,15 @@ def without_secrets(component: str, value: object) -> object:
     not known here, with secrets."""
     if value is None or component in (POLICY, LINK_KEY):
         return value
-    if component == UPSTREAM:
-        return _upstream(value)
-    if component == UPSTREAM_SET:
-        return [_upstream(item) for item in value] if isinstance(value, list) else _upstream(value)
-    return HIDDEN
+    if component == UPSTREAM_SET and isinstance(value, list):
+        return [_upstream(item) for item in value]
+    return _upstream(value) if component in PARAMETERS else HIDDEN
 
 
 def has_secrets(component: str, value: object) -> bool:
     """Return whether `without_secrets` hides a part of a value."""
-    return _has_hidden(without_secrets(component, value))
+    # YAML has values that JSON has not, such as dates in keys without an effect.
+    return HIDDEN in json.dumps(without_secrets(component, value), default=str)
 
 
 def refuse_hidden(value: object) -> None:
@@ -46,26 +46,16 @@ def refuse_hidden(value: object) -> None:
                 )
 
 
-def _has_hidden(value: object) -> bool:
-    if isinstance(value, dict):
-        return any(map(_has_hidden, value.values()))
-    if isinstance(value, list):
-        return any(map(_has_hidden, value))
-    return isinstance(value, str) and HIDDEN in value
-
-
 def _upstream(value: object) -> object:
     if not isinstance(value, dict):
         return HIDDEN
-    return {key: _shown_value(key, inner) for key, inner in value.items()}
-
-
-def _shown_value(key: str, value: object) -> object:
-    if key == "uri":
-        return [_shown_uri(text) for text in value] if isinstance(value, list) else _shown_uri(value)
-    if key == "tls" and isinstance(value, dict):
-        return {name: inner if name in TLS_KEYS else HIDDEN for name, inner in value.items()}
-    return value if key in SHOWN_KEYS else HIDDEN
+    found: dict[str, Any] = {key: inner if key in SHOWN_KEYS else HIDDEN for key, inner in value.items()}
+    if "uri" in found:
+        uri = found["uri"]
+        found["uri"] = [_shown_uri(text) for text in uri] if isinstance(uri, list) else _shown_uri(uri)
+    if isinstance(found.get("tls"), dict):
+        found["tls"] = {name: inner if name in TLS_KEYS else HIDDEN for name, inner in found["tls"].items()}
+    return found
 
 
 def _shown_uri(text: object) -> str:
