@@ -92,7 +92,7 @@ def take_out(session: Session, outgoing: Outgoing) -> None:
         session.queue.take_out(outgoing)
 
 
-def room(group: SharedGroup) -> int:
+def free_credit(group: SharedGroup) -> int:
     """How many messages the members of the group on this node can be sent now."""
     found = 0
     for member in group.members():

@@ -253,7 +253,7 @@ class Link:
         self._handle_news(client, now)
 
     def set_writable(self, attempt: int, is_writable: bool, now: float) -> None:
-        """The network has room for more, or has not."""
+        """The network takes more, or does not."""
         if attempt == self.attempt and self._relay is not None:
             self._relay.set_writable(is_writable, now)
 

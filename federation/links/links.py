@@ -103,7 +103,7 @@ class Links:
         self._before = {}
 
     def set_nodes(self, nodes: Mapping[str, str], now: float) -> None:
-        """The other nodes of the cluster that lend jobs are these: the address of their event streams by name."""
+        """The nodes of the cluster whose queues this node consumes: the address of their event streams by name."""
         if nodes != self._nodes:
             self._nodes = dict(nodes)
             self.resolve(self._resolution, now)

@@ -4,14 +4,15 @@ Each member with links has a table: a row for each link that it can run, with wh
 told to all living members; the answer is their table. So each member knows who runs what, and nothing is lost with a message
 that does not arrive: the next one has everything.
 
-    ABLE      could run the link                        claims it, when the link falls to this node
+    ABLE      could run the link                        claims it, when this node is the first for it
     CLAIMS    wants to run it, and has told everybody   runs it, when nobody else does, at the latest at a deadline
     RUNS      runs it                                   drains it, when another node claims it with a higher epoch
     DRAINS    finishes what is in flight                able, when that is done, at the latest at a deadline
 
-A link falls to the member with the highest hash of link and name (rendezvous hashing) among those that can run it: a member
-that comes or goes moves the links of no other pair of members. A claim has an epoch above all that this node has heard of. Two
-nodes that do not hear of each other may take the same number, so epochs compare by number, then by the name of the node.
+The first for a link is the member with the highest hash of link and name (rendezvous hashing) among those that can run it: a
+member that comes or goes moves the links of no other pair of members. A claim has an epoch above all that this node has heard
+of. Two nodes that do not hear of each other may take the same number, so epochs compare by number, then by the name of the
+node.
 
 A core: after every call take `take_tables` and `take_orders`.
 """
@@ -264,7 +265,7 @@ class Ownership:
         return Table(self.node, self._incarnation, self._serial, tuple(rows))
 
     def owner(self, link_id: str) -> Owner | None:
-        """The member that runs the link, or else the one that it falls to; None where no member can run it."""
+        """The member that runs the link, or else the first for it; None where no member can run it."""
         competing = self._competing(link_id)
         own = self._links.get(link_id)
         if own is not None and own.phase in (Phase.CLAIMS, Phase.RUNS):
@@ -413,7 +414,7 @@ class Ownership:
         return found
 
     def _chosen(self, link_id: str) -> str | None:
-        """The member that the link falls to."""
+        """The member that is the first for the link."""
         names = [name for name, rows in self._rows.items() if link_id in rows]
         own = self._links.get(link_id)
         if own is not None and own.is_wanted and not self._is_leaving:

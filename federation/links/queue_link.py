@@ -32,9 +32,9 @@ from federation.definitions.upstream import Upstream
 from federation.definitions.uri import LinkUri
 from federation.links.bridging.duplicates import SEEN
 from federation.links.bridging.ends import DROP_DUPLICATE, OwnEnd
+from federation.links.bridging.group_consumers import GroupConsumers
 from federation.links.bridging.headers import LinkWelcome
 from federation.links.bridging.job_header import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, sent_of
-from federation.links.bridging.lending import Lending
 from federation.links.client import Accepted, Client, End
 from federation.links.handshake import NAME_TEXT
 from federation.links.interest import Domain
@@ -45,10 +45,10 @@ from federation.links.status import LinkState, LinkStatus
 from federation.links.subscriptions import Headers
 
 
-class Borrower:
+class Credit:
     """The downstream end of one link, for one group.
 
-    offered     jobs that the upstream has to spare, with those on the way
+    offered     jobs that wait at the upstream, with those on the way
     is_missing  the upstream has no queue for the group
     limit       told to the upstream
     received    jobs since the connection began
@@ -68,7 +68,7 @@ class Borrower:
         return max(0, self.limit - self.received)
 
     def offer(self, count: int, sent: int = 0) -> None:
-        """The upstream has so many jobs to spare, without those on the way; NO_QUEUE where it has no queue. `sent`: all that it
+        """The upstream has so many jobs, without those on the way; NO_QUEUE where it has no queue. `sent`: all that it
         has sent before; some of them may come behind the offer."""
         self.is_missing = count == NO_QUEUE
         self.offered = max(0, count) + max(0, sent - self.received)
@@ -93,28 +93,28 @@ class Borrower:
 
 
 class Demand:
-    """What one group of this domain asks of all its upstreams. `borrowers` by the id of the link."""
+    """What one group of this domain asks of all its upstreams. `credits` by the id of the link."""
 
     def __init__(self) -> None:
-        self.borrowers: dict[str, Borrower] = {}
+        self.credits: dict[str, Credit] = {}
         self._first = 0  # whose turn it is to be asked first: so that each upstream has its share
 
-    def plan(self, waiting: int, room: int) -> list[str]:
-        """Share the room of the consumers here among the upstreams that offer jobs. `waiting`: jobs in the queue here. Returns
-        the links whose limit is another one."""
-        left = 0 if waiting else room
-        names = list(self.borrowers)
+    def plan(self, waiting: int, free: int) -> list[str]:
+        """Share the `free` credit of the consumers here among the upstreams that offer jobs. `waiting`: jobs in the
+        queue here. Returns the links whose limit is another one."""
+        left = 0 if waiting else free
+        names = list(self.credits)
         self._first = (self._first + 1) % len(names) if names else 0
         counts: dict[str, int] = {}
-        for name, borrower in self.borrowers.items():  # who was asked stays asked, or two upstreams send for one place
-            counts[name] = min(left, borrower.asked(), borrower.offered)
+        for name, credit in self.credits.items():  # who was asked stays asked, or two upstreams send for one credit
+            counts[name] = min(left, credit.asked(), credit.offered)
             left -= counts[name]
         for name in names[self._first :] + names[: self._first]:
-            borrower = self.borrowers[name]
-            more = min(left, max(0, min(borrower.offered, borrower.prefetch) - counts[name]))
+            credit = self.credits[name]
+            more = min(left, max(0, min(credit.offered, credit.prefetch) - counts[name]))
             counts[name] += more
             left -= more
-        return [name for name, count in counts.items() if self.borrowers[name].ask(count)]
+        return [name for name, count in counts.items() if self.credits[name].ask(count)]
 
 
 JOBS_MAX: Final = 1_000  # without an acknowledgement, of one node at another
@@ -149,25 +149,25 @@ def node_plans(nodes: Mapping[str, str], policies: Iterable[Policy]) -> list[Lin
     return plans
 
 
-class Borrowed:
-    """What a queue link borrows: shared by the link and its client.
+class Credits:
+    """The credits of a queue link: shared by the link and the upstream's end of its connection.
 
-    borrowers  by the group here as `$share/GROUP/FILTER`
+    credits  by the group here as `$share/GROUP/FILTER`
     names      groups here, by the names of the queues in the upstream's headers
     changed    groups of which something else is offered or asked for now; those of all queue links of the node
     """
 
     def __init__(self, changed: dict[bytes, None]) -> None:
-        self.borrowers: dict[bytes, Borrower] = {}
+        self.credits: dict[bytes, Credit] = {}
         self.names: dict[bytes, bytes] = {}
         self.changed = changed
 
     def offered(self, name: bytes, count: int, sent: int) -> None:
-        """The upstream has so many jobs to spare, without those on the way; NO_QUEUE where it has no such queue. `sent`: all
+        """The upstream has so many jobs, without those on the way; NO_QUEUE where it has no such queue. `sent`: all
         that it has sent before."""
         full = self.names.get(name)
         if full is not None:
-            self.borrowers[full].offer(count, sent)
+            self.credits[full].offer(count, sent)
             self.changed[full] = None
 
     def job_came(self, name: bytes) -> None:
@@ -175,22 +175,22 @@ class Borrowed:
         full = self.names.get(name)
         if full is None:
             return  # of a group that was given up: it is refused, and goes back
-        self.borrowers[full].receive(full)
+        self.credits[full].receive(full)
         self.changed[full] = None
 
     def reset(self) -> None:
         """Nothing is offered or asked for."""
-        for full, borrower in self.borrowers.items():
-            borrower.begin()
+        for full, credit in self.credits.items():
+            credit.begin()
             self.changed[full] = None
 
 
 class Offers(Passage):
     """Messages of the upstream: offers are taken out of them."""
 
-    def __init__(self, borrowed: Borrowed) -> None:
+    def __init__(self, credits: Credits) -> None:
         super().__init__(True)
-        self._borrowed = borrowed
+        self._credits = credits
 
     def walk(self, data: bytes, pos: int, size: int) -> int:
         end = super().walk(data, pos, size)
@@ -208,7 +208,7 @@ class Offers(Passage):
             name = queue_of(origin)
             if origin is None or not name:
                 raise ProtocolViolation(NO_JOB)
-            self._borrowed.offered(name, offer_of(origin), sent_of(origin))
+            self._credits.offered(name, offer_of(origin), sent_of(origin))
         except HeaderError as error:
             raise ProtocolViolation(f"the header of an offer cannot be read: {error.text}") from None
         self.published -= 1
@@ -220,10 +220,16 @@ class QueueEnd(OwnEnd):
     """The upstream: its jobs are counted, and are for their groups alone."""
 
     def __init__(
-        self, lending: Lending, domain: bytes, max_hops: int, dropped: dict[str, int], borrowed: Borrowed, is_node: bool
+        self,
+        consumers: GroupConsumers,
+        domain: bytes,
+        max_hops: int,
+        dropped: dict[str, int],
+        credits: Credits,
+        is_node: bool,
     ) -> None:
-        super().__init__(lending, domain, max_hops, dropped, False, is_node)
-        self._borrowed = borrowed
+        super().__init__(consumers, domain, max_hops, dropped, False, is_node)
+        self._credits = credits
 
     def receive(self, sent: Publication, is_resent: bool) -> Arrival:
         arrival = super().receive(sent, is_resent)
@@ -231,57 +237,57 @@ class QueueEnd(OwnEnd):
         if not name or sent.qos == 2:
             raise ProtocolViolation(NO_JOB)
         if not is_resent:  # one that is sent again was asked for on an earlier connection
-            self._borrowed.job_came(name)
+            self._credits.job_came(name)
         return arrival
 
     def _judged(self, sent: Publication, origin: Origin, passed: int) -> Arrival:
         if passed == SEEN:  # refused jobs go back to the upstream's queue, and this one is here
             return Arrival(DROP_DUPLICATE, reason_code=SUCCESS)
-        full = self._borrowed.names.get(queue_of(origin))
-        group = None if full is None else self.lending.group_of(full)
+        full = self._credits.names.get(queue_of(origin))
+        group = None if full is None else self.consumers.group_of(full)
         return Arrival(DROP_GROUP_GONE) if group is None else Arrival("", passed, group)
 
 
 NO_JOB: Final = "a message that is neither a job nor an offer"
 OTHER_KIND: Final = "the upstream is a broker of another kind, and federated queues need one of this kind"
-NOT_LENDING: Final = "the upstream has no plugin `links`, or an older version: it lends no jobs"
+NO_QUEUES: Final = "the upstream has no plugin `links`, or an older version: it offers no jobs"
 NO_ROLE: Final = "the account at the upstream has no role `link`, which federated queues need"
 
 
 class QueueLink(Link):
-    """borrowers  what the link borrows, by the group here as `$share/GROUP/FILTER`"""
+    """credits  by the group here as `$share/GROUP/FILTER`"""
 
     def __init__(self, plan: LinkPlan, domain: Domain, changed: dict[bytes, None], now: float) -> None:
-        """`changed` is that of Borrowed."""
+        """`changed` is that of Credits."""
         super().__init__(plan, False, domain, now)
-        self._borrowed = Borrowed(changed)
-        self.borrowers = self._borrowed.borrowers
+        self._credits = Credits(changed)
+        self.credits = self._credits.credits
         self._there: dict[bytes, bytes] = {}  # `$share/GROUP/FILTER` at the upstream, by the group here
-        self._open: set[bytes] = set()  # groups with consumers here that have room, and without jobs of their own
+        self._open: set[bytes] = set()  # groups with consumers here that have credit, and without jobs of their own
         self._has_changed = False
 
     # --- what the owner says
 
     def set_groups(self, groups: Iterable[bytes], now: float) -> None:
-        """The link borrows for these groups from now on. With the key `queue` of the upstream it is the first one only."""
+        """The link consumes for these groups from now on. With the key `queue` of the upstream it is the first one only."""
         queue = self.plan.upstream.queue.encode()
         wanted = sorted(groups)[: 1 if queue else None]
-        gone = [full for full in self.borrowers if full not in wanted]
-        added = [full for full in wanted if full not in self.borrowers]
-        if queue and gone and added:  # what the upstream has lent of its group counts on
-            self.borrowers[added[0]] = self.borrowers.pop(gone[0])
+        gone = [full for full in self.credits if full not in wanted]
+        added = [full for full in wanted if full not in self.credits]
+        if queue and gone and added:  # the jobs that came of the upstream's group count on
+            self.credits[added[0]] = self.credits.pop(gone[0])
             self._there[added[0]] = self._there.pop(gone[0])
             self._open.discard(gone[0])
             gone, added = [], []
         for full in gone:
-            del self.borrowers[full]
+            del self.credits[full]
             self._open.discard(full)
         unsubscribe = [self._there.pop(full) for full in gone]
         for full in added:
-            self.borrowers[full] = Borrower(self.plan.upstream.prefetch_count)
+            self.credits[full] = Credit(self.plan.upstream.prefetch_count)
             self._there[full] = queue or full
-        self._borrowed.names.clear()
-        self._borrowed.names.update({quoted(there): full for full, there in self._there.items()})
+        self._credits.names.clear()
+        self._credits.names.update({quoted(there): full for full, there in self._there.items()})
         self.subscriptions.change({self._there[full]: _headers(0) for full in added}, unsubscribe)
         if added or gone:
             self._has_changed = True
@@ -289,7 +295,7 @@ class QueueLink(Link):
 
     def ask(self, full: bytes, now: float) -> None:
         """The limit of a group is another one."""
-        self.subscriptions.change({self._there[full]: _headers(self.borrowers[full].limit)}, ())
+        self.subscriptions.change({self._there[full]: _headers(self.credits[full].limit)}, ())
         if self._client is not None:
             self._client.send_subscriptions(now)
             self.effects.note()
@@ -304,7 +310,7 @@ class QueueLink(Link):
     # --- Link
 
     def _is_wanted(self) -> bool:
-        return bool(self.borrowers)
+        return bool(self.credits)
 
     def _take_interest(self) -> bool:
         has_changed, self._has_changed = self._has_changed, False
@@ -314,7 +320,7 @@ class QueueLink(Link):
         return Client(connect, self.subscriptions, 1, False, self._broker.max_packet_size)
 
     def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
-        if welcome is not None and welcome.lends:
+        if welcome is not None and welcome.has_queues:
             self._other_end = welcome.domain
             # Limits are of a connection. What was not acknowledged on an earlier one comes again, beside them.
             self._reset()
@@ -323,7 +329,7 @@ class QueueLink(Link):
         if welcome is None:
             self._hang_up(End.VERSION, OTHER_KIND, now, ends_session=True)
         else:
-            self._hang_up(End.REFUSED, NO_ROLE if welcome.refused else NOT_LENDING, now, ends_session=True)
+            self._hang_up(End.REFUSED, NO_ROLE if welcome.refused else NO_QUEUES, now, ends_session=True)
         return False
 
     def _fail(self, end: End, reason: str, now: float) -> None:
@@ -335,14 +341,14 @@ class QueueLink(Link):
 
     def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, now: float) -> Relay:
         end = QueueEnd(
-            self._domain.bridging.lending,
+            self._domain.bridging.consumers,
             self._other_end or NO_DOMAIN,
             self.plan.upstream.max_hops,
             self.dropped,
-            self._borrowed,
+            self._credits,
             self.plan.is_node,
         )
-        offers = Offers(self._borrowed)
+        offers = Offers(self._credits)
         return Relay(
             self._broker, client, self.effects, connect, self.address.redacted(), offers, False, end, None, now
         )
@@ -353,7 +359,7 @@ class QueueLink(Link):
 
     def _reset(self) -> None:
         """Nothing is offered or asked for."""
-        self._borrowed.reset()
+        self._credits.reset()
         self.subscriptions.change({there: _headers(0) for there in self._there.values()}, ())
 
     def _drop(self, reason: str, ends_session: bool, now: float) -> None:
@@ -366,7 +372,7 @@ class QueueLink(Link):
             row = replace(row, state=LinkState.PAUSED)
         if self.plan.is_node:
             return row  # a node without a queue for a group has nothing that could wait
-        missing = [full.decode() for full, borrower in self.borrowers.items() if borrower.is_missing]
+        missing = [full.decode() for full, credit in self.credits.items() if credit.is_missing]
         notes = [f"the upstream has no queue for {name}: it needs a policy for it" for name in missing]
         return replace(row, notes=(*row.notes, *notes))
 

@@ -1,7 +1,7 @@
-"""The queues of shared groups on one node: which groups have one, by the policies for queues, and what they lend and borrow.
+"""The queues of shared groups on one node: which groups have one, by the policies for queues, and who consumes them.
 
 A policy that names its group gives it a queue at once; one whose pattern has several groups does so when the first client of
-this node subscribes. A queue whose policy is gone lends and borrows no more, and is removed when it is empty.
+this node subscribes. A queue whose policy is gone is consumed elsewhere no more, and is removed when it is empty.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from broker.broker import Broker
 from broker.message import NEVER
 from broker.routing.names import full_filter, parse_filter
-from broker.session.draining import queue_session, room
+from broker.session.draining import free_credit, queue_session
 from broker.session.group_queues import GroupQueues
 from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.resolution import Resolution
@@ -47,8 +47,8 @@ class QueueRow:
     group           `$share/GROUP/FILTER`
     policy          name of the one that applies, "" for a queue without one, which is removed when it is empty
     oldest          seconds since the oldest message came, -1.0 for an empty queue
-    borrowers       links of other nodes of the cluster and of other domains that borrow from it
-    upstreams       links of this node that borrow for it
+    downstreams     links of other nodes of the cluster and of other domains that consume from it
+    upstreams       links of this node that consume for it
     dropped         messages that a full queue has dropped, or that expired in it
     """
 
@@ -60,7 +60,7 @@ class QueueRow:
     max_length: int
     max_length_bytes: int
     members: int
-    borrowers: int
+    downstreams: int
     upstreams: int
     dropped: int
 
@@ -70,13 +70,13 @@ class Queues:
 
     refused  groups that got no queue, because there are too many or the name is too long
     appeared  groups that have their first member on this node, since the last turn
-    changed_groups  groups to look at in `turn_ended` (queue_link.py, Borrowed)
+    changed_groups  groups to look at in `turn_ended` (queue_link.py, Credits)
     """
 
     def __init__(self, broker: Broker, defaults: QueueDefaults) -> None:
         self.refused = 0
-        self.lending = bridging_of(broker).lending
-        self.lending.is_open = True
+        self.consumers = bridging_of(broker).consumers
+        self.consumers.is_open = True
         self._broker = broker
         self._defaults = defaults
         self._queues = GroupQueues(broker)
@@ -113,7 +113,7 @@ class Queues:
         for share_name, topic_filter in groups:
             full = full_filter(share_name, topic_filter)
             policy = self._resolution.queue_policy_of(share_name, topic_filter)
-            group = self.lending.group_of(full)
+            group = self.consumers.group_of(full)
             has_queue = group is not None and group.queue is not None
             self._policies.pop(full, None)
             self._leaving.discard(full)
@@ -161,7 +161,7 @@ class Queues:
         """The groups whose queue is empty, that have no members on this node, and that no policy names."""
         found: list[bytes] = []
         for full, policy in self._policies.items():
-            group = self.lending.group_of(full)
+            group = self.consumers.group_of(full)
             queue = None if group is None else queue_session(group)
             is_idle = group is not None and len(group) == 0 and queue is not None and queue.queue_length() == 0
             if is_idle and full != full_filter(policy.group, policy.filter):
@@ -169,12 +169,12 @@ class Queues:
         return found
 
     def _share_groups(self, now: float) -> None:
-        """Tell each link for which groups it borrows."""
+        """Tell each link for which groups it consumes."""
         self._demands = {}
         for link_id, link in self._links.items():
             link.set_groups([full for full, policy in self._policies.items() if policy in link.plan.policies], now)
-            for full, borrower in link.borrowers.items():
-                self._demands.setdefault(full, Demand()).borrowers[link_id] = borrower
+            for full, credit in link.credits.items():
+                self._demands.setdefault(full, Demand()).credits[link_id] = credit
                 self.changed_groups[full] = None
 
     # --- what operators see
@@ -183,7 +183,7 @@ class Queues:
         """All queues of the node, sorted by group."""
         found: list[QueueRow] = []
         for full in sorted([*self._policies, *self._leaving]):
-            group = self.lending.group_of(full)
+            group = self.consumers.group_of(full)
             queue = None if group is None else queue_session(group)
             if group is None or queue is None:
                 continue
@@ -199,8 +199,8 @@ class Queues:
                     queue.queue_max,
                     queue.queue_bytes_max,
                     len(group),
-                    self.lending.borrowers(full),
-                    len(self._demands[full].borrowers) if full in self._demands else 0,
+                    self.consumers.count(full),
+                    len(self._demands[full].credits) if full in self._demands else 0,
                     queue.messages_dropped,
                 )
             )
@@ -209,26 +209,26 @@ class Queues:
     # --- time and turns
 
     def next_timeout(self) -> float:
-        return self.lending.again_at
+        return self.consumers.again_at
 
     def turn_ended(self, now: float) -> bool:
         """Give, offer and ask for jobs. True when there was anything to look at."""
-        lending = self.lending
+        consumers = self.consumers
         if self.appeared:
             appeared = list(self.appeared)
             self.appeared.clear()
             if self._has_policies and self._follow(appeared, now):
                 self._share_groups(now)
-        if now >= lending.again_at:
-            lending.again_at = NEVER
-            self.changed_groups.update(dict.fromkeys(lending.names()))
-        if not self.changed_groups and not lending.has_changed():
+        if now >= consumers.again_at:
+            consumers.again_at = NEVER
+            self.changed_groups.update(dict.fromkeys(consumers.names()))
+        if not self.changed_groups and not consumers.has_changed():
             return False
         changed = dict(self.changed_groups)
         self.changed_groups.clear()
-        changed.update(dict.fromkeys(lending.take_changed()))
+        changed.update(dict.fromkeys(consumers.take_changed()))
         for full in changed:
-            lending.dispatch(full, now)
+            consumers.dispatch(full, now)
             self._plan(full, now)
             if full in self._leaving:
                 self._remove_empty(full, now)
@@ -238,22 +238,22 @@ class Queues:
         demand = self._demands.get(full)
         if demand is None:
             return
-        group = self.lending.group_of(full)
+        group = self.consumers.group_of(full)
         queue = None if group is None else queue_session(group)
         waiting = 0 if queue is None else queue.queue_length()
-        places = 0 if group is None or queue is None else room(group)
-        for link_id in demand.borrowers:
-            self._links[link_id].set_open(full, places > 0 and waiting == 0)
-        for link_id in demand.plan(waiting, places):
+        free = 0 if group is None or queue is None else free_credit(group)
+        for link_id in demand.credits:
+            self._links[link_id].set_open(full, free > 0 and waiting == 0)
+        for link_id in demand.plan(waiting, free):
             self._links[link_id].ask(full, now)
 
     def _remove_empty(self, full: bytes, now: float) -> None:
-        group = self.lending.group_of(full)
+        group = self.consumers.group_of(full)
         queue = None if group is None else queue_session(group)
         if queue is None or queue.queue_length() == 0:
             self._leaving.discard(full)
             self._queues.remove(*parse_filter(full), now)
-            self.changed_groups[full] = None  # those that borrow are told
+            self.changed_groups[full] = None  # its consumers elsewhere learn of it
 
 
 def _names_its_group(policy: Policy) -> bool:

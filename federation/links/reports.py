@@ -257,7 +257,7 @@ def queue_metrics(queues: Queues, now: float) -> list[Metric]:
     """Metrics of the queues of this node."""
     rows = queues.rows(now)
     names = [(row.group.decode(), row) for row in rows]
-    lending = queues.lending
+    consumers = queues.consumers
     return [
         gauge("gmqtt_group_queues", "Shared groups that have a queue.", len(rows)),
         gauges(
@@ -276,11 +276,11 @@ def queue_metrics(queues: Queues, now: float) -> list[Metric]:
         counter(
             "gmqtt_jobs_lent_total",
             "Jobs of shared groups that went to other nodes and domains.",
-            lending.lent,
+            consumers.sent,
         ),
         counter(
             "gmqtt_jobs_returned_total",
             "Jobs that another node or domain has refused, and that came back.",
-            lending.returned,
+            consumers.requeued,
         ),
     ]

@@ -10,8 +10,8 @@ from broker.origin import NO_DOMAIN
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction
 from federation.links.bridging.ends import OwnEnd
+from federation.links.bridging.group_consumers import GroupConsumers
 from federation.links.bridging.headers import LinkWelcome
-from federation.links.bridging.lending import Lending
 from federation.links.client import Accepted, Client
 from federation.links.confirmation import Confirmation
 from federation.links.handshake import NAME_TEXT, Note, addresses_of, qos_of
@@ -30,14 +30,14 @@ class TopicEnd(OwnEnd):
 
     def __init__(
         self,
-        lending: Lending,
+        consumers: GroupConsumers,
         domain: bytes | None,
         max_hops: int,
         dropped: dict[str, int],
         interest: LinkInterest,
         is_out: bool,
     ) -> None:
-        super().__init__(lending, domain or NO_DOMAIN, max_hops, dropped, is_out and domain is not None)
+        super().__init__(consumers, domain or NO_DOMAIN, max_hops, dropped, is_out and domain is not None)
         self._interest = interest
         self._is_out = is_out
 
@@ -181,7 +181,7 @@ class TopicLink(Link):
         upstream = self.plan.upstream
         is_out = upstream.direction is Direction.OUT
         end = TopicEnd(
-            self._domain.bridging.lending, self._other_end, upstream.max_hops, self.dropped, self.interest, is_out
+            self._domain.bridging.consumers, self._other_end, upstream.max_hops, self.dropped, self.interest, is_out
         )
         if self._other_end is None:
             end.set_addresses(addresses_of(upstream, self.address))

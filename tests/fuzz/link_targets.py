@@ -38,6 +38,7 @@ from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.group_consumers import OFFER_TOPIC
 from federation.links.bridging.headers import (
     LinkWelcome,
     encode_connect,
@@ -59,7 +60,6 @@ from federation.links.bridging.job_header import (
     unquoted,
     visits_of,
 )
-from federation.links.bridging.lending import OFFER_TOPIC
 from federation.links.link import Link
 from federation.links.links import Links
 from federation.links.status import LinkState

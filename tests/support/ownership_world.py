@@ -203,7 +203,7 @@ class World:
         assert max(Counter(self.runs).values(), default=1) == 1
 
     def check_rest(self) -> None:
-        """In each connected part one node runs each link: the one that it falls to."""
+        """In each connected part one node runs each link: the first for it."""
         self.run_until(self.now + QUIET_SECONDS)
         self.check_epochs()
         for name in self.processes:

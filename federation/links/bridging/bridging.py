@@ -32,8 +32,8 @@ from federation.links.bridging.ends import (
     RemoteEnd,
     headers_of,
 )
+from federation.links.bridging.group_consumers import GroupConsumers
 from federation.links.bridging.headers import FENCED, LinkWelcome, encode_welcome, parse_connect
-from federation.links.bridging.lending import Lending
 from federation.links.bridging.notes import Notes, needs_numbers
 from federation.links.bridging.own_domain import OwnDomain
 from federation.links.bridging.routes import LinkBridge
@@ -44,7 +44,7 @@ AHEAD_MAX: Final = 60_000  # milliseconds that the clock of another node may be 
 
 class LinkBridging(Bridging):
     """home     this domain
-    lending  jobs of shared groups for other nodes and domains
+    consumers  jobs of shared groups for other nodes and domains
     notes    what interest says along
     refused  clients that asked to be a link, and are none: their account does not have the role
     """
@@ -53,7 +53,7 @@ class LinkBridging(Bridging):
         super().__init__()
         self.broker = broker
         self.home = OwnDomain(broker)
-        self.lending = Lending(self.home)
+        self.consumers = GroupConsumers(self.home)
         self.notes = Notes()
         self.refused = 0
         for reason in DROP_REASONS:
@@ -90,7 +90,7 @@ class LinkBridging(Bridging):
     def _end_of(self, value: bytes, is_node: bool) -> RemoteEnd:
         """The end that a header of CONNECT describes. Raises HeaderError."""
         made = NodeEnd if is_node else RemoteEnd
-        return made(self.lending, parse_connect(value), is_node)
+        return made(self.consumers, parse_connect(value), is_node)
 
     def accepted(self, client_id: str, end: BridgeEnd, has_role: bool, answer: Properties) -> bool:
         settings = self.broker.settings
@@ -103,7 +103,7 @@ class LinkBridging(Bridging):
                 "",
                 settings.link_max_queued_messages,
                 settings.link_max_queued_bytes,
-                self.lending.is_open,
+                self.consumers.is_open,
             )
         else:
             self.refused += 1

@@ -24,6 +24,7 @@ from broker.routing.retained import TopicMessages
 from broker.routing.shared import SharedGroup
 from federation.links.bridging.deletions import LATE
 from federation.links.bridging.duplicates import NEW, SEEN
+from federation.links.bridging.group_consumers import GroupConsumers
 from federation.links.bridging.headers import (
     VIA,
     WANTS_MAX,
@@ -36,7 +37,6 @@ from federation.links.bridging.headers import (
     received,
 )
 from federation.links.bridging.job_header import NO_LIMIT, encode_limit, parse_limit, queue_of, unquoted
-from federation.links.bridging.lending import Lending
 
 NAME_TEXT: Final = NAME.decode()
 DROP_HEADER: Final = "link_header"
@@ -72,11 +72,11 @@ class LinkEnd(BridgeEnd):
     __slots__ = (
         "addresses",
         "asked",
+        "consumers",
         "domain",
         "home",
         "is_explicit",
         "is_released",
-        "lending",
         "max_hops",
         "message_ttl",
         "relays",
@@ -85,7 +85,7 @@ class LinkEnd(BridgeEnd):
 
     def __init__(
         self,
-        lending: Lending,
+        consumers: GroupConsumers,
         domain: bytes,
         max_hops: int,
         relays: bool = False,
@@ -93,8 +93,8 @@ class LinkEnd(BridgeEnd):
         is_node: bool = False,
     ) -> None:
         super().__init__(domain.decode(), Origin((domain,)), is_own, is_node)
-        self.home = lending.home
-        self.lending = lending
+        self.home = consumers.home
+        self.consumers = consumers
         self.domain = domain
         self.max_hops = max_hops
         self.relays = relays
@@ -215,10 +215,10 @@ class LinkEnd(BridgeEnd):
 
     def group_of(self, message: Message) -> SharedGroup | None:
         name = queue_of(message.origin)
-        return self.lending.group_of(unquoted(name)) if name else None
+        return self.consumers.group_of(unquoted(name)) if name else None
 
     def rejected(self, client_id: str, packet_id: int, now: float) -> None:
-        self.lending.refuse(self.home.broker.sessions[client_id], packet_id, now)
+        self.consumers.refuse(self.home.broker.sessions[client_id], packet_id, now)
 
     # --- subscriptions
 
@@ -230,7 +230,7 @@ class LinkEnd(BridgeEnd):
         headers = headers_of(packet.properties)
         wants: list[bytes] = []
         try:
-            if self.lending.is_open:
+            if self.consumers.is_open:
                 for header in headers:
                     limit = parse_limit(header)
                     if limit != NO_LIMIT:
@@ -255,7 +255,7 @@ class LinkEnd(BridgeEnd):
         limit = NO_LIMIT if len(along) != 1 else parse_limit(along[0])
         if limit == NO_LIMIT:
             return NOT_HANDLED
-        return self.lending.consume(self.home.broker.sessions[client_id], full, limit)
+        return self.consumers.consume(self.home.broker.sessions[client_id], full, limit)
 
     def subscribed(self, full: bytes) -> None:
         self.asked.add(full)
@@ -272,7 +272,7 @@ class LinkEnd(BridgeEnd):
 
     def unsubscribe(self, client_id: str, full: bytes) -> bool:
         self.asked.discard(full)
-        return self.lending.end(self.home.broker.sessions[client_id], full)
+        return self.consumers.end(self.home.broker.sessions[client_id], full)
 
 
 class RemoteEnd(LinkEnd):
@@ -280,8 +280,8 @@ class RemoteEnd(LinkEnd):
 
     __slots__ = ("connect",)
 
-    def __init__(self, lending: Lending, connect: LinkConnect, is_node: bool = False) -> None:
-        super().__init__(lending, connect.domain, connect.max_hops, connect.relays, False, is_node)
+    def __init__(self, consumers: GroupConsumers, connect: LinkConnect, is_node: bool = False) -> None:
+        super().__init__(consumers, connect.domain, connect.max_hops, connect.relays, False, is_node)
         self.connect = connect
         self.message_ttl = connect.message_ttl
         self.takes_deletions = connect.takes_deletions
@@ -308,14 +308,14 @@ class OwnEnd(LinkEnd):
 
     def __init__(
         self,
-        lending: Lending,
+        consumers: GroupConsumers,
         domain: bytes,
         max_hops: int,
         dropped: dict[str, int],
         relays: bool = False,
         is_node: bool = False,
     ) -> None:
-        super().__init__(lending, domain, max_hops, relays, True, is_node)
+        super().__init__(consumers, domain, max_hops, relays, True, is_node)
         self.dropped = dropped
         self._topics: dict[bytes, bool] = {}
 

@@ -139,7 +139,7 @@ class LinkWelcome(NamedTuple):
     refused         why the client is served as one that is no link; "" for a link
     queue_messages  bound of the link's queue at the upstream, -1 where it does not say
     queue_bytes     likewise
-    lends           queue links may borrow jobs of its shared groups
+    has_queues      queue links may take jobs of its shared groups
     """
 
     domain: bytes
@@ -147,7 +147,7 @@ class LinkWelcome(NamedTuple):
     refused: str
     queue_messages: int
     queue_bytes: int
-    lends: bool = False
+    has_queues: bool = False
 
 
 def encode_welcome(welcome: LinkWelcome) -> bytes:
@@ -160,7 +160,7 @@ def encode_welcome(welcome: LinkWelcome) -> bytes:
         welcome.queue_messages,
         welcome.queue_bytes,
     )
-    return text + b" lends=1" if welcome.lends else text
+    return text + b" lends=1" if welcome.has_queues else text
 
 
 def parse_welcome(value: bytes) -> LinkWelcome:

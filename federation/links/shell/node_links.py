@@ -83,7 +83,7 @@ class NodeLinks:
         return {TAG: VERSION}
 
     def start(self) -> None:
-        """Run the links that fall to this node."""
+        """Run the links of this node."""
         if self._owners is not None:
             self._owners.start()
 

@@ -41,7 +41,7 @@ SERVICE: Final = "gmqtt.links.api.LinkOwnership"
 TAG: Final = "links"
 """Serf tag of a node that can run links; its value is the version of this service."""
 VERSION: Final = "2"
-WITHOUT_LENDING: Final = "1"  # version of nodes that lend no jobs to others of their cluster
+WITHOUT_QUEUES: Final = "1"  # version of nodes whose queues have no consumers in others of their cluster
 CALL_SECONDS_MAX: Final = 2.0
 HAND_OVER_SECONDS_MAX: Final = 0.8
 """Longest wait of a node that leaves until its links are drained and the other members know."""
@@ -71,7 +71,7 @@ class LinkRunner(Protocol):
         """Another member may run a link now."""
 
     def set_nodes(self, nodes: Mapping[str, str]) -> None:
-        """The other members that lend jobs to this node are these: the address of their event streams by name."""
+        """The other members whose queues this node may consume are these: the address of their event streams by name."""
 
     def list_here(self, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
         """The links of this node."""
@@ -153,7 +153,7 @@ class Owners(Extension):
             self._has_left = False
             ownership.come_back(now)
         ownership.set_members(self.members(), now)
-        self._runner.set_nodes(self._lending_nodes())
+        self._runner.set_nodes(self._nodes_with_queues())
         self._carry_out()
 
     def turn_ended(self) -> None:
@@ -194,9 +194,9 @@ class Owners(Extension):
         others = self._host.members.others()
         return [other for other in others if other.status in ("ALIVE", "LEAVING") and TAG in other.tags]
 
-    def _lending_nodes(self) -> dict[str, str]:
+    def _nodes_with_queues(self) -> dict[str, str]:
         return {
-            other.name: other.tags.get(TAG_ADDR, "") for other in self._living() if other.tags[TAG] != WITHOUT_LENDING
+            other.name: other.tags.get(TAG_ADDR, "") for other in self._living() if other.tags[TAG] != WITHOUT_QUEUES
         }
 
     def owner(self, link_id: str) -> Owner | None:

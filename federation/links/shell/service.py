@@ -51,7 +51,7 @@ class GroupQueuesService(GroupQueuesServicer):
                     max_length=row.max_length,
                     max_length_bytes=row.max_length_bytes,
                     members=row.members,
-                    borrowers=row.borrowers,
+                    borrowers=row.downstreams,
                     upstreams=row.upstreams,
                     dropped=row.dropped,
                 )

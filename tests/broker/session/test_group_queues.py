@@ -7,7 +7,7 @@ import pytest
 from broker.codec.packets import PubAck, Publish
 from broker.codec.properties import RECEIVE_MAXIMUM
 from broker.counters import DROP_EXPIRED, DROP_QUEUE_FULL, DROP_SESSION_ENDED
-from broker.session.draining import room
+from broker.session.draining import free_credit
 from broker.session.group_queues import GroupQueues, queue_id
 from broker.session.session import Session
 from broker_world import Client, World
@@ -128,14 +128,14 @@ def test_all_jobs_of_a_member_with_a_large_window_go_back() -> None:
 
 def test_the_room_of_a_group_is_that_of_its_members(declared: Declared) -> None:
     group = next(iter(declared.session.queued_groups or {}))
-    assert room(group) == 0
+    assert free_credit(group) == 0
     slow = declared.worker("slow", window=3, auto=False)
     declared.worker("other", window=2)
-    assert room(group) == 5
+    assert free_credit(group) == 5
     declared.publish(b"1", b"2", b"3")
-    assert room(group) == 5 - len(payloads(slow))
+    assert free_credit(group) == 5 - len(payloads(slow))
     slow.cut()
-    assert room(group) == 2
+    assert free_credit(group) == 2
 
 
 def test_a_member_that_comes_back_gets_the_waiting_jobs(declared: Declared) -> None:

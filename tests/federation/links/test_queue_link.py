@@ -36,90 +36,90 @@ from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import QUEUE_EXPIRES_MAX, Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.group_consumers import OFFER_TOPIC
 from federation.links.bridging.headers import LinkWelcome, encode_welcome
 from federation.links.bridging.job_header import NO_QUEUE, job, offer, parse_limit, quoted
-from federation.links.bridging.lending import OFFER_TOPIC
 from federation.links.links import Links
-from federation.links.queue_link import NO_ROLE, NOT_LENDING, OTHER_KIND, Borrower, Demand
+from federation.links.queue_link import NO_QUEUES, NO_ROLE, OTHER_KIND, Credit, Demand
 from federation.links.status import LinkState
 from link_clients import NAME
 from link_world import Shell
 
 
-def test_a_downstream_asks_for_its_room_and_no_more_than_is_offered() -> None:
+def test_a_downstream_asks_for_its_credit_and_no_more_than_is_offered() -> None:
     demand = Demand()
-    demand.borrowers = {"a": Borrower(100), "b": Borrower(2)}
+    demand.credits = {"a": Credit(100), "b": Credit(2)}
     assert demand.plan(0, 10) == []
-    demand.borrowers["a"].offer(4)
-    demand.borrowers["b"].offer(50)
+    demand.credits["a"].offer(4)
+    demand.credits["b"].offer(50)
     assert sorted(demand.plan(0, 10)) == ["a", "b"]
-    assert {name: borrower.asked() for name, borrower in demand.borrowers.items()} == {"a": 4, "b": 2}
+    assert {name: credit.asked() for name, credit in demand.credits.items()} == {"a": 4, "b": 2}
     assert demand.plan(0, 10) == []
     demand.plan(0, 3)
-    assert sum(borrower.asked() for borrower in demand.borrowers.values()) == 3
+    assert sum(credit.asked() for credit in demand.credits.values()) == 3
 
 
 def test_a_queue_with_jobs_asks_for_none() -> None:
     demand = Demand()
-    borrower = demand.borrowers["a"] = Borrower(10)
-    borrower.offer(5)
+    credit = demand.credits["a"] = Credit(10)
+    credit.offer(5)
     demand.plan(0, 5)
     assert demand.plan(1, 5) == ["a"]
-    assert borrower.asked() == 0
+    assert credit.asked() == 0
     for _ in range(5):
-        borrower.receive(JOBS)  # they were on the way
+        credit.receive(JOBS)  # they were on the way
     with pytest.raises(ProtocolViolation, match="sent 6 jobs, was asked for 5"):
-        borrower.receive(JOBS)
-    borrower.begin()
+        credit.receive(JOBS)
+    credit.begin()
     with pytest.raises(ProtocolViolation):
-        borrower.receive(JOBS)
+        credit.receive(JOBS)
 
 
 def test_an_upstream_that_was_asked_stays_asked() -> None:
     demand = Demand()
-    demand.borrowers = {"a": Borrower(10), "b": Borrower(10)}
-    for borrower in demand.borrowers.values():
-        borrower.offer(5)
+    demand.credits = {"a": Credit(10), "b": Credit(10)}
+    for credit in demand.credits.values():
+        credit.offer(5)
     (first,) = demand.plan(0, 1)
     assert [demand.plan(0, 1) for _ in range(4)] == [[]] * 4
-    demand.borrowers[first].offer(0)  # its own consumers have taken the jobs
+    demand.credits[first].offer(0)  # its own consumers have taken the jobs
     assert len(demand.plan(0, 1)) == 2
-    assert demand.borrowers[first].asked() == 0
+    assert demand.credits[first].asked() == 0
 
 
 def test_an_upstream_without_a_queue_is_asked_for_nothing() -> None:
     demand = Demand()
-    borrower = demand.borrowers["a"] = Borrower(10)
-    borrower.offer(NO_QUEUE)
-    assert borrower.is_missing
+    credit = demand.credits["a"] = Credit(10)
+    credit.offer(NO_QUEUE)
+    assert credit.is_missing
     assert demand.plan(0, 5) == []
-    borrower.offer(1)
-    assert not borrower.is_missing
+    credit.offer(1)
+    assert not credit.is_missing
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=10),
 )
-def test_limits_never_exceed_room_and_offers(upstreams: list[tuple[int, int]], places: list[tuple[int, int]]) -> None:
+def test_limits_never_exceed_credit_and_offers(upstreams: list[tuple[int, int]], places: list[tuple[int, int]]) -> None:
     demand = Demand()
     for number, (offered, prefetch) in enumerate(upstreams):
-        borrower = demand.borrowers[str(number)] = Borrower(prefetch)
-        borrower.offer(offered)
+        credit = demand.credits[str(number)] = Credit(prefetch)
+        credit.offer(offered)
     for waiting, room in places:
         demand.plan(waiting, room)
-        asked = [borrower.asked() for borrower in demand.borrowers.values()]
-        possible = sum(min(borrower.offered, borrower.prefetch) for borrower in demand.borrowers.values())
+        asked = [credit.asked() for credit in demand.credits.values()]
+        possible = sum(min(credit.offered, credit.prefetch) for credit in demand.credits.values())
         assert sum(asked) == (0 if waiting else min(room, possible))
 
 
 def test_jobs_that_an_offer_has_overtaken_are_no_part_of_it() -> None:
-    borrower = Borrower(10)
-    borrower.offer(1)
-    borrower.ask(1)
-    borrower.offer(2, sent=1)  # it leaves at once, while the job waits for the store of the upstream
-    borrower.receive(JOBS)
-    assert borrower.offered == 2
+    credit = Credit(10)
+    credit.offer(1)
+    credit.ask(1)
+    credit.offer(2, sent=1)  # it leaves at once, while the job waits for the store of the upstream
+    credit.receive(JOBS)
+    assert credit.offered == 2
 
 
 JOBS = b"$share/workers/jobs/#"
@@ -233,7 +233,7 @@ def acks(packets: list[Packet]) -> list[tuple[int, int]]:
     return [(packet.packet_id, packet.reason_code) for packet in packets if isinstance(packet, PubAck)]
 
 
-def test_a_link_asks_for_the_room_of_consumers() -> None:
+def test_a_link_asks_for_the_credit_of_consumers() -> None:
     upstream = Upstream()
     packets = upstream.run()
     assert [packet.filters[0].topic_filter for packet in packets if isinstance(packet, Subscribe)] == [JOBS]
@@ -382,10 +382,10 @@ def test_other_messages_end_the_connection(packet: Packet) -> None:
     [
         (None, LinkState.INVALID, OTHER_KIND),
         (LinkWelcome(b"-", 1, "role", -1, -1), LinkState.ERROR, NO_ROLE),
-        (LinkWelcome(b"paris", 1, "", 10, 10), LinkState.ERROR, NOT_LENDING),
+        (LinkWelcome(b"paris", 1, "", 10, 10), LinkState.ERROR, NO_QUEUES),
     ],
 )
-def test_upstreams_that_lend_nothing(welcome: LinkWelcome | None, state: LinkState, error: str) -> None:
+def test_upstreams_that_offer_nothing(welcome: LinkWelcome | None, state: LinkState, error: str) -> None:
     upstream = Upstream()
     upstream.accept(welcome)
     assert (upstream.link.state, upstream.link.last_error) == (state, error)

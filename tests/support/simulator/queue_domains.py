@@ -281,9 +281,9 @@ class QueueDomains:
         left = [node for node in self.hosts if self._waiting(node)]
         return f"jobs wait in {left}" if left else ""
 
-    def lent(self) -> int:
+    def jobs_sent(self) -> int:
         """Number of jobs that moved between nodes, of one domain or of several."""
-        return sum(self.node(node).links.queues.lending.lent for node in self.hosts)
+        return sum(self.node(node).links.queues.consumers.sent for node in self.hosts)
 
     def moved(self) -> int:
         """Number of jobs that were done in another domain."""

@@ -44,24 +44,24 @@ class Publishers(Authorizer):
         return Verdict.DENY
 
 
-class Lent:
+class Upstream:
     """A node of berlin with a queue."""
 
     def __init__(self) -> None:
         self.world = named_world()
         broker = self.world.broker
-        self.lending = bridging_of(broker).lending
-        self.lending.is_open = True
+        self.consumers = bridging_of(broker).consumers
+        self.consumers.is_open = True
         GroupQueues(broker).declare(b"workers", b"jobs/#", 100, 10**6, 0.0, self.world.now)
 
     def turn(self) -> None:
-        while self.lending.has_changed():
-            for full in self.lending.take_changed():
-                self.lending.dispatch(full, self.world.now)
+        while self.consumers.has_changed():
+            for full in self.consumers.take_changed():
+                self.consumers.dispatch(full, self.world.now)
             self.world.flush()
         self.world.check()
 
-    def borrow(self, link: Client, limit: int) -> list[int]:
+    def consume(self, link: Client, limit: int) -> list[int]:
         codes = link.subscribe(JOBS, pairs=[(NAME, encode_limit(limit).decode())])
         self.turn()
         return codes
@@ -111,20 +111,20 @@ def test_sessions_of_nodes_are_for_nodes() -> None:
 
 
 def test_no_decider_is_asked_about_a_node() -> None:
-    lent = Lent()
-    lent.world.broker.add_connect_decider(Nobody())
-    client = node(lent.world)
+    upstream = Upstream()
+    upstream.world.broker.add_connect_decider(Nobody())
+    client = node(upstream.world)
     assert client.connack is not None
     welcome = parse_welcome(dict(props.get_user_properties(client.connack.properties))[NAME].encode())
-    assert (welcome.domain, welcome.refused, welcome.lends) == (b"berlin", "", True)
+    assert (welcome.domain, welcome.refused, welcome.has_queues) == (b"berlin", "", True)
 
 
 def test_a_node_gets_jobs_that_no_authorizer_lets_it_read() -> None:
-    lent = Lent()
-    lent.world.broker.add_authorizer(Publishers())
-    client = node(lent.world)
-    lent.world.publish(b"jobs/a", b"1", qos=1)
-    assert lent.borrow(client, 5) == [1]
+    upstream = Upstream()
+    upstream.world.broker.add_authorizer(Publishers())
+    client = node(upstream.world)
+    upstream.world.publish(b"jobs/a", b"1", qos=1)
+    assert upstream.consume(client, 5) == [1]
     (job,) = jobs(client)
     header = headers(job)[0].encode()
     assert (job.payload, queue_of(decode_origin(header))) == (b"1", quoted(JOBS))
@@ -132,14 +132,14 @@ def test_a_node_gets_jobs_that_no_authorizer_lets_it_read() -> None:
 
 
 def test_a_node_comes_before_other_domains() -> None:
-    lent = Lent()
-    other = lent.world.connect("link-paris", **link_options("paris"))
-    lent.borrow(other, 5)
-    client = node(lent.world)
-    lent.borrow(client, 2)
+    upstream = Upstream()
+    other = upstream.world.connect("link-paris", **link_options("paris"))
+    upstream.consume(other, 5)
+    client = node(upstream.world)
+    upstream.consume(client, 2)
     for number in range(3):
-        lent.world.publish(b"jobs/a", b"%d" % number, qos=1)
-    lent.turn()
+        upstream.world.publish(b"jobs/a", b"%d" % number, qos=1)
+    upstream.turn()
     assert [job.payload for job in jobs(client)] == [b"0", b"1"]
     assert [job.payload for job in jobs(other)] == [b"2"]
 

@@ -39,7 +39,7 @@ REST_SECONDS: Final = 30.0  # without jobs for a domain that has refused one
 VISITS_MAX: Final = 1_000  # links that a job passes; it stays where it is then
 STAYING_MAX: Final = 64  # oldest jobs of a queue that no link takes; further ones hold up what is behind them
 HEADER_BYTES: Final = 4_096  # more than the header and the fixed parts of a PUBLISH with a job have
-UNTOLD: Final = -2
+NOT_OFFERED: Final = -2
 
 
 class Consumer:
@@ -47,19 +47,19 @@ class Consumer:
 
     limit        jobs that the link takes since the connection began
     sent         jobs that it got
-    told         the offer that it knows; NO_QUEUE, or UNTOLD before the first
+    offered         the offer that it knows; NO_QUEUE, or NOT_OFFERED before the first
     rests_until  it has refused a job, and gets none before
     group        whose queue it consumes, None while there is none
     """
 
-    __slots__ = ("connection", "group", "limit", "rests_until", "sent", "session", "told")
+    __slots__ = ("connection", "group", "limit", "offered", "rests_until", "sent", "session")
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.connection: Output | None = session.connection
         self.limit = 0
         self.sent = 0
-        self.told = UNTOLD
+        self.offered = NOT_OFFERED
         self.rests_until = 0.0
         self.group: SharedGroup | None = None
 
@@ -90,18 +90,18 @@ class Consumer:
         return authorization is None or authorization.may_read(self.session.identity(), message.topic)
 
 
-class Lending:
+class GroupConsumers:
     """Of one node. `dispatch` follows each change of a group, at the end of a turn.
 
     is_open   jobs are given at all: a plugin says so
-    lent      jobs that went to other nodes of the cluster and to other domains
-    returned  jobs of these that came back
+    sent      jobs that went to other nodes of the cluster and to other domains
+    requeued  jobs of these that came back
     again_at  when a domain that has refused a job gets others; `dispatch` is to be called for all `names` then
     """
 
     def __init__(self, home: OwnDomain) -> None:
-        self.lent = 0
-        self.returned = 0
+        self.sent = 0
+        self.requeued = 0
         self.again_at = NEVER
         self.home = home
         self.is_open = False
@@ -130,7 +130,7 @@ class Lending:
         """The groups from which links consume."""
         return list(self._consumers)
 
-    def borrowers(self, full: bytes) -> int:
+    def count(self, full: bytes) -> int:
         """Number of links that consume from a group."""
         return sum([not consumer.is_over() for consumer in self._consumers.get(full, {}).values()])
 
@@ -189,7 +189,7 @@ class Lending:
             consumers[session].rests_until = now + REST_SECONDS
             self.again_at = min(self.again_at, now + REST_SECONDS)
         self._changed[full] = None
-        self.returned += 1
+        self.requeued += 1
         self._context.counters.handed_over += 1
         group = self.group_of(full)
         if group is None or not self._router.hand_over(group, message, now):
@@ -215,13 +215,13 @@ class Lending:
             del self._consumers[full]
             return
         name = quoted(full)
-        spare = NO_QUEUE
+        waiting = NO_QUEUE
         if group is not None and queue is not None:
             hand_out(self._router, group, now)
             self._send_jobs(queue, name, consumers, now)
-            spare = queue.queue_length()
+            waiting = queue.queue_length()
         for consumer in consumers.values():
-            self._offer(consumer, name, spare, now)
+            self._offer(consumer, name, waiting, now)
 
     def _send_jobs(self, queue: Session, name: bytes, consumers: dict[Session, Consumer], now: float) -> None:
         oldest = first_waiting(queue, now)
@@ -252,22 +252,22 @@ class Lending:
         sent.retain = False
         sent.origin = job(name, visits, node, sequence)
         consumer.sent += 1
-        consumer.told = max(0, consumer.told - 1)
-        self.lent += 1
+        consumer.offered = max(0, consumer.offered - 1)
+        self.sent += 1
         self._context.counters.handed_over += 1
         consumer.session.deliver(sent, 1, False, NO_IDENTIFIERS, None, now)
         return True
 
-    def _offer(self, consumer: Consumer, name: bytes, spare: int, now: float) -> None:
+    def _offer(self, consumer: Consumer, name: bytes, waiting: int, now: float) -> None:
         """Tell the link how many jobs there are for it, where it knows another number. While it asks for none, it only has to
         know whether there are any."""
         session = consumer.session
-        count = min(spare, session.inflight_max)
+        count = min(waiting, session.inflight_max)
         if now < consumer.rests_until:
             count = min(count, 0)
-        is_news = count != consumer.told and (consumer.limit > consumer.sent or count <= 0 or consumer.told <= 0)
+        is_news = count != consumer.offered and (consumer.limit > consumer.sent or count <= 0 or consumer.offered <= 0)
         if is_news and session.is_available():
-            consumer.told = count
+            consumer.offered = count
             message = Message(OFFER_TOPIC, b"", 0, False, b"", NEVER, "", offer(name, count, consumer.sent))
             session.deliver(message, 0, False, NO_IDENTIFIERS, None, now)
 
