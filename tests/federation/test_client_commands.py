@@ -20,6 +20,7 @@ from broker.server.logging import get_logger
 from broker.session.group_queues import GroupQueues
 from broker_world import World
 from federation.client_commands import HEAD
+from federation.links.bridging.bridging import bridging_of
 from gmqttctl.cli import main
 
 
@@ -30,6 +31,7 @@ class Host:
     def __init__(self) -> None:
         self.world = World()
         self.broker = self.world.broker
+        bridging_of(self.broker)
         self.world.connect("away", expiry=60).cut()
         self.world.connect("door", 4, username="site \x1b[31m").subscribe(b"a")
         self.world.connect("north", properties={USER_PROPERTY: [(NAME.decode(), "1 domain=oslo max-hops=2")]})
