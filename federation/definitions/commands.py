@@ -16,8 +16,8 @@ from google.protobuf.empty_pb2 import Empty
 from broker.api.errors import ApiError
 from broker.api.strict_json import check_object
 from broker.api.transcoding import as_values
-from broker.server.private_file import PrivateFile
 from federation.definitions.entry import PARAMETERS
+from federation.definitions.imports.commands import output_option, write_private
 from federation.definitions.pb import definitions_pb2 as pb
 from federation.definitions.pb.definitions_pb2_grpc import (
     DefinitionsServiceStub,
@@ -158,24 +158,15 @@ def definitions() -> None:
 
 @definitions.command()
 @connection_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write here instead of to standard output. The file is readable by its owner only: it has passwords.",
-)
+@output_option
 def export(connection: dict[str, str], output: Path | None) -> None:
     """Write all definitions that were made by calls, with their passwords."""
     found = _call(connection, DefinitionsServiceStub, "Export", Empty())
     text = json.dumps(_document(found), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         click.echo(text, nl=False)
-        return
-    try:
-        PrivateFile(str(output)).change(text.encode)
-    except OSError as error:
-        raise click.ClickException(f"{output}: {error.strerror or error}") from None
+    else:
+        write_private(output, text)
 
 
 @definitions.command("import")

@@ -22,8 +22,13 @@ from federation.definitions.upstream import ALL
 FILE_BYTES_MAX: Final = 64 * 2**20
 STANDARD_INPUT: Final = "-"
 _JSON: Final = re.compile(r'\s*\{\s*["}]')  # an Erlang tuple of such a file begins with an atom
-_OUTPUT_HELP: Final = (
-    "Write here instead of to standard output. The file is readable by its owner only: it has passwords."
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write here instead of to standard output. The file is readable by its owner only: it has passwords.",
 )
 
 
@@ -35,7 +40,7 @@ _OUTPUT_HELP: Final = (
     default=ALL,
     help="exchanges: no warnings of policies for queues.",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=_OUTPUT_HELP)
+@output_option
 def import_rabbitmq(file: str, apply_to: str, output: Path | None) -> None:
     """Make definitions of links from RabbitMQ's federation.
 
@@ -48,7 +53,7 @@ def import_rabbitmq(file: str, apply_to: str, output: Path | None) -> None:
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=_OUTPUT_HELP)
+@output_option
 def import_mosquitto(file: str, output: Path | None) -> None:
     """Make definitions of links from the bridges (connection …) of FILE, a mosquitto.conf (- for standard input).
 
@@ -94,9 +99,13 @@ def _run(file: str, output: Path | None, translate: Callable[[], Imported]) -> N
             raise click.ClickException("the definitions have passwords: write them into a file with --output FILE")
         click.echo(text, nl=False)
         return
+    write_private(output, text)
+    counts = f"{len(found.upstreams)} upstreams, {len(found.sets)} sets, {len(found.policies)} policies"
+    click.echo(f"{output}: {counts}; {len(found.warnings)} warnings", err=True)
+
+
+def write_private(output: Path, text: str) -> None:
     try:
         PrivateFile(str(output)).change(text.encode)
     except OSError as error:
         raise click.ClickException(f"{output}: {error.strerror or error}") from None
-    counts = f"{len(found.upstreams)} upstreams, {len(found.sets)} sets, {len(found.policies)} policies"
-    click.echo(f"{output}: {counts}; {len(found.warnings)} warnings", err=True)

@@ -1,4 +1,4 @@
-"""Policies: patterns, the one key of a definition, priorities, and what is refused with which key."""
+"""Policies: patterns, expressions, the one key of a definition, priorities, and what is refused with which key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from federation.definitions.error import DefinitionError
-from federation.definitions.policy import ApplyTo, Policy, PolicyDefinition, QueueLimits, Selector, parse_policy
+from federation.definitions.policy import (
+    ApplyTo,
+    Policy,
+    PolicyDefinition,
+    QueueLimits,
+    Selector,
+    UpstreamPattern,
+    parse_policy,
+)
 
 ALL = {"federation-upstream-set": "all"}
 
@@ -122,3 +130,46 @@ def test_a_policy_does_not_match_topics_of_the_broker() -> None:
     assert policy.matches(b"a/b")
     assert not policy.matches(b"$SYS/a")
     assert not parse_policy("q", body(pattern="$share/g/#")).matches(b"a/b")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        ("eu", "site-eu-1", True),
+        ("^eu", "site-eu-1", False),
+        ("^(eu|us)-[0-9]+$", "us-12", True),
+        ("^(eu|us)-[0-9]+$", "us-12a", False),
+        ("^site-.*", "site-", True),
+        ("a.?b", "ab", True),
+        (r"^\w+\.\d$", "x.1", True),
+        ("[^]a]", "a]", False),
+        ("", "any", True),
+    ],
+)
+def test_an_expression_is_found_in_a_name(text: str, name: str, expected: bool) -> None:
+    assert UpstreamPattern(text).matches(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("(a+)+", "cannot be repeated"),
+        ("(a|a)*b", "cannot be repeated"),
+        ("(?=a)", "not possible"),
+        ("a{2,9}", "cannot be read"),
+        (r"(a)\1", "cannot be read"),
+        (".*.*.*.*x", "at most 3"),
+        ("[a", "cannot be read"),
+        ("(a", "no regular expression"),
+        ("a)", "no regular expression"),
+        ("*a", "cannot be read"),
+        ("a++", "cannot be read"),
+        ("[z-a]", "no regular expression"),
+        ("a" * 257, "bytes"),
+    ],
+)
+def test_an_expression_outside_of_the_syntax_is_refused(text: str, part: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        UpstreamPattern(text)
+    assert caught.value.key == "definition.federation-upstream-pattern"
+    assert part in caught.value.text
