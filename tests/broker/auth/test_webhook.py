@@ -235,7 +235,7 @@ async def test_the_time_limit_does_not_count_the_wait_for_a_turn(
 
     service.answer = silent_at_first
     monkeypatch.setattr(module, "CONNECTIONS_MAX", 1)
-    webhook = make(service, timeout=1.0)
+    webhook = make(service, timeout=3.0)
     host = Host(Settings())
     decider = AuthDecider(host, [webhook], FailedLogins(0, 0), None, get_logger("auth"))
     requests = [Waits(f"u{number}") for number in range(3)]
