@@ -1,4 +1,4 @@
-"""Which connections a listener lets in: how many at one time, how many a second, in all and from each address."""
+"""Limits of a listener: connections at one time and a second, in all and from each address."""
 
 from __future__ import annotations
 

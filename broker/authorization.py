@@ -1,4 +1,4 @@
-"""Who may publish to a topic, and who may read it.
+"""Decides who may publish to a topic, and who may read it.
 
 Plugins add an `Authorizer`. `Authorization` asks all of them, and fails closed: a refusal is final, no opinion of any
 authorizer denies, and an exception denies.
@@ -36,7 +36,7 @@ NO_OPINION: Final = Verdict.NO_OPINION
 
 
 class TopicAccess(NamedTuple):
-    """What a client's credentials, a token, say about the topics of one pattern.
+    """A client's credentials, a token, say this about the topics of one pattern.
 
     pattern    a topic filter, which may have %u for the user name and %c for the client id
     publish    the client may publish to topics that match
@@ -86,16 +86,17 @@ class Authorizer:
     """
 
     def may_publish(self, client: ClientIdentity, topic: bytes) -> Verdict:
-        """Whether the client may publish to a topic name, also by its will."""
+        """Return whether the client may publish to a topic name, also by its will."""
         return NO_OPINION
 
     def may_read(self, client: ClientIdentity, topic: bytes) -> Verdict:
-        """Whether the client may get messages of a topic name."""
+        """Return whether the client may get messages of a topic name."""
         return NO_OPINION
 
     def may_subscribe(self, client: ClientIdentity, share_name: bytes, topic_filter: bytes) -> Verdict:
-        """Whether there may be a topic that matches the filter and that the client may read. `share_name` is b"" for an
-        ordinary subscription; the filter is without it. Each message is judged by `may_read` all the same."""
+        """Return whether there may be a topic that matches the filter and that the client may read. `share_name` is
+        b"" for an ordinary subscription; the filter is without it. Each message is judged by `may_read` all the
+        same."""
         return ALLOW
 
     def take_steps(self) -> int:

@@ -74,7 +74,7 @@ class BridgeEnd:
         raise AssertionError("a subclass implements this")
 
     def encode(self) -> bytes:
-        """What the store keeps of it with the session."""
+        """Return what the store keeps of it with the session."""
         raise AssertionError("a subclass implements this")
 
     def check_taker(self, is_same_user: bool, domain: str) -> None:
@@ -92,7 +92,7 @@ class BridgeEnd:
         raise AssertionError("a subclass implements this")
 
     def published(self, sent: Publication, arrival: Arrival) -> None:
-        """What was received is published."""
+        """Return what was received is published."""
         raise AssertionError("a subclass implements this")
 
     def count_refused(self, reason: str, count: int) -> None:
@@ -101,7 +101,7 @@ class BridgeEnd:
     # --- messages to the other end
 
     def refuses(self, origin: Origin) -> bool:
-        """Whether a message of this origin does not go to the other end."""
+        """Return whether a message of this origin does not go to the other end."""
         raise AssertionError("a subclass implements this")
 
     def carried(self, message: Message) -> bytes:
@@ -123,7 +123,7 @@ class BridgeEnd:
         raise AssertionError("a subclass implements this")
 
     def along(self, packet: Subscribe) -> tuple[bytes, ...]:
-        """What a SUBSCRIBE brings along for its filters. Raises ProtocolViolation."""
+        """Return what a SUBSCRIBE brings along for its filters. Raises ProtocolViolation."""
         raise AssertionError("a subclass implements this")
 
     def subscribe(self, client_id: str, full: bytes, along: tuple[bytes, ...]) -> int:

@@ -36,7 +36,7 @@ class Bridge:
         raise AssertionError("a subclass implements this")
 
     def splits(self, peer: Peer, run: Run) -> bool:
-        """Whether another node gets a run as single messages."""
+        """Return whether another node gets a run as single messages."""
         raise AssertionError("a subclass implements this")
 
 
@@ -47,8 +47,8 @@ class Bridging:
     # --- clients
 
     def connect(self, packet: Connect, is_node: bool) -> BridgeEnd | None:
-        """What a CONNECT says of its sender; None for an ordinary client. `is_node`: it comes from another node of the
-        cluster. Raises MqttError."""
+        """Return what a CONNECT says of its sender; None for an ordinary client. `is_node`: it comes from another node
+        of the cluster. Raises MqttError."""
         raise AssertionError("a subclass implements this")
 
     def accepted(self, client_id: str, end: BridgeEnd, has_role: bool, answer: Properties) -> bool:
@@ -74,7 +74,7 @@ class Bridging:
         raise AssertionError("a subclass implements this")
 
     def note(self, topic_filter: bytes) -> bytes:
-        """What the interest in a filter says along to other nodes, b"" for nothing."""
+        """Return what the interest in a filter says along to other nodes, b"" for nothing."""
         raise AssertionError("a subclass implements this")
 
     # --- messages
@@ -84,7 +84,7 @@ class Bridging:
         raise AssertionError("a subclass implements this")
 
     def stays_retained(self, bridge: Bridge | None, message: Message, now: float) -> bool:
-        """Whether a retained message is newer than what is retained here."""
+        """Return whether a retained message is newer than what is retained here."""
         raise AssertionError("a subclass implements this")
 
     def again(
@@ -94,7 +94,7 @@ class Bridging:
         raise AssertionError("a subclass implements this")
 
     def is_copy(self, bridge: Bridge | None, message: Message, publisher: Publisher | None, now: float) -> bool:
-        """Whether a message of another node came here before. Further receivers may get it."""
+        """Return whether a message of another node came here before. Further receivers may get it."""
         raise AssertionError("a subclass implements this")
 
     def sent_to(self, peer: Peer, bridge: Bridge | None, message: Message) -> Message:

@@ -94,7 +94,7 @@ class Context(HookPoints):
     # --- other brokers ---
 
     def interest_note(self, share_name: bytes, topic_filter: bytes) -> bytes:
-        """What the interest in a filter says along (Bridging.note)."""
+        """Return what the interest in a filter says along (Bridging.note)."""
         return b"" if self.bridging is None or share_name else self.bridging.note(topic_filter)
 
     def stripped(self, properties: bytes) -> bytes:
@@ -140,7 +140,7 @@ class Context(HookPoints):
             self.hold(publisher)
 
     def next_peer_timeout(self) -> float:
-        """When to call `release_for_peers`; NEVER while no publisher is held for a peer."""
+        """Return when to call `release_for_peers`; NEVER while no publisher is held for a peer."""
         at = NEVER
         for peer, until, held in self.peer_holds.values():
             # The publishers of an outbox that has room again are released at once.
@@ -176,7 +176,7 @@ class Context(HookPoints):
         raise AssertionError("the broker implements this")
 
     def is_committed(self, number: int) -> bool:
-        """Whether the store has the changes of a commit."""
+        """Return whether the store has the changes of a commit."""
         raise AssertionError("the broker implements this")
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:

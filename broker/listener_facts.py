@@ -1,4 +1,4 @@
-"""What the rest of the broker knows about the listener of a connection."""
+"""Facts that the rest of the broker knows about the listener of a connection."""
 
 # compiled with mypyc
 from __future__ import annotations

@@ -31,7 +31,7 @@ class MemoryLimit:
         self.level = MEMORY_FREE
 
     def is_pressed(self, resident: int) -> bool:
-        """Whether the allocator should give back what is free before `judge` is asked."""
+        """Return whether the allocator should give back what is free before `judge` is asked."""
         return self.bytes_max > 0 and (self.level > MEMORY_FREE or resident >= self.bytes_max)
 
     def judge(self, resident: int, is_given_back: bool) -> int:

@@ -84,7 +84,7 @@ class Origin:
         return b",".join(self.path)
 
     def may_come_again(self) -> bool:
-        """Whether the message has passed a domain and has a number: copies of it may come on other ways."""
+        """Return whether the message has passed a domain and has a number: copies of it may come on other ways."""
         return self.node != b"" and len(self.path) > 0
 
     def numbered(self, node: bytes, sequence: int) -> Origin:

@@ -1,4 +1,4 @@
-"""When a node asks its allocator to give free memory back to the system.
+"""Decides when a node asks its allocator to give free memory back to the system.
 
 An allocator keeps what was freed for the next use, and returns only what lies at the end of its heap. A burst would stay for
 ever in the memory of the process. To ask costs up to 0.1 s for each GB that is free, so it is asked only where that can help,
@@ -29,7 +29,7 @@ class Reclaiming:
         self._pause = 0.0
 
     def is_due(self, resident: int, now: float, is_pressed: bool = False) -> bool:
-        """Whether to ask now; `is_pressed` where the answer decides if clients are served."""
+        """Return whether to ask now; `is_pressed` where the answer decides if clients are served."""
         waited = now - self._asked_at
         if waited < self._pause:
             return False

@@ -19,7 +19,7 @@ class Unaccepted:
         self._bytes: OrderedDict[object, int] = OrderedDict()
 
     def note(self, connection: object, size: int) -> None:
-        """What a connection has now."""
+        """Return what a connection has now."""
         self.bytes += size - self._bytes.get(connection, 0)
         self._bytes[connection] = size
 

@@ -1,4 +1,4 @@
-"""What another plugin adds to the federation of a node: services and connections between nodes, and what it does when members
+"""Additions of another plugin to the federation of a node: services and connections between nodes, and what it does when members
 change."""
 
 # not a core: types of the loop

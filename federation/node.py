@@ -117,7 +117,7 @@ class Node:
     # --- membership ---
 
     def member_events(self, events: Iterable[Event], now: float) -> None:
-        """What Serf tells."""
+        """Return what Serf tells."""
         for event in events:
             if isinstance(event, (MemberJoin, MemberUpdate)):
                 self._member_there(event.member, now)
@@ -204,7 +204,7 @@ class Node:
     # --- time and events ---
 
     def next_timeout(self) -> float:
-        """When to call handle_timeout; NEVER for not at all. The broker has its own."""
+        """Return when to call handle_timeout; NEVER for not at all. The broker has its own."""
         at = 0.0 if self.outlets.ready else NEVER
         for sender in self.senders.values():
             at = min(at, sender.next_timeout())
@@ -228,7 +228,7 @@ class Node:
                 self._events.append(SendsNothing(name, MISSING_SECONDS_MAX))
 
     def take_events(self) -> list[BadAddress | SendsNothing]:
-        """What should be logged."""
+        """Return what should be logged."""
         events = self._events
         if events:
             self._events = []

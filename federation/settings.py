@@ -142,13 +142,13 @@ class FederationSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether only programs of this machine reach this node on fed_addr."""
+        """Return whether only programs of this machine reach this node on fed_addr."""
         addresses = (self.fed_addr, self.advertise_fed_addr or self.fed_addr)
         return all(is_loopback(address.host) for address in addresses)
 
     @property
     def shares_secrets(self) -> bool:
-        """Whether what other nodes get on fed_addr may have secrets."""
+        """Return whether what other nodes get on fed_addr may have secrets."""
         return self.allow_plain_secrets or self.is_local
 
     def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:

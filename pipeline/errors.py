@@ -24,7 +24,7 @@ HOW_TO_INSTALL: Final = "pip install 'gmqttd[pipeline]' (in a checkout: pip inst
 
 
 class PipelineError(CommandError):
-    """What stops a pipeline."""
+    """An error that stops a pipeline."""
 
 
 class NoAnswer(OptionError):

@@ -45,7 +45,7 @@ def note_changed(context: Context, tree: Trie, subscription: Subscription) -> No
 
 
 def _says_more(context: Context, tree: Trie, subscription: Subscription) -> bool:
-    """Whether the interest in the filter of a new or changed subscription says something else along."""
+    """Return whether the interest in the filter of a new or changed subscription says something else along."""
     if context.bridging is None or subscription.share_name:
         return False
     return context.bridging.subscribed(cast(FilterEntry, tree.get(subscription.topic_filter)), subscription)

@@ -34,7 +34,7 @@ def check_topic_name(topic: bytes) -> None:
 
 
 def is_reserved(topic: bytes) -> bool:
-    """Whether clients never publish to the topic: one of `$SYS/#`."""
+    """Return whether clients never publish to the topic: one of `$SYS/#`."""
     return topic.startswith(SYS_PREFIX) or topic == SYS
 
 
@@ -106,7 +106,7 @@ def _shown(name: bytes) -> str:
 
 
 def filter_matches(topic_filter: bytes, topic: bytes) -> bool:
-    """Whether a filter, without $share/NAME/, matches a topic name [MQTT5 4.7]."""
+    """Return whether a filter, without $share/NAME/, matches a topic name [MQTT5 4.7]."""
     levels = topic_filter.split(b"/")
     names = topic.split(b"/")
     if topic.startswith(b"$") and levels[0] in (b"+", b"#"):

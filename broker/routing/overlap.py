@@ -52,7 +52,7 @@ def overlapping(tree: Trie, topic_filter: bytes) -> list[object]:
 
 
 def _overlaps(node: Node, above: Node, levels: list[bytes], is_open: bool) -> bool:
-    """Whether the path of a node overlaps, where that of `above` and the next level do."""
+    """Return whether the path of a node overlaps, where that of `above` and the next level do."""
     depth = above.depth + 1
     if node.depth == depth:
         return True

@@ -100,7 +100,7 @@ class RetainedStore(TopicMessages):
         return True
 
     def has_room(self, message: Message) -> bool:
-        """Whether the message fits into both limits once it replaces the topic's message."""
+        """Return whether the message fits into both limits once it replaces the topic's message."""
         known = self._messages.get(message.topic)
         if known is None:
             return len(self._messages) < self.messages_max and self.bytes + retained_bytes(message) <= self.bytes_max
@@ -229,7 +229,7 @@ class RetainedWalk:
         return len(following) - 1
 
     def _leads_to(self, node: Node, above: Node) -> bool:
-        """Whether topics at or below the node may match: whether the filter matches its levels below `above`."""
+        """Return whether topics at or below the node may match: whether the filter matches its levels below `above`."""
         levels = self._levels
         count = len(levels)
         depth = above.depth

@@ -144,8 +144,8 @@ class Router:
         return route
 
     def reaches_nobody(self, topics: list[bytes]) -> bool:
-        """Whether a message of these topics that is not retained has no receiver, here and on other nodes. Raises MqttError
-        for an invalid topic name."""
+        """Return whether a message of these topics that is not retained has no receiver, here and on other nodes.
+        Raises MqttError for an invalid topic name."""
         for topic in topics:
             route = self.lookup(topic)
             if route.receivers or route.groups or route.peers or route.bridge is not None:

@@ -19,7 +19,7 @@ class GroupMember:
         self.previous: GroupMember | None = None
 
     def is_available(self) -> bool:
-        """Whether the member can take a message now."""
+        """Return whether the member can take a message now."""
         return self.available
 
 

@@ -91,8 +91,8 @@ class Subscriber(Timed):
                 self.queued_groups = None
 
     def is_available(self) -> bool:
-        """Whether a message of a shared group can be sent now: connected, and the queue is less than half full; a member of a
-        group with a queue takes what leaves at once."""
+        """Return whether a message of a shared group can be sent now: connected, and the queue is less than half full;
+        a member of a group with a queue takes what leaves at once."""
         raise AssertionError("a subscriber without a session")
 
     def deliver(

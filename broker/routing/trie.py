@@ -216,8 +216,8 @@ def levels_below(node: Node, above: Node) -> list[bytes]:
 
 
 def _leads_to(node: Node, above: Node, size: int, levels: list[bytes]) -> bool:
-    """Whether the levels of a topic match the path of the node. They match the path of `above` and the next level, which
-    has `size` bytes in the path."""
+    """Return whether the levels of a topic match the path of the node. They match the path of `above` and the next
+    level, which has `size` bytes in the path."""
     if node.depth > len(levels):
         return False
     depth = above.depth + 1

@@ -1,4 +1,4 @@
-"""What a start would say beyond the keys of the file, without a start: files that cannot be used, warnings of plugins."""
+"""Says what a start would say beyond the keys of the file, without a start: files that cannot be used, warnings of plugins."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Portion:
 def new_portion(
     store: RetainedStore, request: SubscribeFilter, topic_filter: bytes, qos: int, identifier: int, client_id: str
 ) -> Portion:
-    """What a subscription brings [MQTT-3.3.1-9..11]. `topic_filter`: the one of the request."""
+    """Return what a subscription brings [MQTT-3.3.1-9..11]. `topic_filter`: the one of the request."""
     identifiers = (identifier,) if identifier else ()
     without = client_id if request.no_local else ""  # [MQTT-3.8.3-3]
     return Portion(request.topic_filter, RetainedWalk(store, topic_filter), qos, identifiers, without)

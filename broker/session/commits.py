@@ -69,7 +69,7 @@ class Commits:
         return journal.is_full
 
     def is_due(self) -> bool:
-        """Whether the packet being handled has to wait."""
+        """Return whether the packet being handled has to wait."""
         journal = self.journal
         if journal is not None and journal.is_touched:
             if journal.commit == 0:
@@ -130,7 +130,7 @@ class Commits:
         return 0 if self._begun == self._finished else self._begun
 
     def is_finished(self, number: int) -> bool:
-        """Whether the commit and all before it are on disk."""
+        """Return whether the commit and all before it are on disk."""
         return number <= self._finished
 
     def finish(self, number: int) -> None:

@@ -105,8 +105,8 @@ class Connection(Output):
         return min(at, self._packet_deadline())
 
     def _packet_deadline(self) -> float:
-        """When the connection is closed for an incomplete packet: connect_timeout after its last bytes, or after its first
-        ones and the time for PACKET_RATE_MIN."""
+        """Return when the connection is closed for an incomplete packet: connect_timeout after its last bytes, or
+        after its first ones and the time for PACKET_RATE_MIN."""
         pending = self._pending
         if pending is None or self.held:
             return NEVER

@@ -93,7 +93,7 @@ def take_out(session: Session, outgoing: Outgoing) -> None:
 
 
 def free_credit(group: SharedGroup) -> int:
-    """How many messages the members of the group on this node can be sent now."""
+    """Return how many messages the members of the group on this node can be sent now."""
     found = 0
     for member in group.members():
         session = cast(Session, cast(Subscription, member).session)

@@ -85,7 +85,7 @@ class Handover:
         self.groups[group.topic_filter] = None if group.topic_filter in self.groups else group
 
     def take(self, outgoing: Outgoing) -> bool:
-        """Whether another member of its group gets the message."""
+        """Return whether another member of its group gets the message."""
         message = outgoing.message
         if message is None or message.expires_at <= self._now:
             return False

@@ -19,7 +19,7 @@ class ReceivingSession(Subscriber):
         self.records: SessionRecords | None = None
 
     def is_unreleased(self, packet_id: int) -> bool:
-        """Whether a QoS 2 message with the packet identifier was received and not released yet."""
+        """Return whether a QoS 2 message with the packet identifier was received and not released yet."""
         return self.incoming is not None and packet_id in self.incoming
 
     def unreleased_length(self) -> int:

@@ -50,11 +50,11 @@ class Inflight:
         return self._by_id.get(packet_id)
 
     def is_resending(self) -> bool:
-        """Whether messages are still to be sent again after a reconnect. New messages wait behind them."""
+        """Return whether messages are still to be sent again after a reconnect. New messages wait behind them."""
         return bool(self._resend)
 
     def has_room(self, window: int) -> bool:
-        """Whether a new message may be sent."""
+        """Return whether a new message may be sent."""
         count = len(self._by_id)
         if self._given_up is not None:
             count += len(self._given_up)

@@ -69,7 +69,8 @@ class Outgoing:
 
 
 def expiry_in_queue(message: Message, seconds_max: float, now: float) -> float:
-    """When a message that is queued now expires there. `seconds_max`: longest time that it may wait, 0 or less for no limit."""
+    """Return when a message that is queued now expires there. `seconds_max`: longest time that it may wait, 0 or less
+    for no limit."""
     return min(message.expires_at, now + seconds_max) if seconds_max > 0 else message.expires_at
 
 

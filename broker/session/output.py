@@ -126,11 +126,11 @@ class Output(Publisher):
         return self.phase is CLOSED
 
     def can_write(self) -> bool:
-        """Whether a message may be written now: the transport and `out` have room."""
+        """Return whether a message may be written now: the transport and `out` have room."""
         return self.writable and self.out_size < self.context.write_buffer_high
 
     def takes(self, packet_size: int) -> bool:
-        """Whether a packet is within the client's Maximum Packet Size [MQTT-3.1.2-24]."""
+        """Return whether a packet is within the client's Maximum Packet Size [MQTT-3.1.2-24]."""
         return self.maximum_packet_size == 0 or packet_size <= self.maximum_packet_size
 
     def count_publishes(self, count: int) -> None:

@@ -108,7 +108,7 @@ def _is_repeated(broker: Broker, connection: Output, session: Session, packet_id
 
 
 def _may_publish(broker: Broker, connection: Output, session: Session, route: Route) -> bool:
-    """Whether the client may publish to the topic of a route. It repeats its last topic most of the time."""
+    """Return whether the client may publish to the topic of a route. It repeats its last topic most of the time."""
     authorization = broker.authorization
     if authorization is None or route.is_reserved:
         return not route.is_reserved

@@ -55,11 +55,11 @@ class MessageQueue:
         return found
 
     def is_past_half(self, count_max: int, bytes_max: int) -> bool:
-        """Whether the messages take half of a bound or more."""
+        """Return whether the messages take half of a bound or more."""
         return self.count > 0 and (self.count * 2 >= count_max or self.bytes * 2 >= bytes_max)
 
     def is_drained(self, count_max: int, bytes_max: int) -> bool:
-        """Whether the messages take no more than a quarter of each bound."""
+        """Return whether the messages take no more than a quarter of each bound."""
         return self.count == 0 or (self.count * 4 <= count_max and self.bytes * 4 <= bytes_max)
 
     def overflow(self, message: Message, count_max: int, bytes_max: int) -> str:

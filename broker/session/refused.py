@@ -94,8 +94,8 @@ def refuse_waiting(broker: Broker, now: float) -> None:
 
 
 def _may_be_told(broker: Broker, connection: Output, text: str, reason: str, now: float) -> bool:
-    """Whether the client can be told that its message is refused. MQTT 3.1.1 has no such answer: the client is disconnected,
-    and sends the message again."""
+    """Return whether the client can be told that its message is refused. MQTT 3.1.1 has no such answer: the client is
+    disconnected, and sends the message again."""
     if connection.version < 5:
         broker.close_connection(connection, NO_REASON, text, now)
         return False
@@ -104,7 +104,7 @@ def _may_be_told(broker: Broker, connection: Output, text: str, reason: str, now
 
 
 def _needs_store(route: Route) -> bool:
-    """Whether a QoS 1 or 2 message of this topic may have to be stored."""
+    """Return whether a QoS 1 or 2 message of this topic may have to be stored."""
     if route.groups:  # the member is chosen later
         return True
     for receiver in route.receivers:  # noqa: SIM110 (compiled without a generator)

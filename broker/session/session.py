@@ -106,7 +106,7 @@ class Session(ReceivingSession):
         return len(self.inflight) if self.inflight is not None else 0
 
     def is_waiting(self) -> bool:
-        """Whether there is something to send as soon as the connection and the in-flight window have room."""
+        """Return whether there is something to send as soon as the connection and the in-flight window have room."""
         return self._is_queued() or self.backlog is not None or self._is_resending()
 
     def _is_queued(self) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a client may subscribe to a topic filter here, by the settings and by its access."""
+"""Decides whether a client may subscribe to a topic filter here, by the settings and by its access."""
 
 # compiled with mypyc
 from __future__ import annotations
