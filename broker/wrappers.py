@@ -76,16 +76,18 @@ class UnsubscribeRequest(Request):
         self.full_filter = full_filter
 
 
-class PublishRequest(Request):
-    """A message of a client that may publish to its topic, before it is routed.
-
-    message  may be replaced; topic and payload of the new one count. Its QoS is that of the client's packet
-    """
+class MessageRequest(Request):
+    """message  may be replaced"""
 
     def __init__(self, client: ClientIdentity, message: Message) -> None:
         super().__init__()
         self.client = client
         self.message = message
+
+
+class PublishRequest(MessageRequest):
+    """A message of a client that may publish to its topic, before it is routed. Topic and payload of a new message count; its
+    QoS is that of the client's packet."""
 
 
 class RunRequest(Request):
@@ -98,13 +100,8 @@ class RunRequest(Request):
         self.run = run
 
 
-class WillRequest(Request):
-    """The will of a client that may publish to its topic, before it is published. `message` may be replaced."""
-
-    def __init__(self, client: ClientIdentity, message: Message) -> None:
-        super().__init__()
-        self.client = client
-        self.message = message
+class WillRequest(MessageRequest):
+    """The will of a client that may publish to its topic, before it is published."""
 
 
 R = TypeVar("R", bound=Request)

@@ -36,8 +36,6 @@ PLUGINS: Final = {
 
 
 class Gateway:
-    """The routes of all registered methods."""
-
     def __init__(self, long_calls: LongCalls, log: Any, needs_token: bool = False) -> None:
         self.routes: list[Route] = []
         self._long_calls = long_calls

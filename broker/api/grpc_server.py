@@ -134,7 +134,6 @@ class GrpcServer:
 
 
 def authorizations_of(context: grpc.aio.ServicerContext[Any, Any]) -> list[str]:
-    """All values of the metadata `authorization`."""
     return [
         value if isinstance(value, str) else value.decode("latin-1")
         for key, value in context.invocation_metadata() or ()

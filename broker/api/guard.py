@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import grpc
@@ -14,14 +15,10 @@ from broker.api.tokens import Role, Token, hash_token, read_token_file
 SCHEME: Final = "bearer "
 
 
-def wall_clock() -> datetime:
-    return datetime.now(UTC)
-
-
 class ApiGuard:
     """Without a path whoever reaches the API may call everything. `refused` counts calls without a token that suffices."""
 
-    def __init__(self, path: str = "", clock: Callable[[], datetime] = wall_clock) -> None:
+    def __init__(self, path: str = "", clock: Callable[[], datetime] = partial(datetime.now, UTC)) -> None:
         self.path = path
         self.refused = 0
         self._clock = clock

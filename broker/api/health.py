@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
 from typing import Final
 
 from broker.api.errors import not_found
@@ -48,11 +49,9 @@ class HealthService(HealthServicer):
                 yield HealthCheckResponse(status=status)
             if self._stopped.is_set():
                 return
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(WATCH_SECONDS):
                     await self._stopped.wait()
-            except TimeoutError:
-                pass
 
     def stop(self) -> None:
         """Tell those that watch the status of a node that stops, and end their calls."""

@@ -111,7 +111,6 @@ class ApiMethod:
 def service_methods(
     service: ServiceDescriptor, servicer: object, calls: Calls, streams: Calls, log: Any
 ) -> list[ApiMethod]:
-    """Every method of a service, in the order of its definition."""
     return [
         ApiMethod(descriptor, servicer, streams if descriptor.server_streaming else calls, log)
         for descriptor in service.methods

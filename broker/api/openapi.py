@@ -64,7 +64,6 @@ class OpenApi:
         self._files: set[str] = set()
 
     def document(self, routes: Iterable[Route]) -> Schema:
-        """The whole description, ready for json.dumps."""
         paths: dict[str, Schema] = {}
         tags: dict[str, Schema] = {}
         for route in routes:

@@ -54,7 +54,6 @@ class ApiServer:
 
     @property
     def services(self) -> Collection[str]:
-        """Full names of the registered services."""
         return self._services.keys()
 
     def register(self, service: ServiceDescriptor, servicer: object) -> None:

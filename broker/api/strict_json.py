@@ -74,7 +74,6 @@ def has_own_name(field: Any) -> bool:
 
 
 def written_name(field: Any) -> str:
-    """The name of a field in the output."""
     return str(field.json_name if has_own_name(field) else field.name)
 
 

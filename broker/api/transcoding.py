@@ -80,7 +80,6 @@ def merge_query(
 
 
 def query_fields(descriptor: Descriptor, path_fields: Iterable[str]) -> list[FieldDescriptor]:
-    """The fields that may come as query parameters."""
     return [field for field in descriptor.fields if field.message_type is None and field.name not in path_fields]
 
 

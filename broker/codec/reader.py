@@ -37,7 +37,7 @@ from broker.routing.names import check_topic_filter, check_topic_name
 
 # Properties are read one by one, in one turn. Those of other packets are bounded with the packet.
 PUBLISH_PROPERTIES_BYTES_MAX: Final = 1024 * 1024
-_NAMES: Final = (
+PACKET_NAMES: Final = (  # by packet type
     "packet type 0",
     "CONNECT",
     "CONNACK",
@@ -83,10 +83,12 @@ def decode_packet(first: int, data: bytes, start: int, end: int, version: int) -
     flags = first & 15
     if flags != (2 if kind in (8, 10) else 0) and not (version == 3 and flags == 10 and kind in (8, 10)):
         # MQTT 3.1 sends SUBSCRIBE and UNSUBSCRIBE again, with DUP.
-        raise MalformedPacket(f"{_NAMES[kind]} with fixed header flags {flags:#06b} [MQTT-2.1.3-1] [MQTT-2.2.2-2]")
+        raise MalformedPacket(
+            f"{PACKET_NAMES[kind]} with fixed header flags {flags:#06b} [MQTT-2.1.3-1] [MQTT-2.2.2-2]"
+        )
     if kind in (12, 13):
         if start != end:
-            raise MalformedPacket(f"{_NAMES[kind]} with {end - start} bytes after its header, must have none")
+            raise MalformedPacket(f"{PACKET_NAMES[kind]} with {end - start} bytes after its header, must have none")
         return PingReq() if kind == 12 else PingResp()
     if kind == 2:
         return decode_connack(data, start, end, version)
@@ -102,7 +104,7 @@ def decode_packet(first: int, data: bytes, start: int, end: int, version: int) -
         return _decode_disconnect(data, start, end, version)
     if kind == 15 and version == 5:
         return _decode_auth(data, start, end)
-    raise MalformedPacket(f"{_NAMES[kind]} does not exist in this protocol version [MQTT5 2.1.2]")
+    raise MalformedPacket(f"{PACKET_NAMES[kind]} does not exist in this protocol version [MQTT5 2.1.2]")
 
 
 def decode_publish(first: int, data: bytes, start: int, end: int, version: int) -> Publish:
@@ -152,13 +154,15 @@ def decode_ack(first: int, data: bytes, start: int, end: int, version: int) -> P
     """PUBACK, PUBREC, PUBREL, PUBCOMP [MQTT5 3.4 to 3.7]. Hot path."""
     kind = first >> 4
     if first & 15 != (2 if kind == 6 else 0) and not (version == 3 and first == 0x6A):  # PUBREL with DUP in MQTT 3.1
-        raise MalformedPacket(f"{_NAMES[kind]} with fixed header flags {first & 15:#06b} [MQTT-2.1.3-1] [MQTT-2.2.2-2]")
+        raise MalformedPacket(
+            f"{PACKET_NAMES[kind]} with fixed header flags {first & 15:#06b} [MQTT-2.1.3-1] [MQTT-2.2.2-2]"
+        )
     size = end - start
     if size < 2 or (size > 2 and version != 5):
-        raise MalformedPacket(f"{_NAMES[kind]} of {size} bytes, must be 2")
+        raise MalformedPacket(f"{PACKET_NAMES[kind]} of {size} bytes, must be 2")
     packet_id = data[start] << 8 | data[start + 1]
     if packet_id == 0:
-        raise ProtocolViolation(f"{_NAMES[kind]} with packet identifier 0 [MQTT-2.2.1-3] [MQTT-2.3.1-1]")
+        raise ProtocolViolation(f"{PACKET_NAMES[kind]} with packet identifier 0 [MQTT-2.2.1-3] [MQTT-2.3.1-1]")
     reason_code = 0
     properties: Properties | None = None
     if size > 2:
@@ -181,7 +185,7 @@ def decode_ack(first: int, data: bytes, start: int, end: int, version: int) -> P
 def _check_reason_code(kind: int, reason_code: int, allowed: bytes) -> None:
     if reason_code not in allowed:
         raise ProtocolViolation(
-            f"{_NAMES[kind]} with reason code 0x{reason_code:02x}, which it cannot have [MQTT5 table 2-6]"
+            f"{PACKET_NAMES[kind]} with reason code 0x{reason_code:02x}, which it cannot have [MQTT5 table 2-6]"
         )
 
 
@@ -189,7 +193,7 @@ def _decode_last_properties(data: bytes, pos: int, end: int, kind: int) -> Prope
     """Properties at the end of their packet."""
     pos, stop = properties_end(data, pos, end)
     if stop != end:
-        raise MalformedPacket(f"{_NAMES[kind]} with {end - stop} bytes after its properties")
+        raise MalformedPacket(f"{PACKET_NAMES[kind]} with {end - stop} bytes after its properties")
     return decode_properties(data, pos, stop, kind)
 
 
@@ -197,7 +201,7 @@ def _decode_head(data: bytes, start: int, end: int, kind: int, version: int) -> 
     """(packet identifier, properties, position after them)."""
     packet_id = decode_uint16(data, start, end)
     if packet_id == 0:
-        raise ProtocolViolation(f"{_NAMES[kind]} with packet identifier 0 [MQTT-2.2.1-3] [MQTT-2.3.1-1]")
+        raise ProtocolViolation(f"{PACKET_NAMES[kind]} with packet identifier 0 [MQTT-2.2.1-3] [MQTT-2.3.1-1]")
     if version != 5:
         return packet_id, {}, start + 2
     pos, stop = properties_end(data, start + 2, end)
@@ -271,7 +275,7 @@ def _decode_unsuback(data: bytes, start: int, end: int, version: int) -> UnsubAc
 
 def _decode_reason_codes(data: bytes, pos: int, end: int, kind: int, allowed: bytes) -> list[int]:
     if pos == end:
-        raise ProtocolViolation(f"{_NAMES[kind]} without a reason code [MQTT5 3.9.3, 3.11.3]")
+        raise ProtocolViolation(f"{PACKET_NAMES[kind]} without a reason code [MQTT5 3.9.3, 3.11.3]")
     reason_codes = list(data[pos:end])
     for reason_code in reason_codes:
         _check_reason_code(kind, reason_code, allowed)

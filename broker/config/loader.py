@@ -17,7 +17,7 @@ import yaml
 from broker.config.installed import installed_plugins, plugin_fault
 from broker.config.rules import Protects, check_settings
 from broker.config.schema import Key, keys_of, walk
-from broker.config.setting import Entries, EntryFault, Section, Sections, Sequence
+from broker.config.setting import Entries, EntryFault, Kind, Section, Sections, Sequence
 from broker.config.settings import DEFAULT_LISTENERS_WITH_AUTH, Settings
 from broker.config.values import ValueFault, is_null, plain_data, read_value, written
 from broker.config.yaml_faults import yaml_fault
@@ -225,7 +225,8 @@ class _Reading:
             faults_then = len(self._faults)
             value = self._read(key, value_node, f"{prefix}{key.name}")
             if len(self._faults) == faults_then and value is not None:
-                self._warn_of_later(key, value_node, f"{prefix}{key.name}")
+                if key.setting.later:
+                    self._warn(value_node, f"{prefix}{key.name}", f"not supported yet: {key.setting.later}")
                 values[key.field.name] = value
         for key in keys.values():
             if key.is_required and key.name not in values and len(self._faults) == faults_before:
@@ -277,6 +278,9 @@ class _Reading:
                 self._fault(node, path, f"the list has {len(node.value)} items, at most {ITEMS_MAX} are possible")
                 return None
             return tuple(self._read_item(key, item, f"{path}[{i}]") for i, item in enumerate(node.value))
+        return self._read_scalar(key, kind, node, path)
+
+    def _read_scalar(self, key: Key, kind: Kind, node: yaml.Node, path: str) -> Any:
         try:
             return read_value(key.setting, kind, node)
         except ValueFault as fault:
@@ -287,11 +291,7 @@ class _Reading:
         self._lines[path] = node.start_mark.line + 1
         kind = key.setting.kind
         if isinstance(kind, Sequence):
-            try:
-                return read_value(key.setting, kind.of, node)
-            except ValueFault as fault:
-                self._fault(node, path, str(fault))
-                return None
+            return self._read_scalar(key, kind.of, node, path)
         assert key.section is not None
         if not isinstance(node, yaml.MappingNode):
             first = keys_of(key.section)[0]
@@ -347,8 +347,3 @@ class _Reading:
         else:
             text = f"unknown key; known here are {', '.join(keys)}"
         self._fault(key_node, path, text)
-
-    def _warn_of_later(self, key: Key, node: yaml.Node, path: str) -> None:
-        setting = key.setting
-        if setting.later:
-            self._warn(node, path, f"not supported yet: {setting.later}")

@@ -123,10 +123,6 @@ class LogSettings:
     )
 
 
-def _plugin_defaults() -> object:
-    return plugins_class()()
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The whole file."""
@@ -138,10 +134,7 @@ class Settings:
         default_text='`[{address: "127.0.0.1:1883"}]`; with the plugin `auth` `[{address: ":1883"}]`, every interface',
     )
     api: ApiSettings = setting(ApiSettings(), "The API.", Section())
-    mqtt: MqttSettings = field(
-        default_factory=MqttSettings,
-        metadata=described(Setting("Features that clients are offered, and limits.", Section())),
-    )
+    mqtt: MqttSettings = setting(MqttSettings(), "Features that clients are offered, and limits.", Section())
     data_dir: str = extension(
         "",
         "Folder for what outlives the node; the folder above it must exist, and a relative path starts at the "
@@ -153,7 +146,7 @@ class Settings:
         TopicAliasManagerSettings(), "Topic aliases towards clients.", Section()
     )
     plugins: Any = field(
-        default_factory=_plugin_defaults,
+        default_factory=lambda: plugins_class()(),
         metadata=described(Setting("Keys of the plugins, each below its plugin's name.", Section(plugins_class))),
     )
     plugin_order: tuple[str, ...] = setting(

@@ -7,27 +7,11 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.codec import packets
+from broker.codec.reader import PACKET_NAMES
 from broker.counters import COPY_DROP_REASONS, Counters
 from broker.metrics.metric import Kind, Metric, counter, counters, gauge
 from broker.unaccepted import Unaccepted
 
-PACKET_NAMES: Final = {
-    packets.CONNECT: "CONNECT",
-    packets.CONNACK: "CONNACK",
-    packets.PUBLISH: "PUBLISH",
-    packets.PUBACK: "PUBACK",
-    packets.PUBREC: "PUBREC",
-    packets.PUBREL: "PUBREL",
-    packets.PUBCOMP: "PUBCOMP",
-    packets.SUBSCRIBE: "SUBSCRIBE",
-    packets.SUBACK: "SUBACK",
-    packets.UNSUBSCRIBE: "UNSUBSCRIBE",
-    packets.UNSUBACK: "UNSUBACK",
-    packets.PINGREQ: "PINGREQ",
-    packets.PINGRESP: "PINGRESP",
-    packets.DISCONNECT: "DISCONNECT",
-    packets.AUTH: "AUTH",
-}
 QOS: Final = ("0", "1", "2")
 
 # Counters whose metric is gmqtt_COUNTER_total, or has the name below.
@@ -80,8 +64,8 @@ def publishes(found: Counters) -> tuple[int, int]:
     return received, max(0, found.packets_sent - sum(found.answers_sent))
 
 
-def broker_metrics(broker: Broker) -> list[Metric]:
-    """All metrics of one broker."""
+def broker_metrics(broker: Broker, unaccepted: Unaccepted) -> list[Metric]:
+    """All metrics of one broker. `unaccepted` are the connections whose CONNECT is not accepted yet."""
     found = broker.counters
     sessions = len(broker.sessions)
     connected = found.clients_connected - found.clients_disconnected
@@ -129,21 +113,15 @@ def broker_metrics(broker: Broker) -> list[Metric]:
         _by_qos("messages_received", "Messages that clients and the node itself published.", found.messages_received),
         _by_qos("messages_sent", "Copies of messages that were sent to clients, each once.", found.messages_sent),
         _dropped(found),
-    ]
-
-
-def unaccepted_metrics(found: Unaccepted) -> list[Metric]:
-    """Of connections whose CONNECT is not accepted yet."""
-    return [
         gauge(
             "gmqtt_unaccepted_bytes_current",
             "Bytes of connections whose CONNECT is not accepted yet, for max_unaccepted_bytes.",
-            found.bytes,
+            unaccepted.bytes,
         ),
         counter(
             "gmqtt_unaccepted_closed_total",
             "Connections that were closed because all of those before CONNECT took max_unaccepted_bytes.",
-            found.closed,
+            unaccepted.closed,
         ),
     ]
 
@@ -168,9 +146,9 @@ def _packet_metrics(found: Counters) -> list[Metric]:
 
 def _packets(name: str, text: str, answers: list[int], total: int) -> Metric:
     """PUBLISH is what is left of the total."""
-    values = dict(enumerate(answers))
-    values[packets.PUBLISH] = max(0, total - sum(answers))
-    return counters(name, text, "type", [(type_name, values[number]) for number, type_name in PACKET_NAMES.items()])
+    values = dict(zip(PACKET_NAMES, answers, strict=True))
+    values["PUBLISH"] = max(0, total - sum(answers))
+    return counters(name, text, "type", list(values.items())[packets.CONNECT :])
 
 
 def _by_qos(name: str, text: str, values: list[int]) -> Metric:

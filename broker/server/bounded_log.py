@@ -68,7 +68,6 @@ class CounterLogs:
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
 
     def stop(self) -> None:
-        """Write the last lines."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -15,8 +15,6 @@ COMMIT_SECONDS_MAX: Final = 5.0
 
 
 class FutureWaiter(Waiter):
-    """Sets a future when the commits are finished."""
-
     def __init__(self, future: asyncio.Future[None]) -> None:
         self._future = future
 

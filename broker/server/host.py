@@ -7,7 +7,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from broker.admission import counted_address
 from broker.api.pages import Page, PageMaker, alive_page, ready_page
@@ -17,7 +17,7 @@ from broker.config.addresses import socket_name_text
 from broker.config.installed import install_bridging
 from broker.config.settings import Settings
 from broker.hooks import Members
-from broker.metrics.broker_metrics import broker_metrics, unaccepted_metrics
+from broker.metrics.broker_metrics import broker_metrics
 from broker.metrics.metric import Metric
 from broker.server.bounded_log import ClientLog, LoggedFaults
 from broker.server.listener import Listener
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from broker.api.guard import ApiGuard
     from broker.api.server import ApiServer
     from broker.server.traces import Traces
+
+
+REFUSED_INPUT: Final = (  # counters of the broker
+    *("connections_refused", "handshakes_failed", "protocol_errors", "plugin_faults", "publishes_refused"),
+    *("publishes_not_stored", "publishes_without_memory", "sessions_without_memory", "subscriptions_refused"),
+)
 
 
 class ClientShell(Protocol):
@@ -123,11 +129,9 @@ class Host:
         return self.turns.now()
 
     def wall_time(self, monotonic: float) -> float:
-        """Unix seconds of a monotonic instant."""
         return monotonic + self.broker.wall_offset
 
     def path_of(self, file: str) -> str:
-        """The path of a file that a plugin's settings name."""
         return path_in(self.config_folder, file)
 
     def flush_soon(self) -> None:
@@ -137,9 +141,8 @@ class Host:
     # --- what an operator sees ---
 
     def metrics(self) -> list[Metric]:
-        """All metrics of the node and its plugins."""
         of_plugins = [metric for plugin in self.plugins for metric in plugin.metrics()]
-        return broker_metrics(self.broker) + unaccepted_metrics(self.unaccepted) + of_plugins
+        return broker_metrics(self.broker, self.unaccepted) + of_plugins
 
     def not_ready(self) -> list[str]:
         """Return why clients should be sent to other nodes; empty when the node is ready."""
@@ -158,19 +161,8 @@ class Host:
 
     def refused_input(self) -> dict[str, int]:
         """Totals of input that was refused, by reason; those of plugins too."""
-        counters = self.broker.counters
-        found = {
-            "connections_refused": counters.connections_refused,
-            "handshakes_failed": counters.handshakes_failed,
-            "unaccepted_closed": self.unaccepted.closed,
-            "protocol_errors": counters.protocol_errors,
-            "publishes_not_stored": counters.publishes_not_stored,
-            "publishes_without_memory": counters.publishes_without_memory,
-            "sessions_without_memory": counters.sessions_without_memory,
-            "plugin_faults": counters.plugin_faults,
-            "publishes_refused": counters.publishes_refused,
-            "subscriptions_refused": counters.subscriptions_refused,
-        }
+        found: dict[str, int] = {name: getattr(self.broker.counters, name) for name in REFUSED_INPUT}
+        found["unaccepted_closed"] = self.unaccepted.closed
         if self.api is not None:
             found.update(self.api.refused_input())
         for plugin in self.plugins:
@@ -273,7 +265,6 @@ class Host:
         protocol.abort()
 
     def forget(self, protocol: ClientShell) -> None:
-        """Remove a closed connection."""
         self.unaccepted.forget(protocol)
         if protocol in self.protocols:
             self.protocols.remove(protocol)
@@ -311,5 +302,4 @@ class Host:
         self._stopped.set()
 
     async def wait_stopped(self) -> None:
-        """Until `stop_soon` is called."""
         await self._stopped.wait()

@@ -100,7 +100,6 @@ class LayeredProtocol(ClientProtocol):
             server.flush_soon()
 
     def handshakes_done(self) -> Connection:
-        """MQTT begins."""
         if self.opening is not None:
             self.opening.cancel()
             self.opening = None
@@ -132,7 +131,6 @@ class LayeredProtocol(ClientProtocol):
         return data
 
     def is_open(self) -> bool:
-        """Return whether MQTT can begin."""
         return self.proxy_header is None and all(layer.is_open for layer in self.layers)
 
     def has_more(self) -> bool:

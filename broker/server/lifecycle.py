@@ -46,7 +46,6 @@ class Server(Host):
         self._health: HealthService | None = None
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an exception that nothing caught."""
         self.log.error("fault in a callback", text=context.get("message", ""), exc_info=context.get("exception"))
 
     async def start(self) -> None:

@@ -44,8 +44,6 @@ def _probe_silent_clients(listener: int) -> None:
 
 
 class Listeners:
-    """Sockets of all `listeners` of the configuration."""
-
     def __init__(self, server: Host) -> None:
         self._server = server
         self._log = get_logger("server")

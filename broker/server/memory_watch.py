@@ -46,7 +46,6 @@ class MemoryWatch:
         self.follow_settings()
 
     def follow_settings(self) -> None:
-        """Take over `max_memory`."""
         self.stop()
         text = self._host.settings.mqtt.max_memory
         limit = self._limit.bytes_max = memory_limit(text)

@@ -35,7 +35,6 @@ def folder_of(config_file: str) -> str:
 
 
 def path_in(folder: str, file: str) -> str:
-    """The path of a file that a configuration in `folder` names."""
     return os.path.normpath(os.path.join(folder, file))
 
 

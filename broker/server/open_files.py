@@ -32,7 +32,6 @@ def raise_file_limit() -> int:
 
 
 def connections_max(file_limit: int) -> int:
-    """The number of clients that the limit allows."""
     return max(1, file_limit - KEPT_MIN - min(KEPT_MAX, file_limit // KEPT_SHARE))
 
 

@@ -143,7 +143,6 @@ class ClientProtocol(asyncio.Protocol):
         return self.unaccepted_bytes + (len(pairs) * PAIR_BYTES if isinstance(pairs, list) else 0)
 
     def accepted(self) -> None:
-        """CONNECT is accepted."""
         self.is_accepted = True
         self.server.unaccepted.forget(self)
 

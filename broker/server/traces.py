@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
 
 from broker.codec import packets
@@ -229,12 +230,11 @@ class Traces:
         if wait_seconds and self._waiting < WAITING_MAX:
             self._waiting += 1
             try:
-                async with asyncio.timeout(wait_seconds):
-                    while not trace.ended and not trace.page(after)[0]:
-                        trace.changed.clear()
-                        await trace.changed.wait()
-            except TimeoutError:
-                pass
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_seconds):
+                        while not trace.ended and not trace.page(after)[0]:
+                            trace.changed.clear()
+                            await trace.changed.wait()
             finally:
                 self._waiting -= 1
         return trace.page(after)

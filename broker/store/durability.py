@@ -95,7 +95,6 @@ class Durability:
         return restoring
 
     def metrics(self) -> list[Metric]:
-        """Metrics of the store; none without one."""
         return [] if self.writer is None else self.writer.metrics()
 
     def not_ready(self) -> list[str]:
@@ -103,7 +102,6 @@ class Durability:
         return [] if self.writer is None else self.writer.not_ready()
 
     async def close(self) -> None:
-        """Write the last changes, and close the store."""
         writer = self.writer
         if writer is None or self._thread is None or self._store is None:
             return

@@ -7,6 +7,7 @@ from typing import Any
 from broker.broker import Broker
 from broker.metrics.broker_metrics import broker_metrics
 from broker.metrics.metric import Kind
+from broker.unaccepted import Unaccepted
 
 GO_NAMES = {
     "gmqtt_clients_connected_total",
@@ -32,14 +33,14 @@ def values(broker: Broker) -> dict[str, float]:
     """Values that are not 0, by name and labels."""
     return {
         "/".join((metric.name, *labels)).removeprefix("gmqtt_"): value
-        for metric in broker_metrics(broker)
+        for metric in broker_metrics(broker, Unaccepted())
         for labels, value in metric.samples.items()
         if value
     }
 
 
 def test_names_of_the_go_broker_are_there_and_each_name_is_once(make_world: Any) -> None:
-    metrics = broker_metrics(make_world().broker)
+    metrics = broker_metrics(make_world().broker, Unaccepted())
     names = [metric.name for metric in metrics]
     assert len(set(names)) == len(names)
     assert set(names) >= GO_NAMES
