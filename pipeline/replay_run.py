@@ -38,7 +38,7 @@ from pipeline.rows import BLOCK_ROWS, RowError, Rows
 from pipeline.runner import cause_of, locked, make_folder
 from pipeline.schema import USER_PROPERTIES
 from pipeline.session import quiet_session
-from pipeline.sink_node import kept_node
+from pipeline.sink import kept_node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,9 +7,10 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.account_file import AccountFile, Accounts
+from broker.auth.accounts import Account, read_accounts, write_accounts
 from broker.auth.acl_file import ACL_BYTES_MAX, AclFault, AclFile, parse_acl_file
-from broker.config.yaml_entries import EntriesFault
+from broker.config.yaml_entries import FILE_BYTES_MAX, EntriesFault
+from broker.server.private_file import PrivateFile
 from broker.server.start_error import StartError, file_error
 
 if TYPE_CHECKING:
@@ -18,7 +19,38 @@ if TYPE_CHECKING:
 
 KEY_FILE_BYTES_MAX: Final = 2**20
 
+Accounts = dict[str, Account]
 PathOf = Callable[[str], str]  # as Host.path_of
+
+
+class AccountFile:
+    """`bare` is the hash of passwords that do not name theirs. The methods do input and output: a node calls them in a
+    thread."""
+
+    def __init__(self, path: str, bare: str) -> None:
+        self.path = path
+        self._file = PrivateFile(path)
+        self._bare = bare
+
+    def read(self, may_be_missing: bool = True) -> Accounts:
+        """Return the accounts; none for a file that is missing and may be. Raises EntriesFault and OSError."""
+        return read_accounts(self._file.read(FILE_BYTES_MAX + 1, may_be_missing), self._bare)
+
+    def change(self, change: Callable[[Accounts], None], may_be_missing: bool = True) -> Accounts:
+        """Read the file, apply a change and replace the file, while nobody else changes it. Returns the new accounts. Raises
+        EntriesFault and OSError; the file is then as before."""
+        accounts: Accounts = {}
+
+        def make() -> bytes:
+            accounts.update(self.read(may_be_missing))
+            change(accounts)
+            return write_accounts(accounts.values())
+
+        self._file.change(make)
+        return accounts
+
+    def is_readable_by_others(self) -> bool:
+        return self._file.is_readable_by_others()
 
 
 def read_account_file(file: AccountFile, key: str, may_be_missing: bool = True) -> Accounts:

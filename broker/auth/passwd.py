@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
-from broker.auth.account_file import AccountFile, Accounts
 from broker.auth.accounts import name_fault
+from broker.auth.files import AccountFile, Accounts
 from broker.auth.password_hash import PLAIN
 from broker.auth.passwords import AccountFault, new_account, put_account
 from broker.config.yaml_entries import EntriesFault

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, Set
 from dataclasses import replace
 from functools import partial
 
-from broker.auth.account_file import AccountFile, Accounts
 from broker.auth.accounts import Account
 from broker.auth.attempt import ALLOWED, NO_OPINION, WRONG_PASSWORD, Attempt, Check, Source, Verdict
 from broker.auth.check_queue import CheckPool
 from broker.auth.failed_logins import Start
-from broker.auth.files import read_account_file
+from broker.auth.files import AccountFile, Accounts, read_account_file
 from broker.auth.password_hash import cost_of, hash_password, password_fits
 from broker.auth.scram import SALT_BYTES, Credentials, ScramFault, derive_credentials
 

@@ -9,13 +9,12 @@ import time
 from collections.abc import Awaitable, Iterator, Set
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.account_file import AccountFile
 from broker.auth.acl import Acl
 from broker.auth.attempt import Anonymous, CertificateNames, Source
 from broker.auth.check_queue import CheckPool
 from broker.auth.decider import AuthDecider, no_role
 from broker.auth.failed_logins import FailedLogins
-from broker.auth.files import read_token_keys
+from broker.auth.files import AccountFile, read_token_keys
 from broker.auth.passwords import Passwords
 from broker.auth.scram_logins import ScramLogins
 from broker.auth.settings import AuthSettings

@@ -12,9 +12,9 @@ from google.protobuf.empty_pb2 import Empty
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.fields import page_bounds
 from broker.api.tokens import Role
-from broker.auth.account_file import Accounts
 from broker.auth.accounts import LINK, LINK_OF, link_domain_of, name_fault
 from broker.auth.check_queue import NotChecked
+from broker.auth.files import Accounts
 from broker.auth.passwords import AccountFault, Passwords
 from broker.auth.pb.account_pb2 import (
     Account,

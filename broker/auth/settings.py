@@ -140,8 +140,7 @@ class AuthSettings:
 
     def unusable_files(self, key: str, path_of: Callable[[str], str]) -> Iterator[str]:
         """Yield a fault for each file that cannot be used."""
-        from broker.auth.account_file import AccountFile
-        from broker.auth.files import read_account_file, read_acl_file, read_token_keys, webhook_context
+        from broker.auth.files import AccountFile, read_account_file, read_acl_file, read_token_keys, webhook_context
 
         reads: list[Callable[[], object]] = []
         if self.password_file:

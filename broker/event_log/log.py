@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from broker.event_log.active import ActiveSegment, Written
 from broker.event_log.appender import Appender, State
-from broker.event_log.contents import LogContents
+from broker.event_log.contents import Limits, LogContents, newest_is_over
 from broker.event_log.faults import LogFault, NotWritten
 from broker.event_log.files import Files
 from broker.event_log.holds import HOLDS_MAX, Holds, encode_holds
@@ -36,7 +36,6 @@ from broker.event_log.recovery import (
     save_mark,
     set_aside,
 )
-from broker.event_log.retention import Limits, newest_is_over
 from broker.event_log.settings import EventLogSettings
 from broker.event_log.tap import LogTap
 from broker.server.logging import get_logger

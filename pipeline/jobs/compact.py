@@ -62,15 +62,10 @@ def logs_of(path: Path) -> list[dict[str, Any]]:
     """Return which offsets of which logs a file has; read from its columns, which are sorted and compress to little."""
     table = pq.ParquetFile(path).read(["node", "log", "offset"])
     grouped = table.group_by(["node", "log"]).aggregate([("offset", "min"), ("offset", "max")])
-    return [
-        {
-            "node": each["node"],
-            "log": each["log"],
-            "first_offset": each["offset_min"],
-            "last_offset": each["offset_max"],
-        }
-        for each in grouped.sort_by([("node", "ascending"), ("log", "ascending")]).to_pylist()
-    ]
+    ordered = grouped.sort_by([("node", "ascending"), ("log", "ascending")])
+    named = ordered.rename_columns({"offset_min": "first_offset", "offset_max": "last_offset"})
+    found: list[dict[str, Any]] = named.to_pylist()
+    return found
 
 
 def write_date(

@@ -10,7 +10,7 @@ import pytest
 from event_log_node import EventLogNode, event_log_nodes
 from pipeline.errors import NodeAway, OptionError, PipelineError
 from pipeline.options import sink_options
-from pipeline.sink_node import NODE_FILE, kept_node, read_node, write_node
+from pipeline.sink import NODE_FILE, kept_node, read_node, write_node
 
 
 def stream_node(checkpoint: str | Path, *servers: EventLogNode, node: str = "") -> str:
@@ -39,7 +39,7 @@ def test_a_node_that_is_away_is_not_replaced(tmp_path: Path, monkeypatch: pytest
     with event_log_nodes("n1", "n2") as (a, b):
         stream_node(tmp_path, a, node="n2")
         b.stop()
-        monkeypatch.setattr("pipeline.sink_node.NODE_PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr("pipeline.sink.NODE_PATIENCE_SECONDS", 0.0)
         with pytest.raises(NodeAway, match=r"node n2: is needed, and did not answer for 0 s: ALIVE, does not answer"):
             stream_node(tmp_path, a)
         with pytest.raises(NodeAway, match=r"node n2: .* leads to no event log"):
@@ -75,7 +75,7 @@ def test_a_batch_write_takes_the_node_of_its_options() -> None:
 
 def test_a_batch_write_without_a_node_takes_the_first_server_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second run of the same job must find the node that knows what the first one published."""
-    monkeypatch.setattr("pipeline.sink_node.NODE_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("pipeline.sink.NODE_PATIENCE_SECONDS", 0.0)
     with event_log_nodes("n1", "n2", "n3", "n4", "n5", "n6") as nodes:
         for first in (nodes, nodes[::-1]):
             options = {"servers": ",".join(node.address for node in first), "jobId": "j"}

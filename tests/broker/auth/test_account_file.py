@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.auth.account_file import AccountFile, Accounts
 from broker.auth.accounts import Account
+from broker.auth.files import AccountFile, Accounts
 from broker.auth.password_hash import PLAIN
 from broker.config.yaml_entries import EntriesFault
 from broker.server import private_file

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from broker.auth import passwords as module
-from broker.auth.account_file import AccountFile
 from broker.auth.attempt import ALLOWED, NO_OPINION, WRONG_PASSWORD, Attempt, Verdict
 from broker.auth.check_queue import CheckPool
+from broker.auth.files import AccountFile
 from broker.auth.password_hash import cost_of, hash_password, password_fits
 from broker.auth.passwords import Passwords
 from broker.codec.packets import Connect

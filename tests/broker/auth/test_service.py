@@ -13,8 +13,8 @@ import pytest
 
 from api_calls import Rest, api_settings
 from broker.api.server import ApiServer
-from broker.auth.account_file import AccountFile
 from broker.auth.check_queue import CheckPool
+from broker.auth.files import AccountFile
 from broker.auth.passwords import Passwords
 from broker.auth.pb import account_pb2 as pb
 from broker.auth.pb.account_pb2_grpc import AccountServiceStub

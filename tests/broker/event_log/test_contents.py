@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from broker.event_log.contents import LogContents
+from broker.event_log.contents import Limits, LogContents
 from broker.event_log.faults import OutOfRange, WrongLogId
 from broker.event_log.index import Segment
-from broker.event_log.retention import Limits
 
 NO_LIMIT = Limits(0, 0)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from broker.event_log.appender import State
-from broker.event_log.segment_reader import PIECE_BYTES
+from broker.event_log.readers import PIECE_BYTES
 from event_log_reader import MakeLog, read_all
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.event_log.contents import Limits, newest_is_over, segments_to_remove
 from broker.event_log.index import Segment
-from broker.event_log.retention import Limits, newest_is_over, segments_to_remove
 
 SECOND = 10**9
 NOW = 1000 * SECOND
