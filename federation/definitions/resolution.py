@@ -11,6 +11,7 @@ from typing import Any, Final
 from broker.routing.names import SHARE_PREFIX, parse_filter
 from federation.definitions.collisions import Collision, Way, collisions, echo_of
 from federation.definitions.error import DefinitionError
+from federation.definitions.pb.definitions_pb2 import Explanation
 from federation.definitions.policy import ApplyTo, Policy, Selector, UpstreamPattern
 from federation.definitions.upstream import ALL, Direction, Upstream, UpstreamSet
 from federation.topics.filters import intersection
@@ -47,25 +48,6 @@ class LinkPlan:
     echo: str = ""
     key: str = ""
     is_node: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyMatch:
-    """A policy that has a topic in its pattern, and why it applies or not."""
-
-    policy: Policy
-    applies: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """`matches`: in the order of their rank. `links`: those that carry the topic. `missing`: what the policy that applies names
-    and nothing defines."""
-
-    matches: tuple[PolicyMatch, ...] = ()
-    links: tuple[LinkPlan, ...] = ()
-    missing: tuple[str, ...] = ()
 
 
 class Resolution:
@@ -106,18 +88,22 @@ class Resolution:
             found = [policy for policy in self._queue_policies if policy.matches_group(share_name, topic_filter)]
         else:
             found = [policy for policy in self._topic_policies if policy.matches(topic)]
-        if not found:
-            return Explanation()
-        best = found[0]
-        matches = [PolicyMatch(best, True, self._reason(best, found))]
-        for policy in found[1:]:
-            if policy.priority < best.priority:
-                reason = f"priority {policy.priority} is lower than {best.priority} of {best.name}"
-            else:
-                reason = f"the same priority as {best.name}, whose name comes first"
-            matches.append(PolicyMatch(policy, False, reason))
-        links = tuple(link for link in self._links if best in link.policies)
-        return Explanation(tuple(matches), links, self._missing(best))
+        answer = Explanation(topic=topic.decode())
+        for policy in found:
+            answer.policies.add(
+                name=policy.name,
+                pattern=policy.pattern,
+                priority=policy.priority,
+                applies=policy is found[0],
+                reason=_reason(policy, found),
+            )
+        for plan in self._links:
+            if found and found[0] in plan.policies:
+                uris = [uri.redacted() for uri in plan.upstream.uris]
+                answer.links.add(id=plan.link_id, upstream=plan.upstream.name, uris=uris)
+        if found:
+            answer.missing.extend(self._missing(found[0]))
+        return answer
 
     def _missing(self, policy: Policy) -> tuple[str, ...]:
         found = [self.unresolved_name(policy)]
@@ -132,13 +118,6 @@ class Resolution:
             for index, (upstream, _) in enumerate(upstream_set.members)
             if upstream not in self.upstreams
         ]
-
-    def _reason(self, best: Policy, found: list[Policy]) -> str:
-        if len(found) == 1:
-            return "the only policy whose pattern matches"
-        if found[1].priority < best.priority:
-            return f"priority {best.priority} is the highest of {len(found)} policies whose patterns match"
-        return f"priority {best.priority} is the highest, and the name comes first of those with it"
 
     @cached_property
     def collisions(self) -> list[Collision]:
@@ -269,6 +248,20 @@ class Resolution:
         return LinkPlan(
             link_id(name, kind, overrides), kind, upstream, policies, error, key=self._link_keys.get(name, "")
         )
+
+
+def _reason(policy: Policy, found: list[Policy]) -> str:
+    """Return why one of the policies that match, the one that applies in front, applies or not."""
+    best = found[0]
+    if policy is not best:
+        if policy.priority < best.priority:
+            return f"priority {policy.priority} is lower than {best.priority} of {best.name}"
+        return f"the same priority as {best.name}, whose name comes first"
+    if len(found) == 1:
+        return "the only policy whose pattern matches"
+    if found[1].priority < best.priority:
+        return f"priority {best.priority} is the highest of {len(found)} policies whose patterns match"
+    return f"priority {best.priority} is the highest, and the name comes first of those with it"
 
 
 def _echo_text(plan: LinkPlan) -> str:

@@ -150,29 +150,7 @@ class Policies(_Served, PolicyServiceServicer):
                 check_topic_name(topic)
         except MqttError as error:
             raise invalid_argument(f"topic: {error.text}") from None
-        found = self._service.resolution().explain(topic)
-        return pb.Explanation(
-            topic=request.topic,
-            policies=[
-                pb.PolicyMatch(
-                    name=match.policy.name,
-                    pattern=match.policy.pattern,
-                    priority=match.policy.priority,
-                    applies=match.applies,
-                    reason=match.reason,
-                )
-                for match in found.matches
-            ],
-            links=[
-                pb.ExplainedLink(
-                    id=link.link_id,
-                    upstream=link.upstream.name,
-                    uris=[uri.redacted() for uri in link.upstream.uris],
-                )
-                for link in found.links
-            ],
-            missing=found.missing,
-        )
+        return self._definitions.resolution().explain(topic)
 
 
 class AllDefinitions(_Served, DefinitionsServiceServicer):

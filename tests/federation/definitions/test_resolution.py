@@ -39,8 +39,8 @@ def test_the_highest_priority_applies_and_then_the_first_name(topic: bytes, expe
         policy("high", "a/b", 5),
         policy("queues", "$share/g/#", 9),
     ]
-    matches = Resolution([], [], policies).explain(topic).matches
-    assert [match.policy.name for match in matches if match.applies] == ([expected] if expected else [])
+    matches = Resolution([], [], policies).explain(topic).policies
+    assert [match.name for match in matches if match.applies] == ([expected] if expected else [])
 
 
 @given(
@@ -81,8 +81,8 @@ def test_the_policy_of_a_group_is_explained() -> None:
     policies = [policy("wide", "$share/+/#"), policy("own", "$share/g/jobs/#", 5), policy("topics", "#", 9)]
     resolution = Resolution([upstream("u")], [], policies)
     found = resolution.explain(b"$share/g/jobs/#")
-    assert [(match.policy.name, match.applies) for match in found.matches] == [("own", True), ("wide", False)]
-    assert [link.kind for link in found.links] == ["queues"]
+    assert [(match.name, match.applies) for match in found.policies] == [("own", True), ("wide", False)]
+    assert [link.id for link in found.links] == [plan.link_id for plan in resolution.links() if plan.kind == "queues"]
     assert resolution.queue_policy_of(b"h", b"jobs/#") is policies[0]
     assert Resolution([], [], policies[1:]).queue_policy_of(b"h", b"jobs/#") is None
 
@@ -180,22 +180,23 @@ def test_an_explanation_names_missing_definitions() -> None:
 def test_an_explanation_says_why_each_policy_applies_or_not() -> None:
     policies = [policy("low", "#", -1), policy("z", "a/#", 3), policy("b", "a/+", 3), policy("other", "x")]
     explanation = Resolution([upstream("u")], [], policies).explain(b"a/b")
-    assert [(match.policy.name, match.applies) for match in explanation.matches] == [
+    assert [(match.name, match.applies) for match in explanation.policies] == [
         ("b", True),
         ("z", False),
         ("low", False),
     ]
-    assert [match.reason for match in explanation.matches] == [
+    assert [match.reason for match in explanation.policies] == [
         "priority 3 is the highest, and the name comes first of those with it",
         "the same priority as b, whose name comes first",
         "priority -1 is lower than 3 of b",
     ]
-    assert [link.upstream.name for link in explanation.links] == ["u"]
+    assert [link.upstream for link in explanation.links] == ["u"]
 
 
 def test_an_explanation_without_a_policy_is_empty() -> None:
     explanation = Resolution([upstream("u")], [], [policy("p", "a")]).explain(b"b")
-    assert (explanation.matches, explanation.links) == ((), ())
+    assert not explanation.policies
+    assert not explanation.links
 
 
 def test_names_that_nothing_defines_are_told_with_their_keys() -> None:

@@ -1,4 +1,4 @@
-"""Sections of bridges in a mosquitto.conf and their `topic` lines: the table of mosquitto.conf(5), and the rules of mappings."""
+"""Sections of bridges in a mosquitto.conf, their `topic` lines (the table of mosquitto.conf(5)), and the rules of mappings."""
 
 from __future__ import annotations
 
