@@ -13,12 +13,13 @@ from broker.api.errors import ApiError
 from broker.api.tokens import Role, Token, hash_token, read_token_file
 
 SCHEME: Final = "bearer "
+WALL_CLOCK: Final = partial(datetime.now, UTC)
 
 
 class ApiGuard:
     """Without a path whoever reaches the API may call everything. `refused` counts calls without a token that suffices."""
 
-    def __init__(self, path: str = "", clock: Callable[[], datetime] = partial(datetime.now, UTC)) -> None:
+    def __init__(self, path: str = "", clock: Callable[[], datetime] = WALL_CLOCK) -> None:
         self.path = path
         self.refused = 0
         self._clock = clock

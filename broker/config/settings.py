@@ -146,7 +146,7 @@ class Settings:
         TopicAliasManagerSettings(), "Topic aliases towards clients.", Section()
     )
     plugins: Any = field(
-        default_factory=lambda: plugins_class()(),
+        default_factory=lambda: plugins_class()(),  # noqa: PLW0108 (the plugins are looked up when a file is read)
         metadata=described(Setting("Keys of the plugins, each below its plugin's name.", Section(plugins_class))),
     )
     plugin_order: tuple[str, ...] = setting(
