@@ -1,5 +1,5 @@
-"""Additions of another plugin to the federation of a node: services and connections between nodes, and what it does when members
-change."""
+"""Additions of another plugin to the federation of a node: services and connections between nodes, and what it does
+when members change."""
 
 # not a core: types of the loop
 from __future__ import annotations
