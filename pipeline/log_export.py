@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -111,12 +112,8 @@ class Export:
         self._format = file_format
         self._options = options
         self._parts = file.with_name(file.name + ".parts")
-        self._cluster = Cluster(options.connection)
-        try:
-            members = self._cluster.ask()
-            self.ranges = self._find_plan({**request, "format": file_format}, members)
-        finally:
-            self._cluster.close()
+        with closing(Cluster(options.connection)) as cluster:
+            self.ranges = self._find_plan({**request, "format": file_format}, cluster)
         self.records = sum(len(wanted) for wanted in self.ranges)
         self.done = sum(self._end_of_parts(index) - wanted.start for index, wanted in enumerate(self.ranges))
 
@@ -134,12 +131,13 @@ class Export:
 
     # --- the plan ---
 
-    def _find_plan(self, request: Mapping[str, Any], members: Members) -> list[Range]:
+    def _find_plan(self, request: Mapping[str, Any], cluster: Cluster) -> list[Range]:
+        members = cluster.ask()
         path = self._parts / PLAN_FILE
         if not path.exists():
             members.check(self._options.allow_partial, needs_all=True)
-            start = find_position("starting", self._options.start, self._cluster, members)
-            end = find_position("ending", self._options.end, self._cluster, members)
+            start = find_position("starting", self._options.start, cluster, members)
+            end = find_position("ending", self._options.end, cluster, members)
             plan = ranges(start, end, members.nodes)
             self._parts.mkdir(parents=True, exist_ok=True)
             content = {"version": PLAN_VERSION, "request": request, "ranges": [asdict(one) for one in plan]}

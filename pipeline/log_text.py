@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final
 
 from broker.event_log.pb import event_log_pb2 as pb
@@ -71,14 +72,11 @@ def _binary(name: str, data: bytes) -> dict[str, str]:
 
 def describe_logs(connection: Mapping[str, str]) -> dict[str, Any]:
     """All members, the logs of those that answer first. Raises PipelineError when no node with a log answers."""
-    cluster = Cluster(read_connection(connection))
-    try:
+    with closing(Cluster(read_connection(connection))) as cluster:
         members = cluster.ask()
         nodes = {
             name: (state.address, cluster.client(state).describe()) for name, state in sorted(members.nodes.items())
         }
-    finally:
-        cluster.close()
     return {
         "nodes": [_node_fields(address, found) for address, found in nodes.values()],
         "away": [{"node": name, "reason": reason} for name, reason in sorted(members.away.items())],

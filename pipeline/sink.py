@@ -13,6 +13,7 @@ import json
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -130,8 +131,7 @@ def kept_node(options: SinkOptions) -> tuple[str, str]:
 
     Of a stream the name is that of the checkpoint folder; the first call chooses it and writes it there.
     """
-    cluster = Cluster(options.connection)
-    try:
+    with closing(Cluster(options.connection)) as cluster:
         file = _node_file(options)
         kept = read_node(file) if file is not None else ""
         if kept and options.node and kept != options.node:
@@ -154,8 +154,6 @@ def kept_node(options: SinkOptions) -> tuple[str, str]:
         if file is not None and not kept:
             write_node(file, name)
         return name, members.nodes[name].address
-    finally:
-        cluster.close()
 
 
 def _first_server(options: SinkOptions) -> str:

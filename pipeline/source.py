@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -113,14 +114,11 @@ class MqttReader(DataSourceReader):
 
     def partitions(self) -> list[RangePartition]:
         options = self._options
-        cluster = Cluster(options.connection)
-        try:
+        with closing(Cluster(options.connection)) as cluster:
             members = cluster.ask()
             members.check(options.allow_partial, needs_all=True)
             start = find_position("starting", options.start, cluster, members)
             end = find_position("ending", options.end, cluster, members)
-        finally:
-            cluster.close()
         for node, first in start.items():
             if first.offset > end[node].offset:
                 raise PipelineError(

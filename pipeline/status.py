@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -118,8 +119,7 @@ def seconds_behind(cluster: Cluster, state: NodeState, offset: int) -> float | N
 def status(folder: Path, connection: Mapping[str, str]) -> dict[str, Any]:
     """Raises PipelineError."""
     checkpoints = read_checkpoints(folder)
-    cluster = Cluster(read_connection(connection))
-    try:
+    with closing(Cluster(read_connection(connection))) as cluster:
         members = cluster.ask()
         return {
             "queries": [
@@ -134,8 +134,6 @@ def status(folder: Path, connection: Mapping[str, str]) -> dict[str, Any]:
                 for each in checkpoints
             ]
         }
-    finally:
-        cluster.close()
 
 
 def _instant(milliseconds: int) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -99,11 +100,8 @@ def remove_old(folder: Path, before_ns: int) -> None:
 
 def take(folder: Path, connection: Connection, now_ns: int) -> Iterator[str]:
     """Take a snapshot of each node; a line for each. Raises PipelineError when no node answers."""
-    cluster = Cluster(connection)
-    try:
+    with closing(Cluster(connection)) as cluster:
         members = cluster.ask()
-    finally:
-        cluster.close()
     for name, reason in sorted(members.away.items()):
         yield f"{name}: no snapshot, it is away ({reason})"
     for name in sorted(members.without_log):
