@@ -16,7 +16,7 @@ from broker.errors import MqttError
 from broker.routing.names import check_topic_filter, check_topic_name
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.pb.link_status_pb2_grpc import FederationLinksStub, GroupQueuesStub
-from federation.links.status import DOWN, has_state
+from federation.links.status import DOWN, FIGURES, has_state
 from federation.topics.mapping import MappingError, TopicMapping
 from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
@@ -29,7 +29,12 @@ NO_LINKS: Final = (
     "no links: a policy makes them, for the upstreams that it names (gmqttctl list_policies, list_parameters)"
 )
 WATCH_SECONDS: Final = 2.0
-HEAD: Final = ("status", "upstream", "type", "id", "node", "seconds", "in flight", "received", "sent", "uri")
+COLUMNS: Final = tuple(figure.shown for figure in FIGURES if figure.is_column)
+HEAD: Final = (
+    *("status", "upstream", "type", "id", "node", "seconds"),
+    *(name.replace("_", " ") for name in COLUMNS),
+    "uri",
+)
 
 
 @click.command()
@@ -107,9 +112,7 @@ def _row(link: Any, unix_time: float) -> list[str]:
         link.id,
         link.node or "-",
         str(max(0, int(unix_time - since))),
-        str(link.in_flight),
-        str(link.received),
-        str(link.sent),
+        *(str(getattr(link, name)) for name in COLUMNS),
         link.uri or "-",
     )
     return [printable(cell) for cell in cells]

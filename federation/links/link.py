@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from broker.codec.packets import MQTT_5, MQTT_311, Connect
+from broker.codec.packets import MQTT_5, Connect
 from broker.message import NEVER
 from broker.origin import HeaderError
 from federation.definitions.policy import ApplyTo
@@ -22,7 +22,7 @@ from federation.links import handshake
 from federation.links.bridging.headers import LinkWelcome
 from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
 from federation.links.interest import Domain
-from federation.links.link_states import STOPPED, TRANSITIONS, WITH_CONNECTION, Event, State, event_of
+from federation.links.link_states import EVENTS, STOPPED, TRANSITIONS, WITH_CONNECTION, Event, State
 from federation.links.reconnecting import COMPETING, Addresses, Backoff, CompetingSession
 from federation.links.relay import Effects, Relay
 from federation.links.status import (
@@ -179,7 +179,6 @@ class Link:
 
     def _give_up(self, fault: str, now: float) -> None:
         """The link cannot run as it is defined."""
-        self._idle_at = NEVER
         self._error = fault
         self._error_at = now
         self._move(Event.GIVE_UP, NEVER, now)
@@ -419,18 +418,25 @@ class Link:
         self._end_connection(reason, now)
         self._error = without_secrets(reason)
         self._error_at = now
-        if self._state is State.DRAINING:
-            self._move(event_of(end), NEVER, now)
-            return
-        if end is End.VERSION and self._addresses.version.current == MQTT_311:  # with 5 both are refused
+        event = self._event_of(end)
+        state = TRANSITIONS[self._state][event]
+        if state is State.CONNECTING:
             self._connect(now)
             return
-        if end is not End.TAKEN and self._addresses.next(now):
+        if state is State.ERROR and self._addresses.next(now):
             self._error += "; its session is lost"
+        self._move(event, now + self._seconds_in(state, end, ran_for), now)
+
+    def _event_of(self, end: End) -> Event:
+        is_last = self._addresses.version.current == MQTT_5  # both versions are refused
+        return Event.FAILED if end is End.VERSION and is_last else EVENTS[end]
+
+    def _seconds_in(self, state: State, end: End, ran_for: float) -> float:
+        """How long a state lasts that the end of a connection leads to."""
+        if state not in (State.ERROR, State.BLOCKED):
+            return NEVER
         delay = self._backoff.delay(end, ran_for)
-        if end is End.TAKEN:
-            delay = max(delay, BLOCKED_SECONDS)
-        self._move(event_of(end), now + delay, now)
+        return max(delay, BLOCKED_SECONDS) if state is State.BLOCKED else delay
 
     def _end_connection(self, reason: str, now: float) -> None:
         client, self._client = self._client, None
@@ -450,6 +456,8 @@ class Link:
         before = self._state
         self._state = TRANSITIONS[before][event]
         self._deadline = deadline
+        if self._state in STOPPED:
+            self._idle_at = NEVER
         if self._state.shown is not before.shown:
             self._since = now
             self._changed_at = now

@@ -8,6 +8,7 @@ ACCEPTED      GREETING                    PROVING     CONNACK came: a round trip
 PROVED        PROVING                     RUNNING
 FAILED        a connection                ERROR       until the next try
 COMPETING     a connection                BLOCKED     another client has the session
+VERSION       a connection                CONNECTING  at once: the upstream has another version of MQTT
 NOT_WANTED    anywhere                    IDLE
 DRAIN         PROVING, RUNNING            DRAINING    another node runs the link soon
 STOP          anywhere                    SHUTDOWN
@@ -54,6 +55,7 @@ class Event(Enum):
     PROVED = auto()
     FAILED = auto()
     COMPETING = auto()
+    VERSION = auto()
     NOT_WANTED = auto()
     DRAIN = auto()
     STOP = auto()
@@ -73,8 +75,13 @@ _ANYWHERE: Final = {
     Event.STOP: State.SHUTDOWN,
     Event.GIVE_UP: State.INVALID,
 }
-_CONNECTED: Final = {**_ANYWHERE, Event.FAILED: State.ERROR, Event.COMPETING: State.BLOCKED}
-_ENDING: Final = (Event.FAILED, Event.COMPETING, Event.NOT_WANTED, Event.STOP)
+_CONNECTED: Final = {
+    **_ANYWHERE,
+    Event.FAILED: State.ERROR,
+    Event.COMPETING: State.BLOCKED,
+    Event.VERSION: State.CONNECTING,
+}
+_ENDING: Final = (Event.FAILED, Event.COMPETING, Event.VERSION, Event.NOT_WANTED, Event.STOP)
 
 TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
     State.IDLE: _ANYWHERE,
@@ -90,7 +97,11 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
     State.DRAINING: {**dict.fromkeys(_ENDING, State.SHUTDOWN), Event.DRAIN: State.DRAINING},
 }
 
-
-def event_of(end: End) -> Event:
-    """What the end of a connection is to the link."""
-    return Event.COMPETING if end is End.TAKEN else Event.FAILED
+EVENTS: Final[Mapping[End, Event]] = {
+    End.REFUSED: Event.FAILED,
+    End.TAKEN: Event.COMPETING,
+    End.VERSION: Event.VERSION,
+    End.LOST: Event.FAILED,
+    End.FAULT: Event.FAILED,
+}
+"""The end of a connection as the link sees it."""

@@ -151,12 +151,14 @@ class LinkStatus:
 
 
 class Figure(NamedTuple):
-    """A figure of LinkStatus, as the API and the metrics show it. A negative one is not known, and not shown."""
+    """A figure of LinkStatus, as the API and the metrics show it. A negative one is not known, and not shown. `is_column`: it
+    is one of the table of `gmqttctl federation_status`, too."""
 
     field: str
     shown: str
     kind: Kind
     text: str
+    is_column: bool = False
 
     @property
     def metric(self) -> str:
@@ -171,7 +173,7 @@ FIGURES: Final = (
         "Time from a question to the upstream to its answer, the last time.",
     ),
     Figure("lag", "lag_seconds", Kind.GAUGE, "Age of the oldest message in flight on a link."),
-    Figure("in_flight", "in_flight", Kind.GAUGE, "Messages of a link that are not acknowledged."),
+    Figure("in_flight", "in_flight", Kind.GAUGE, "Messages of a link that are not acknowledged.", True),
     Figure("waiting", "waiting", Kind.GAUGE, "Messages that wait for a link, where that is known here."),
     Figure(
         "oldest_waiting",
@@ -181,8 +183,8 @@ FIGURES: Final = (
     ),
     Figure("subscriptions", "subscriptions", Kind.GAUGE, "Filters of a link that are subscribed at the upstream."),
     Figure("epoch", "epoch", Kind.GAUGE, "Epoch of this node as the owner of a link."),
-    Figure("received", "received", Kind.COUNTER, "Messages that a link got from its upstream."),
-    Figure("sent", "sent", Kind.COUNTER, "Messages that a link pushed to its upstream."),
+    Figure("received", "received", Kind.COUNTER, "Messages that a link got from its upstream.", True),
+    Figure("sent", "sent", Kind.COUNTER, "Messages that a link pushed to its upstream.", True),
     Figure("reconnects", "reconnects", Kind.COUNTER, "Connections of a link after the first."),
     Figure(
         "sessions_lost", "sessions_lost", Kind.COUNTER, "Sessions of a link that the upstream did not have any more."

@@ -13,14 +13,13 @@ from federation.links.bridging.ends import OwnEnd
 from federation.links.bridging.group_consumers import GroupConsumers
 from federation.links.bridging.headers import LinkWelcome
 from federation.links.client import Accepted, Client
-from federation.links.confirmation import Confirmation
 from federation.links.handshake import NAME_TEXT, Note, addresses_of, qos_of
 from federation.links.interest import FILTERS_MAX, Domain, LinkInterest
 from federation.links.link import Link
 from federation.links.link_states import Event, State
 from federation.links.packets import Passage, Rewriter, TopicRule
 from federation.links.reconnecting import SessionPlace
-from federation.links.relay import Relay
+from federation.links.relay import Confirmation, Relay
 from federation.links.subscriptions import NO_HEADERS, Headers
 from federation.links.wants import Upstream
 

@@ -12,7 +12,7 @@ from broker.codec.properties import encode_publish_properties
 from broker.hooks import Forwarder, Peer
 from broker.message import Message
 from federation.links.bridging.ends import TOPIC_BYTES_MAX, TOPICS_MAX
-from federation.links.confirmation import HELD_MESSAGES_MAX
+from federation.links.relay import HELD_MESSAGES_MAX
 from federation.links.status import LinkState
 from link_ends import own_end
 from link_world import World

@@ -10,7 +10,7 @@ from broker.codec.packets import PubAck
 from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.hooks import Forwarder, Peer
-from federation.links.confirmation import HELD_MESSAGES_MAX, Confirmation
+from federation.links.relay import HELD_MESSAGES_MAX, Confirmation
 
 
 class Node(Peer):
