@@ -101,7 +101,7 @@ class Broker(Context):
         return session if session is not None and session.connection is connection else None
 
     def next_timeout(self) -> float | None:
-        """When to call `handle_timeout`; None without deadlines."""
+        """Return when to call `handle_timeout`; None without deadlines."""
         at = self.timers.next_timeout()
         look_at = self.next_peer_timeout()
         if look_at == NEVER or (at is not None and at <= look_at):

@@ -63,12 +63,12 @@ class Peer:
         return 0
 
     def mark(self) -> int:
-        """Where the queue ends now, for `is_done`."""
+        """Return where the queue ends now, for `is_done`."""
         return 0
 
     def is_done(self, mark: int) -> bool:
-        """Whether the node has acknowledged what was queued before the mark, or is none of the living members any more. What
-        was dropped is counted, and not waited for."""
+        """Return whether the node has acknowledged what was queued before the mark, or is none of the living members
+        any more. What was dropped is counted, and not waited for."""
         return True
 
 
@@ -188,7 +188,7 @@ class Waiter:
     """Goes on when commits are finished (`Commits.wait` in broker/session/commits.py)."""
 
     def committed(self) -> None:
-        """What happened before `Commits.wait` in broker/session/commits.py is on disk."""
+        """Return what happened before `Commits.wait` in broker/session/commits.py is on disk."""
         raise AssertionError("a subclass implements this")
 
 
@@ -202,13 +202,14 @@ class Tap:
     """
 
     def is_essential(self) -> bool:
-        """Whether an exception of the tap ends the client's connection, because the message is not stored. Otherwise it is
-        logged and counted, and the message goes on."""
+        """Return whether an exception of the tap ends the client's connection, because the message is not stored.
+        Otherwise it is logged and counted, and the message goes on."""
         return False
 
     def refuses(self, topic: bytes) -> bool:
-        """Whether messages of this topic are refused before the tap sees them: Quota exceeded for QoS 1 and 2 of MQTT 5, for
-        the API and for wills; QoS 0 is dropped. MQTT 3.1.1 has no such answer: the tap is given these messages, and holds
+        """Return whether messages of this topic are refused before the tap sees them: Quota exceeded for QoS 1 and 2
+        of MQTT 5, for the API and for wills; QoS 0 is dropped. MQTT 3.1.1 has no such answer: the tap is given these
+        messages, and holds
         the publisher."""
         return False
 
@@ -304,7 +305,7 @@ class AuthenticationRequest(Work):
     # --- implemented by the session core ---
 
     def is_open(self) -> bool:
-        """Whether the client still waits. The answer to one that does not has no effect."""
+        """Return whether the client still waits. The answer to one that does not has no effect."""
         raise AssertionError("a subclass implements this")
 
     def decided(self) -> None:

@@ -23,8 +23,8 @@ class Plugin:
         """Attach to the seams; no port is open yet. Raises StartError."""
 
     def tags(self) -> dict[str, str]:
-        """What other nodes are told about this one: short texts by name, in the tags of the federation. The addresses of the
-        API are known."""
+        """Return what other nodes are told about this one: short texts by name, in the tags of the federation. The
+        addresses of the API are known."""
         return {}
 
     async def start(self) -> None:
@@ -49,7 +49,8 @@ class Plugin:
         return []
 
     def not_ready(self) -> list[str]:
-        """Why clients should be sent to other nodes, as sentences without a full stop; none when the plugin is ready."""
+        """Return why clients should be sent to other nodes, as sentences without a full stop; none when the plugin is
+        ready."""
         return []
 
     def refused_input(self) -> dict[str, int]:

@@ -86,7 +86,7 @@ class TimerWheel:
         heapq.heapify(self._order)
 
     def next_timeout(self) -> float | None:
-        """When to call `handle_timeout`; None without deadlines."""
+        """Return when to call `handle_timeout`; None without deadlines."""
         self.is_earlier = False
         order = self._order
         while order and not self._slots[order[0]]:

@@ -31,7 +31,7 @@ class TokenBucket:
         return True
 
     def in_debt_until(self) -> float:
-        """When the overdraft of the last `take` is over; an instant of the past without one."""
+        """Return when the overdraft of the last `take` is over; an instant of the past without one."""
         return self._at - self._tokens / self.rate
 
     def _fill(self, now: float) -> None:

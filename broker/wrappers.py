@@ -127,7 +127,7 @@ class Chain(Generic[R]):
             self._inner.append(wrapper)
 
     def run(self, request: R) -> bool:
-        """Whether the request is not refused."""
+        """Return whether the request is not refused."""
         self.proceed(request)
         return request.reason_code == SUCCESS
 

@@ -18,8 +18,8 @@ class Extension:
         return {}
 
     def mqtt_protocol(self, ended: Callable[[], None]) -> asyncio.Protocol | None:
-        """Who takes a connection to the address of the event streams that begins as one of MQTT, and calls `ended` behind it;
-        None: this extension does not. As with services, nobody has proved who the other end is."""
+        """Return who takes a connection to the address of the event streams that begins as one of MQTT, and calls
+        `ended` behind it; None: this extension does not. As with services, nobody has proved who the other end is."""
         return None
 
     def members_changed(self) -> None:

@@ -93,7 +93,8 @@ def batches(messages: Iterable[Message], slice_ns: int) -> Iterator[list[Message
 
 
 def due(time_ns: int, first_ns: int, begin: float, speed: float) -> float:
-    """When a message is published: `speed` times as fast as they came since the first one; with speed 0 at once."""
+    """Return when a message is published: `speed` times as fast as they came since the first one; with speed 0 at
+    once."""
     return begin + (time_ns - first_ns) / NANOSECONDS / speed if speed else begin
 
 

@@ -149,7 +149,7 @@ class LayeredProtocol(ClientProtocol):
             self.data_received(b"")
 
     def count_unaccepted(self, size: int) -> bool:
-        """What the layers have made of the input counts no more: it was counted when it came."""
+        """Return what the layers have made of the input counts no more: it was counted when it came."""
         return self.server.count_unaccepted(self, self.unaccepted_state())
 
     def unaccepted_state(self) -> int:

@@ -92,7 +92,7 @@ class MemoryWatch:
         write(f"memory is {name}", bytes=self._resident, max_memory=self._limit.bytes_max)
 
     def not_ready(self) -> list[str]:
-        """Why clients should be sent to other nodes; none while the memory is below max_memory."""
+        """Return why clients should be sent to other nodes; none while the memory is below max_memory."""
         if self._limit.level == MEMORY_FREE:
             return []
         return [

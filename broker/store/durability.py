@@ -98,7 +98,7 @@ class Durability:
         return [] if self.writer is None else self.writer.metrics()
 
     def not_ready(self) -> list[str]:
-        """Why nothing durable is acknowledged now; none while the store works."""
+        """Return why nothing durable is acknowledged now; none while the store works."""
         return [] if self.writer is None else self.writer.not_ready()
 
     async def close(self) -> None:

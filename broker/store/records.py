@@ -37,7 +37,7 @@ def encode_changes(changes: dict[int, object], wall_offset: float) -> dict[int, 
 
 
 def all_contents(broker: Broker) -> dict[int, object]:
-    """What all records describe, by their numbers."""
+    """Return what all records describe, by their numbers."""
     found: dict[int, object] = {}
     for session in broker.sessions.values():
         records = session.records

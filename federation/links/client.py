@@ -80,7 +80,7 @@ class Accepted:
 
 
 class End(Enum):
-    """Why a connection ended.
+    """The reason why a connection ended.
 
     REFUSED    CONNACK or DISCONNECT with a reason that another try will hardly change
     TAKEN      another client has taken the session over (0x8E), or holds it with a higher epoch
@@ -198,7 +198,7 @@ class Client:
         return data
 
     def is_unanswered(self) -> bool:
-        """Whether nothing has come yet."""
+        """Return whether nothing has come yet."""
         return self.received_bytes == 0
 
     def write_flow(self, data: bytes) -> None:

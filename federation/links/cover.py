@@ -73,7 +73,7 @@ class Cover:
         return looked
 
     def is_settled(self) -> bool:
-        """Whether `go_on` has nothing to look at."""
+        """Return whether `go_on` has nothing to look at."""
         return not self._looks
 
     def wants_of(self, topic_filter: bytes) -> Wants:
@@ -145,7 +145,7 @@ class Cover:
         self._below.delete(entry.topic_filter)
 
     def _makes_room(self, entry: CoverEntry) -> bool:
-        """Whether a filter that is not told covers one that is: then there are not more of them in the end."""
+        """Return whether a filter that is not told covers one that is: then there are not more of them in the end."""
         look = Look(entry, self._told, self._below)
         return any(
             covers(entry.topic_filter, other.topic_filter) and include(entry.wanted, other.told)
@@ -153,7 +153,7 @@ class Cover:
         )
 
     def _is_needless(self, entry: CoverEntry) -> bool:
-        """Whether a filter is not wanted, or covered by another one that is told."""
+        """Return whether a filter is not wanted, or covered by another one that is told."""
         if not entry.wanted:
             return True
         for value in self._told.match(_any_topic(entry.topic_filter)):
@@ -228,7 +228,7 @@ class Look:
 
 
 def _leads_below(node: Node, levels: list[bytes]) -> bool:
-    """Whether the levels above `#` cover those of a node, as far as both go."""
+    """Return whether the levels above `#` cover those of a node, as far as both go."""
     return all(level in (b"+", found) for level, found in zip(levels, node.path.split(b"/"), strict=False))
 
 

@@ -41,8 +41,8 @@ def addresses_of(upstream: Upstream, current: LinkUri) -> tuple[bytes, ...]:
 
 
 def header_of(upstream: Upstream, domain: bytes, relays: bool, epoch: int) -> bytes:
-    """What CONNECT says to an upstream of ours: what this domain is, whether messages may go on to others, and which epoch the
-    node has as the owner of the link."""
+    """Return what CONNECT says to an upstream of ours: what this domain is, whether messages may go on to others, and
+    which epoch the node has as the owner of the link."""
     message_ttl = -1.0 if upstream.message_ttl is None else upstream.message_ttl
     return encode_connect(domain, upstream.max_hops, relays, message_ttl, epoch)
 
@@ -102,8 +102,8 @@ def local_connect(plan: LinkPlan, version: int, accepted: Accepted) -> Connect:
 
 
 def welcome_of(accepted: Accepted) -> LinkWelcome | None:
-    """What an upstream of ours says of itself; None for a broker of another kind, and for one that takes this client for no
-    link. Raises HeaderError."""
+    """Return what an upstream of ours says of itself; None for a broker of another kind, and for one that takes this
+    client for no link. Raises HeaderError."""
     for name, value in accepted.user_properties:
         if name == NAME_TEXT:
             return parse_welcome(value.encode())
@@ -125,8 +125,8 @@ class Note(NamedTuple):
 
 
 def notes_on(upstream: Upstream, version: int, accepted: Accepted, welcome: LinkWelcome | None) -> tuple[Note, ...]:
-    """What the upstream grants less than asked. `version` is that of the protocol; `welcome` is None for a broker of another
-    kind."""
+    """Return what the upstream grants less than asked. `version` is that of the protocol; `welcome` is None for a
+    broker of another kind."""
     if version != MQTT_5:
         return (Note(LOST_IN_311),)
     notes: list[Note] = []
@@ -156,7 +156,7 @@ def notes_on(upstream: Upstream, version: int, accepted: Accepted, welcome: Link
 
 
 def refusals(refused: Mapping[bytes, int]) -> tuple[Note, ...]:
-    """What is said of filters that the upstream refuses: their reason codes by filter."""
+    """Return what is said of filters that the upstream refuses: their reason codes by filter."""
     if not refused:
         return ()
     topic_filter, code = next(iter(refused.items()))

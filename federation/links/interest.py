@@ -24,7 +24,7 @@ STEPS_PER_CALL: Final = 1_000  # changed filters, and filters below them, of all
 
 
 class LinkInterest:
-    """What one link wants from its upstream: filters as the upstream names the topics.
+    """The interest of one link at its upstream: filters as the upstream names the topics.
 
     keeps_all  the patterns of the policies themselves, whatever clients want (`interest: all`)
     """
@@ -93,7 +93,7 @@ class LinkInterest:
         return self._cover.go_on(steps) if steps > 0 else 0
 
     def is_settled(self) -> bool:
-        """Whether `go_on` has nothing to look at."""
+        """Return whether `go_on` has nothing to look at."""
         return self._cover.is_settled()
 
     def take_changes(self) -> tuple[list[bytes], list[bytes]]:
@@ -102,7 +102,7 @@ class LinkInterest:
         return self._cover.take_changes()
 
     def wants_of(self, topic_filter: bytes) -> Wants:
-        """Who wants one of the `filters`, as the upstream is told."""
+        """Return who wants one of the `filters`, as the upstream is told."""
         return self._cover.wants_of(topic_filter)
 
     @property
@@ -117,11 +117,11 @@ class LinkInterest:
 
     @property
     def changes_topics(self) -> bool:
-        """Whether `map_in` is to be asked about each topic."""
+        """Return whether `map_in` is to be asked about each topic."""
         return bool(self._mapping.rules) or self._scope.is_shared
 
     def has(self, topic: bytes) -> bool:
-        """Whether a local topic belongs to the link."""
+        """Return whether a local topic belongs to the link."""
         return self._scope.has(topic)
 
     def map_out(self, topic: bytes) -> bytes | None:
@@ -200,7 +200,7 @@ class ClusterInterest(InterestObserver):
             self._untold[link] = list(reversed(self._tallies))
 
     def has_told(self, link: LinkInterest) -> bool:
-        """Whether a link that was added knows everything by now."""
+        """Return whether a link that was added knows everything by now."""
         return link not in self._untold
 
     def tell(self, link: LinkInterest) -> None:
@@ -213,7 +213,7 @@ class ClusterInterest(InterestObserver):
         self._untold.pop(link, None)
 
     def has_changes(self) -> bool:
-        """Whether `pass_on` has something to do."""
+        """Return whether `pass_on` has something to do."""
         return bool(self._changed or self._untold) or not all(link.is_settled() for link in self._links)
 
     def pass_on(self, steps: int = STEPS_PER_CALL) -> bool:

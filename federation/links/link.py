@@ -43,7 +43,7 @@ IDLE_SECONDS: Final = 5.0  # without interest, until the session ends: clients t
 
 
 class Link:
-    """What links for topics (topic_link.py) and for queues (queue_link.py) have in common.
+    """The base of links for topics (topic_link.py) and for queues (queue_link.py).
 
     plan              what the definitions say
     dropped           messages that came and were not published here, by reason
@@ -95,12 +95,12 @@ class Link:
 
     @property
     def last_error(self) -> str:
-        """Why the last connection failed, without secrets; "" for none."""
+        """Return why the last connection failed, without secrets; "" for none."""
         return self._error
 
     @property
     def notes(self) -> tuple[handshake.Note, ...]:
-        """What the upstream grants less than asked."""
+        """Return what the upstream grants less than asked."""
         return (*self._notes, *handshake.refusals(self.subscriptions.refused))
 
     @property
@@ -115,7 +115,7 @@ class Link:
 
     @property
     def address(self) -> LinkUri:
-        """Where the shell connects to."""
+        """Return where the shell connects to."""
         return self._addresses.current
 
     def follow(self, before: Link) -> None:
@@ -186,7 +186,7 @@ class Link:
     # --- what the kind of a link decides
 
     def _is_wanted(self) -> bool:
-        """Whether the link needs a session at the upstream."""
+        """Return whether the link needs a session at the upstream."""
         raise AssertionError("a subclass implements this")
 
     def _take_interest(self) -> bool:
@@ -268,7 +268,7 @@ class Link:
         return self._last_output.pop(attempt, b"")
 
     def holds_upstream(self) -> bool:
-        """Whether the upstream is not to be read now."""
+        """Return whether the upstream is not to be read now."""
         relay = self._relay
         is_in = self.plan.upstream.direction is Direction.IN  # the acknowledgements of what is pushed come in
         return relay is not None and (relay.is_held() or (is_in and self._state is State.DRAINING))
@@ -432,7 +432,7 @@ class Link:
         return Event.FAILED if end is End.VERSION and is_last else EVENTS[end]
 
     def _seconds_in(self, state: State, end: End, ran_for: float) -> float:
-        """How long a state lasts that the end of a connection leads to."""
+        """Return how long a state lasts that the end of a connection leads to."""
         if state not in (State.ERROR, State.BLOCKED):
             return NEVER
         delay = self._backoff.delay(end, ran_for)

@@ -26,7 +26,7 @@ from federation.topics.scope import Scope, near_policies
 
 
 def _asks(plan: LinkPlan) -> bool:
-    """Whether a link for topics subscribes at its upstream."""
+    """Return whether a link for topics subscribes at its upstream."""
     return plan.upstream.direction is Direction.IN
 
 
@@ -191,7 +191,7 @@ class Links:
         return 0 if keeps_queue else self._drop_queue(link.plan, now)
 
     def sessions(self) -> dict[str, SessionPlace]:
-        """Where links for topics have sessions at upstreams, for the next process."""
+        """Return where links for topics have sessions at upstreams, for the next process."""
         links = [(link_id, link) for link_id, link in self.by_id.items() if isinstance(link, TopicLink)]
         places = {link_id: link.session_place() for link_id, link in links}
         places.update({link_id: place for link_id, place in self.sessions_left.items() if link_id in self._plans})

@@ -1,4 +1,4 @@
-"""Which node of a cluster runs a link: one owner, fenced by an epoch that only rises.
+"""Decides which node of a cluster runs a link: one owner, fenced by an epoch that only rises.
 
 Each member with links has a table: a row for each link that it can run, with what it does there. A change of the own table is
 told to all living members; the answer is their table. So each member knows who runs what, and nothing is lost with a message
@@ -166,7 +166,7 @@ class Ownership:
         self._decide(now)
 
     def waits_until_ready(self) -> bool:
-        """Whether `ready` would let this node claim links."""
+        """Return whether `ready` would let this node claim links."""
         return self._settles_until == 0.0 and self._ready_until > 0.0
 
     def ready(self, now: float) -> None:
@@ -218,7 +218,7 @@ class Ownership:
     # --- what is to be done ---
 
     def take_orders(self) -> list[Order]:
-        """What to do with the links of this node."""
+        """Return what to do with the links of this node."""
         orders = self._orders
         if orders:
             self._orders = []
@@ -234,7 +234,7 @@ class Ownership:
         return found
 
     def next_timeout(self) -> float:
-        """When to call handle_timeout; NEVER for not at all."""
+        """Return when to call handle_timeout; NEVER for not at all."""
         at = min([until for until in (self._settles_until, self._ready_until) if until > 0.0], default=NEVER)
         for other in self._others.values():
             if other.waits_until > 0.0:
@@ -256,7 +256,7 @@ class Ownership:
     # --- what an operator sees ---
 
     def table(self) -> Table:
-        """What this node does with its links."""
+        """Return what this node does with its links."""
         rows = [
             Row(link_id, own.phase, own.epoch if own.phase is not Phase.ABLE else self._heard.get(link_id, 0))
             for link_id, own in self._links.items()
@@ -282,7 +282,7 @@ class Ownership:
         return competing.node if competing is not None and competing.node == self._chosen(link_id) else ""
 
     def phase(self, link_id: str) -> Phase | None:
-        """What this node does with a link; None for one that it does not know."""
+        """Return what this node does with a link; None for one that it does not know."""
         own = self._links.get(link_id)
         return None if own is None else own.phase
 
@@ -371,14 +371,14 @@ class Ownership:
             self._orders.append(Run(link_id, own.epoch))
 
     def _is_free(self, link_id: str, own: _Own, now: float) -> bool:
-        """Whether every living member has read the claim, and none runs the link."""
+        """Return whether every living member has read the claim, and none runs the link."""
         if self._is_busy(link_id):
             own.deadline = max(own.deadline, own.claimed_at + DRAIN_SECONDS_MAX + CLAIM_SECONDS_MAX)
             return False
         return all(other.answered >= own.told_with for other in self._others.values())
 
     def _is_busy(self, link_id: str) -> bool:
-        """Whether another living member runs the link or drains it."""
+        """Return whether another living member runs the link or drains it."""
         for rows in self._rows.values():
             row = rows.get(link_id)
             if row is not None and row.phase in (Phase.RUNS, Phase.DRAINS):

@@ -1,4 +1,4 @@
-"""Who runs which link: what members tell each other of it, what a node is to do, and to whom a link falls.
+"""The table of a member: the links that it runs, and the phase of each; rendezvous hashing names the owner of a link.
 
 The rules are in `ownership`.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Phase(IntEnum):
-    """What a member does with a link. The numbers are on the wire."""
+    """The phase of a link at a member. The numbers are on the wire."""
 
     ABLE = 1
     CLAIMS = 2
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What a member does with its links.
+    """A member's word about its links.
 
     incarnation  a random number of its process
     serial       rises with each change; a table with a lower one came late
@@ -79,7 +79,7 @@ class Claim(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Who runs a link, or is about to. `epoch` is 0 before a claim."""
+    """The node that runs a link, or is about to. `epoch` is 0 before a claim."""
 
     node: str
     epoch: int

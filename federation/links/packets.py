@@ -131,7 +131,7 @@ def _taken(parts: list[bytes]) -> bytes:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TopicRule:
-    """What becomes of a topic."""
+    """A rule for the topics of messages."""
 
     def other_name(self, topic: bytes) -> bytes | None:
         """The name on the other side; None for a message that does not cross the link."""

@@ -94,7 +94,7 @@ class Credit:
 
 
 class Demand:
-    """What one group of this domain asks of all its upstreams. `credits` by the id of the link."""
+    """The demand of one group of this domain at all its upstreams. `credits` by the id of the link."""
 
     def __init__(self) -> None:
         self.credits: dict[str, Credit] = {}
@@ -302,7 +302,7 @@ class QueueLink(Link):
             self.effects.note()
 
     def set_open(self, full: bytes, is_open: bool) -> None:
-        """Whether the group takes jobs of upstreams now."""
+        """Return whether the group takes jobs of upstreams now."""
         if is_open:
             self._open.add(full)
         else:

@@ -24,7 +24,7 @@ from federation.links.queue_link import Demand, QueueLink
 
 @dataclass(frozen=True, slots=True)
 class QueueDefaults:
-    """What policies do not say.
+    """Defaults for keys that policies leave out.
 
     queues_max        queues of a node; a group beyond them gets none, unless an empty queue without members gives way
     max_length        messages of one queue
@@ -147,7 +147,7 @@ class Queues:
         return len(self._policies) + len(self._leaving) >= self._defaults.queues_max
 
     def _has_place(self, full: bytes, unused: list[bytes], now: float) -> bool:
-        """Whether there may be one more queue. One that is `unused` gives way."""
+        """Return whether there may be one more queue. One that is `unused` gives way."""
         if len(full) > QUEUE_BYTES_MAX or (self._is_full() and not unused):
             self.refused += 1
             return False

@@ -1,4 +1,4 @@
-"""Where, in which version of MQTT, and when a link tries next; and a competing session that ends its connections.
+"""The next try of a link: its address, its version of MQTT, its time; and a competing session that ends its connections.
 
 A session at an upstream is the queue of the link there. While it is kept the link goes back to its address, also when that one
 does not answer; only then it takes the next one.
@@ -144,11 +144,11 @@ class Addresses:
                 break
 
     def has_session(self) -> bool:
-        """Whether the link left a session at the current address."""
+        """Return whether the link left a session at the current address."""
         return self._has_session
 
     def has_own_session(self) -> bool:
-        """Whether it is one of this process, whose subscriptions are known."""
+        """Return whether it is one of this process, whose subscriptions are known."""
         return self._has_session and not self._is_restored
 
     def accepted(self, session_present: bool) -> None:

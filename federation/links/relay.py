@@ -79,7 +79,7 @@ class Confirmation:
         return b""
 
     def release(self) -> bytes:
-        """What may go to the upstream by now, in order."""
+        """Return what may go to the upstream by now, in order."""
         parts: list[bytes] = []
         held = self._held
         while held and all(peer.is_done(mark) for peer, mark in held[0][0]):
@@ -90,7 +90,7 @@ class Confirmation:
         return b"".join(parts)
 
     def is_overfull(self) -> bool:
-        """Whether more is held than an upstream can have in flight: it breaks the protocol."""
+        """Return whether more is held than an upstream can have in flight: it breaks the protocol."""
         return self.messages > HELD_MESSAGES_MAX
 
     def oldest_at(self) -> float:
@@ -245,11 +245,11 @@ class Relay:
         return self.incoming.dropped + self.outgoing.dropped
 
     def is_held(self) -> bool:
-        """Whether the broker takes nothing more from the upstream now."""
+        """Return whether the broker takes nothing more from the upstream now."""
         return not self._is_closed and not self.connection.closed and self.connection.held > 0
 
     def is_drained(self) -> bool:
-        """Whether everything is acknowledged that came from the upstream, and that waits for it."""
+        """Return whether everything is acknowledged that came from the upstream, and that waits for it."""
         if self._is_out:
             session = self.connection.session
             return session is None or (not session.is_waiting() and session.inflight_length() == 0)

@@ -1,4 +1,4 @@
-"""What operators learn of the links and queues of a node: rows of the API, metrics, lines of the log, messages below $SYS."""
+"""Reports on the links and queues of a node for operators: rows of the API, metrics, lines of the log, messages below $SYS."""
 
 from __future__ import annotations
 

@@ -145,5 +145,5 @@ class LinksSettings:
 
 
 def shares_secrets(settings: Settings) -> bool:
-    """Whether definitions with secrets go to other nodes; also where there is no federation to have any."""
+    """Return whether definitions with secrets go to other nodes; also where there is no federation to have any."""
     return "federation" not in settings.plugin_order or settings.plugins.federation.shares_secrets

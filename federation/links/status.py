@@ -1,4 +1,4 @@
-"""What an operator is told about a link: one frozen row for each link of a node.
+"""The status of a link for operators: one frozen row for each link of a node.
 
 state      evidence                                                          ends
 STARTING   the connection, the session or the subscriptions are being made   running, or error at the deadline
@@ -63,7 +63,7 @@ _DOWN_WORDS: Final = frozenset(state.value for state in DOWN_STATES)
 
 
 def has_state(state: str, asked: str) -> bool:
-    """Whether a row with this state is asked for. `asked`: one of STATES, "" for all."""
+    """Return whether a row with this state is asked for. `asked`: one of STATES, "" for all."""
     return state in _DOWN_WORDS if asked == DOWN else asked in ("", state)
 
 

@@ -92,11 +92,11 @@ class Subscriptions:
         self._is_inherited = is_inherited
 
     def has_begun(self) -> bool:
-        """Whether the upstream has answered what there was to change when the connection began."""
+        """Return whether the upstream has answered what there was to change when the connection began."""
         return not self._first
 
     def is_settled(self) -> bool:
-        """Whether the upstream has answered every change."""
+        """Return whether the upstream has answered every change."""
         return not self._changes and not self._on_way
 
     def there(self) -> int:

@@ -83,8 +83,8 @@ class CheckedRule(TopicRule):
 
 
 def rule_of(interest: LinkInterest, is_out: bool, checked: Broker | None) -> TopicRule | None:
-    """What becomes of the topics of messages; None where nothing has to be changed. `checked`: the broker that has ended a
-    connection of the link for a fault."""
+    """Return what becomes of the topics of messages; None where nothing has to be changed. `checked`: the broker that
+    has ended a connection of the link for a fault."""
     rule: TopicRule | None = None
     if interest.changes_topics:
         rule = OutRule(interest) if is_out else InRule(interest)
@@ -115,7 +115,7 @@ class TopicLink(Link):
         return (*super().notes, Note(text)) if waiting else super().notes
 
     def session_place(self) -> SessionPlace | None:
-        """Where the link has a session in which messages may wait; None for none."""
+        """Return where the link has a session in which messages may wait; None for none."""
         if self.plan.upstream.direction is Direction.OUT or not self._addresses.has_session():
             return None
         return SessionPlace(self.client_id, self.address.host, self.address.port)
@@ -149,7 +149,7 @@ class TopicLink(Link):
         return bool(subscribe or unsubscribe)
 
     def _headers(self, topic_filter: bytes) -> Headers:
-        """What the SUBSCRIBE of a filter tells an upstream of ours about who wants it."""
+        """Return what the SUBSCRIBE of a filter tells an upstream of ours about who wants it."""
         if self._other_end is None:
             return NO_HEADERS
         return tuple((NAME_TEXT, want.header().decode()) for want in self.interest.wants_of(topic_filter))
@@ -166,7 +166,7 @@ class TopicLink(Link):
         return True
 
     def _meet(self, domain: bytes | None) -> None:
-        """Which domain the upstream is decides what it is told of interest. None: a broker of another kind."""
+        """Return which domain the upstream is decides what it is told of interest. None: a broker of another kind."""
         if not self._is_known or domain != self._other_end:
             self._is_known = True
             self._other_end = domain

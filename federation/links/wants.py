@@ -1,4 +1,4 @@
-"""Who wants the messages of a filter: clients of this cluster, and domains that subscribe here through links.
+"""The parties that want the messages of a filter: clients of this cluster, and domains that subscribe here through links.
 
 A want of clients may be told to every upstream. One that came through a link has the path of domains that it passed and the
 number of links that messages may pass on their way back: it is told on only as far as these allow, so that no two domains keep
@@ -28,8 +28,8 @@ class Want(NamedTuple):
         return encode_want(self.path, self.hops)
 
     def includes(self, other: Want) -> bool:
-        """Whether this one is told on wherever the other one is. A want of clients only does not stand for one of a domain
-        behind them: messages that are passed on have numbers."""
+        """Return whether this one is told on wherever the other one is. A want of clients only does not stand for one
+        of a domain behind them: messages that are passed on have numbers."""
         return (
             len(self.path) >= min(2, len(other.path))
             and self.hops - len(self.path) >= other.hops - len(other.path)
@@ -55,7 +55,7 @@ def merged(wants: Iterable[Want]) -> Wants:
 
 
 def include(wants: Wants, others: Wants) -> bool:
-    """Whether each of `others` is included in one of `wants`."""
+    """Return whether each of `others` is included in one of `wants`."""
     if wants == others:
         return True
     return all(any(want.includes(other) for want in wants) for other in others)
@@ -89,7 +89,7 @@ class Upstream:
         self.is_known = is_known
 
     def told(self, wants: Wants) -> Wants:
-        """What the upstream is told of a filter with these wants. () for a filter that it is not told."""
+        """Return what the upstream is told of a filter with these wants. () for a filter that it is not told."""
         if self.is_known and self.name is None:
             if CLIENT not in wants:
                 return NOBODY

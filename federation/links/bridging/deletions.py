@@ -1,5 +1,8 @@
-"""When the retained messages of topics were deleted: an older message that waited for a link does not bring one back, and a
-domain that was not there then learns it with its next subscription."""
+"""Remembers when the retained messages of topics were deleted.
+
+So an older message that waited for a link does not bring one back, and a domain that was not there then learns of the
+deletion with its next subscription.
+"""
 
 # compiled with mypyc
 from __future__ import annotations

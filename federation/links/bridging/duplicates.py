@@ -1,5 +1,6 @@
-"""Which numbered messages of other domains came already, and over how few links: a message that comes on several ways is
-published once.
+"""Remembers which numbered messages of other domains came already, and over how few links.
+
+So a message that comes on several ways is published once.
 
 Each node has a window. It is asked about the copies that its links bring, and about those that other nodes of the domain have
 published and pass on. The numbers of one origin are kept in pages of PAGE_NUMBERS bytes. Bounds: pages of all origins together.

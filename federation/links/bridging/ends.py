@@ -136,7 +136,7 @@ class LinkEnd(BridgeEnd):
     # --- messages from the other end
 
     def takes(self, topic: bytes) -> bool:
-        """Whether the other end may publish to a topic."""
+        """Return whether the other end may publish to a topic."""
         return True
 
     def receive(self, sent: Publication, is_resent: bool) -> Arrival:
@@ -173,7 +173,7 @@ class LinkEnd(BridgeEnd):
         return TAKEN if passed == NEW else Arrival("", passed)
 
     def _is_outdated(self, topic: bytes, deletion: Origin) -> bool:
-        """Whether the retained message of a topic is older than its deletion elsewhere."""
+        """Return whether the retained message of a topic is older than its deletion elsewhere."""
         held = self.home.broker.retained.get(topic)
         return held is not None and (held.origin is None or held.origin.published_at_ms < deletion.published_at_ms)
 
@@ -193,7 +193,8 @@ class LinkEnd(BridgeEnd):
         return self.refuses_path(origin) or self.refuses_hops(origin)
 
     def refuses_path(self, origin: Origin) -> bool:
-        """Whether a message of this origin was in the domain already, or came from the broker of another kind."""
+        """Return whether a message of this origin was in the domain already, or came from the broker of another
+        kind."""
         if self.domain != NO_DOMAIN:
             return self.domain in origin.path
         if not self.addresses or origin.others is None or VIA not in origin.others:
@@ -202,7 +203,7 @@ class LinkEnd(BridgeEnd):
         return True in [address in passed for address in self.addresses]
 
     def refuses_hops(self, origin: Origin) -> bool:
-        """Whether a message of this origin has passed as many links as the domain allows."""
+        """Return whether a message of this origin has passed as many links as the domain allows."""
         return len(origin.path) >= self.max_hops
 
     def carried(self, message: Message) -> bytes:
@@ -320,7 +321,7 @@ class OwnEnd(LinkEnd):
         self._topics: dict[bytes, bool] = {}
 
     def takes(self, topic: bytes) -> bool:
-        """Whether messages of a topic come in. Answers are kept."""
+        """Return whether messages of a topic come in. Answers are kept."""
         if len(topic) > TOPIC_BYTES_MAX:
             return self.has_topic(topic)
         known = self._topics.get(topic)
@@ -331,7 +332,7 @@ class OwnEnd(LinkEnd):
         return known
 
     def has_topic(self, topic: bytes) -> bool:
-        """Whether the link is for a topic. A subclass decides."""
+        """Return whether the link is for a topic. A subclass decides."""
         return True
 
     def receive(self, sent: Publication, is_resent: bool) -> Arrival:

@@ -64,7 +64,7 @@ class Consumer:
         self.group: SharedGroup | None = None
 
     def is_over(self) -> bool:
-        """Whether the connection has ended."""
+        """Return whether the connection has ended."""
         return self.connection is None or self.session.connection is not self.connection
 
     def follow(self, group: SharedGroup | None) -> None:
@@ -76,11 +76,11 @@ class Consumer:
             self.session.add_queued_group(group)
 
     def has_credit(self, now: float) -> bool:
-        """Whether the link may be sent jobs now."""
+        """Return whether the link may be sent jobs now."""
         return self.sent < self.limit and now >= self.rests_until and self.session.is_available()
 
     def takes(self, message: Message, now: float) -> bool:
-        """Whether the job may be sent to the link now."""
+        """Return whether the job may be sent to the link now."""
         if not self.has_credit(now):
             return False
         size = len(message.topic) + len(message.payload) + len(message.properties) + HEADER_BYTES
@@ -123,7 +123,7 @@ class GroupConsumers:
         return found
 
     def has_changed(self) -> bool:
-        """Whether `take_changed` has any."""
+        """Return whether `take_changed` has any."""
         return len(self._context.changed_groups) > 0 or len(self._changed) > 0
 
     def names(self) -> list[bytes]:

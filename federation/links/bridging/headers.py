@@ -218,5 +218,5 @@ all subscriptions of the session that were not asked for on this connection."""
 
 
 def parse_only_asked(value: bytes) -> bool:
-    """Whether a header of UNSUBSCRIBE is such a one. Raises HeaderError."""
+    """Return whether a header of UNSUBSCRIBE is such a one. Raises HeaderError."""
     return number_of(fields_of(value), b"only-asked", 0, 0, 1) == 1

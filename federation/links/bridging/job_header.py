@@ -50,13 +50,14 @@ def offer(name: bytes, count: int, sent: int) -> Origin:
 
 
 def offer_of(origin: Origin) -> int:
-    """How many jobs an offer says; NO_QUEUE for none. Raises HeaderError."""
+    """Return how many jobs an offer says; NO_QUEUE for none. Raises HeaderError."""
     others = origin.others
     return NO_QUEUE if others is None or others.get(b"offer") == _NONE else _number(origin, b"offer", NO_QUEUE)
 
 
 def sent_of(origin: Origin) -> int:
-    """How many jobs an upstream has sent before an offer; 0 where it is of an older version. Raises HeaderError."""
+    """Return how many jobs an upstream has sent before an offer; 0 where it is of an older version. Raises
+    HeaderError."""
     return _number(origin, b"sent", 0)
 
 
@@ -71,7 +72,7 @@ def queue_of(origin: Origin | None) -> bytes:
 
 
 def visits_of(origin: Origin | None) -> int:
-    """How many links a job has passed; 0 for a message that is none. Raises HeaderError."""
+    """Return how many links a job has passed; 0 for a message that is none. Raises HeaderError."""
     return 0 if origin is None else _number(origin, b"visits", 0)
 
 

@@ -1,4 +1,4 @@
-"""What the interest in a filter says along to other nodes and to the plugin `links`: which links want it.
+"""Notes that the interest in a filter carries to other nodes and to the plugin `links`: which links want it.
 
     b""                           clients want it, no link does
     b"1" HEADER… or b"0" HEADER…  links want it, with b"1" clients, too; each HEADER is b"\\n" and a header of SUBSCRIBE
@@ -94,11 +94,11 @@ def parse_note(note: bytes) -> tuple[bool, list[bytes]]:
 
 
 def needs_numbers(note: bytes) -> bool:
-    """Whether one of the links of a note relays messages to further domains."""
+    """Return whether one of the links of a note relays messages to further domains."""
     return note[1:2] == NUMBERS
 
 
 def is_relayed(wants: tuple[bytes, ...]) -> bool:
-    """Whether one of the headers of a SUBSCRIBE has a path of two domains and more: the first one wants the messages, the last
-    one relays them."""
+    """Return whether one of the headers of a SUBSCRIBE has a path of two domains and more: the first one wants the
+    messages, the last one relays them."""
     return True in [b"," in want.rpartition(b" path=")[2] for want in wants]

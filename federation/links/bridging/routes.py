@@ -104,7 +104,7 @@ class LinkBridge(Bridge):
         return peer in self.peers and (run.origin is not None or self.is_numbered)
 
     def _is_skipped(self, end: LinkEnd, origin: Origin, count: int) -> bool:
-        """Whether `count` messages of this origin do not go to a domain, which is counted."""
+        """Return whether `count` messages of this origin do not go to a domain, which is counted."""
         if end.refuses_path(origin):
             self._home.path_skipped += count
             return True

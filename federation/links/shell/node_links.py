@@ -118,7 +118,7 @@ class NodeLinks:
         self._tell_dropped(link_id, self._links.end(link_id, self._host.now(), keeps_queue=self._is_alone()))
 
     def owners_changed(self) -> None:
-        """What a link was to push here, and another node pushes now, is dropped."""
+        """Return what a link was to push here, and another node pushes now, is dropped."""
         owners = self._owners
         moved = [link_id for link_id in self._links.queues_left() if owners is not None and owners.settled_at(link_id)]
         for link_id in list(self._links.sessions_left):
@@ -167,7 +167,7 @@ class NodeLinks:
         return bool(messages)
 
     def _is_alone(self) -> bool:
-        """Whether no other node of this cluster may run links."""
+        """Return whether no other node of this cluster may run links."""
         owners = self._owners
         if owners is None or not owners.is_federated:
             return True

@@ -162,7 +162,7 @@ class Owners(Extension):
             self._carry_out()
 
     def _knows_interest(self) -> bool:
-        """Whether all living members have told once what they subscribe to."""
+        """Return whether all living members have told once what they subscribe to."""
         federation = self._federation
         if federation is None:
             return True
@@ -200,7 +200,7 @@ class Owners(Extension):
         }
 
     def owner(self, link_id: str) -> Owner | None:
-        """Who runs a link, or is about to."""
+        """Return who runs a link, or is about to."""
         return None if self._ownership is None else self._ownership.owner(link_id)
 
     def settled_at(self, link_id: str) -> str:
