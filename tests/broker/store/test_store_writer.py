@@ -45,7 +45,7 @@ class Runs:
         self.run = 0
 
     def settings(self) -> Settings:
-        raise NotImplementedError
+        raise AssertionError("a subclass has a store")
 
     def remember(self) -> None:
         """Remember the present records. SQLite loses no commits."""
