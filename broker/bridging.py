@@ -55,22 +55,15 @@ class Bridging:
         """CONNECT is accepted: whether the client has the BridgeEnd from now on. CONNACK says so. Raises MqttError."""
         raise AssertionError("a subclass implements this")
 
-    def attached(self, subscriptions: list[Subscription], before: BridgeEnd | None, end: BridgeEnd | None) -> None:
-        """The session of these subscriptions has another BridgeEnd than before."""
-        raise AssertionError("a subclass implements this")
-
     def restored(self, value: bytes) -> BridgeEnd:
         """The BridgeEnd of a session that the store has kept (BridgeEnd.encode). Raises HeaderError."""
         raise AssertionError("a subclass implements this")
 
     # --- interest
 
-    def subscribed(self, entry: FilterEntry, subscription: Subscription) -> bool:
-        """A subscription was added, or changed. True when `note` of its filter is another one."""
-        raise AssertionError("a subclass implements this")
-
-    def unsubscribed(self, entry: FilterEntry | None, subscription: Subscription) -> bool:
-        """The reverse of `subscribed`; None for a filter that has no subscription any more."""
+    def interest_changed(self, entry: FilterEntry | None, subscription: Subscription) -> bool:
+        """A subscription was added, changed, or removed. `entry` is that of its filter, None without any subscription. True
+        when `note` of the filter is another one."""
         raise AssertionError("a subclass implements this")
 
     def note(self, topic_filter: bytes) -> bytes:

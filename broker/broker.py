@@ -188,10 +188,6 @@ class Broker(Context):
         connection.client_id = client_id
         self.identify(session, connection)
         session.expiry_interval = expiry_interval
-        before = session.bridge_end
-        session.set_bridge_end(connection.bridge_end)
-        if before is not connection.bridge_end and self.bridging is not None:
-            self.bridging.attached(list(session.subscriptions.values()), before, connection.bridge_end)
         session.attach(connection, now)
         self.counters.clients_connected += 1
         connection.listener.clients[connection.version] += 1
@@ -206,11 +202,16 @@ class Broker(Context):
         return session, present
 
     def identify(self, session: Session, connection: Output) -> None:
-        """The connection's client was authenticated: routes are resolved again where its access may have changed."""
+        """The connection's client was authenticated: routes and interest follow where its access, or the broker at its other
+        end, may have changed."""
         connection.allowed_number = -1
-        changed = session.identify(connection.username, connection.remote_addr, connection.access)
-        if changed and self.authorization is not None and session.subscriptions:
+        has_other_access = session.identify(connection.username, connection.remote_addr, connection.access)
+        has_other_end = session.set_bridge_end(connection.bridge_end)
+        if session.subscriptions and (has_other_end or (has_other_access and self.authorization is not None)):
             self.router.forget_routes()
+        if has_other_end:
+            for subscription in session.subscriptions.values():
+                note_changed(self, self.router.tree, subscription)
 
     def close_connection(self, connection: Output, reason_code: int, text: str, now: float) -> None:
         """End one connection. The shell closes the socket when it sees `closed`."""

@@ -99,6 +99,10 @@ class Origin:
         """Of the message when it leaves the domain."""
         return Origin((*self.path, domain), self.node, self.sequence, self.published_at_ms, self.others, self.version)
 
+    def with_others(self, others: dict[bytes, bytes]) -> Origin:
+        """With other fields that only a bridge knows."""
+        return Origin(self.path, self.node, self.sequence, self.published_at_ms, others, self.version)
+
     def leaving(self, domain: bytes) -> bytes:
         """As a User Property of the message when it leaves this domain, made once."""
         if not self._leaving:

@@ -13,7 +13,7 @@ from broker.routing.trie import Trie
 def note_added(context: Context, tree: Trie, subscription: Subscription, is_first: bool) -> None:
     """A subscription was added to the tree."""
     share_name, topic_filter = subscription.share_name, subscription.topic_filter
-    is_changed = _says_more(context, tree, subscription)
+    is_changed = _says_else(context, tree, subscription)
     if is_first:
         context.forwarder.interest_added(share_name, topic_filter)
         observer = context.interest_observer
@@ -26,10 +26,7 @@ def note_added(context: Context, tree: Trie, subscription: Subscription, is_firs
 def note_removed(context: Context, tree: Trie, subscription: Subscription, is_last: bool) -> None:
     """A subscription was removed from the tree."""
     share_name, topic_filter = subscription.share_name, subscription.topic_filter
-    is_changed = False
-    if context.bridging is not None and not share_name:
-        entry = cast("FilterEntry | None", tree.get(topic_filter))
-        is_changed = context.bridging.unsubscribed(entry, subscription)
+    is_changed = _says_else(context, tree, subscription)
     if is_last:
         context.forwarder.interest_removed(share_name, topic_filter)
         if context.interest_observer is not None:
@@ -40,15 +37,16 @@ def note_removed(context: Context, tree: Trie, subscription: Subscription, is_la
 
 def note_changed(context: Context, tree: Trie, subscription: Subscription) -> None:
     """A subscription in the tree brings something else along, or its session has another BridgeEnd."""
-    if _says_more(context, tree, subscription):
+    if _says_else(context, tree, subscription):
         _tell(context, subscription.topic_filter)
 
 
-def _says_more(context: Context, tree: Trie, subscription: Subscription) -> bool:
-    """Return whether the interest in the filter of a new or changed subscription says something else along."""
+def _says_else(context: Context, tree: Trie, subscription: Subscription) -> bool:
+    """Return whether the interest in the filter of a subscription says something else along."""
     if context.bridging is None or subscription.share_name:
         return False
-    return context.bridging.subscribed(cast(FilterEntry, tree.get(subscription.topic_filter)), subscription)
+    entry = cast("FilterEntry | None", tree.get(subscription.topic_filter))
+    return context.bridging.interest_changed(entry, subscription)
 
 
 def _tell(context: Context, topic_filter: bytes) -> None:

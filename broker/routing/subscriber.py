@@ -72,10 +72,14 @@ class Subscriber(Timed):
         self._identity = None
         return changed
 
-    def set_bridge_end(self, end: BridgeEnd | None) -> None:
-        """The client has connected, as another broker or not."""
+    def set_bridge_end(self, end: BridgeEnd | None) -> bool:
+        """The client has connected, as another broker or not. True when its subscriptions mean something else from now on."""
+        before = self.bridge_end
         self.bridge_end = end
         self._identity = None
+        if before is None or end is None:
+            return before is not end
+        return before is not end and (before.is_own != end.is_own or before.encode() != end.encode())
 
     def add_queued_group(self, group: SharedGroup) -> None:
         """The group has a queue, and the session is a member or consumer of it, or is the queue."""

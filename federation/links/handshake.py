@@ -10,17 +10,15 @@ from typing import Final, NamedTuple
 from broker.codec import properties as props
 from broker.codec.packets import MQTT_5, Connect, Properties
 from broker.codec.reason_codes import reason_name
-from broker.origin import NAME
 from broker.routing.subscriber import OWN_PREFIX
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction, Upstream
 from federation.definitions.uri import LinkUri
-from federation.links.bridging.headers import LinkWelcome, encode_connect, parse_welcome
+from federation.links.bridging.headers import NAME_TEXT, LinkWelcome, encode_connect, parse_welcome
 from federation.links.client import EXPIRY_NEVER, Accepted
 
 KEEP_ALIVE_SECONDS: Final = 30  # unless the URI has heartbeat
-NAME_TEXT: Final = NAME.decode()
 
 
 def qos_of(upstream: Upstream) -> int:

@@ -8,15 +8,14 @@ import random
 from typing import TYPE_CHECKING
 
 from broker.message import NEVER
-from broker.metrics.metric import Metric
+from broker.metrics.metric import Metric, counter, counters
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.turns import TurnEnd
 from federation.definitions.resolution import Resolution
 from federation.definitions.shell.cluster import DefinitionsCluster
 from federation.definitions.shell.service import DefinitionsService
-from federation.links.bridging.bridging import bridging_of
-from federation.links.bridging.metrics import bridging_metrics
+from federation.links.bridging.bridging import LinkBridging, bridging_of
 from federation.links.links import Links
 from federation.links.queues import QueueDefaults
 from federation.links.reports import LinkLog
@@ -189,6 +188,33 @@ class LinksPlugin(Plugin):
 
 def defaults_of(settings: LinksSettings) -> QueueDefaults:
     return QueueDefaults(settings.max_queues, settings.queue_max_length, settings.queue_max_length_bytes)
+
+
+def bridging_metrics(bridging: LinkBridging) -> list[Metric]:
+    """Metrics of links that connect here, and of messages with an origin."""
+    return [
+        counter(
+            "gmqtt_links_refused_total",
+            "Clients that asked to be a link of another domain, and whose account does not have the role.",
+            bridging.refused,
+        ),
+        counters(
+            "gmqtt_link_messages_skipped_total",
+            "Messages that a link of another domain did not get: that domain was in their path, or allows no more hops.",
+            "reason",
+            [("path", bridging.home.path_skipped), ("hops", bridging.home.hops_skipped)],
+        ),
+        counter(
+            "gmqtt_link_pages_evicted_total",
+            "Pages of numbers of messages from other domains that made room: copies of these count as new.",
+            bridging.home.duplicates.evicted,
+        ),
+        counter(
+            "gmqtt_retained_deletions_forgotten_total",
+            "Deletions of retained messages that made room: an older message that waits for a link may bring one back.",
+            bridging.home.deletions.forgotten,
+        ),
+    ]
 
 
 class LinksTurnEnd(TurnEnd):

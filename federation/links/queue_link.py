@@ -30,13 +30,19 @@ from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.resolution import LinkPlan, link_id
 from federation.definitions.upstream import Upstream
 from federation.definitions.uri import LinkUri
-from federation.links.bridging.duplicates import SEEN
 from federation.links.bridging.ends import DROP_DUPLICATE, OwnEnd
 from federation.links.bridging.group_consumers import GroupConsumers
-from federation.links.bridging.headers import LinkWelcome
-from federation.links.bridging.job_header import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, sent_of
+from federation.links.bridging.headers import (
+    NAME_TEXT,
+    NO_QUEUE,
+    LinkWelcome,
+    encode_limit,
+    offer_of,
+    queue_of,
+    quoted,
+)
+from federation.links.bridging.own_domain import SEEN
 from federation.links.client import Accepted, Client, End
-from federation.links.handshake import NAME_TEXT
 from federation.links.interest import Domain
 from federation.links.link import Link
 from federation.links.link_states import Event
@@ -209,7 +215,7 @@ class Offers(Passage):
             name = queue_of(origin)
             if origin is None or not name:
                 raise ProtocolViolation(NO_JOB)
-            self._credits.offered(name, offer_of(origin), sent_of(origin))
+            self._credits.offered(name, *offer_of(origin))
         except HeaderError as error:
             raise ProtocolViolation(f"the header of an offer cannot be read: {error.text}") from None
         self.published -= 1

@@ -18,7 +18,7 @@ from broker.session.group_queues import GroupQueues
 from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.resolution import Resolution
 from federation.links.bridging.bridging import bridging_of
-from federation.links.bridging.job_header import QUEUE_BYTES_MAX
+from federation.links.bridging.headers import QUEUE_BYTES_MAX
 from federation.links.queue_link import Demand, QueueLink
 
 

@@ -11,9 +11,9 @@ from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction
 from federation.links.bridging.ends import OwnEnd
 from federation.links.bridging.group_consumers import GroupConsumers
-from federation.links.bridging.headers import LinkWelcome
+from federation.links.bridging.headers import NAME_TEXT, LinkWelcome
 from federation.links.client import Accepted, Client
-from federation.links.handshake import NAME_TEXT, Note, addresses_of, qos_of
+from federation.links.handshake import Note, addresses_of, qos_of
 from federation.links.interest import FILTERS_MAX, Domain, LinkInterest
 from federation.links.link import Link
 from federation.links.link_states import Event, State

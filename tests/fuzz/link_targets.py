@@ -44,19 +44,16 @@ from federation.links.bridging.headers import (
     encode_connect,
     encode_want,
     encode_welcome,
-    parse_connect,
-    parse_want,
-    parse_welcome,
-    received,
-)
-from federation.links.bridging.job_header import (
     job,
     offer,
     offer_of,
+    parse_connect,
     parse_limit,
+    parse_want,
+    parse_welcome,
     queue_of,
     quoted,
-    sent_of,
+    received,
     unquoted,
     visits_of,
 )
@@ -419,7 +416,7 @@ class LinkHeaderTarget(Target):
             assert carried is None
             return
         unquoted(queue_of(header))
-        for number in (offer_of, sent_of, visits_of):
+        for number in (offer_of, visits_of):
             with contextlib.suppress(HeaderError):
                 number(header)
         assert carried is not None

@@ -20,22 +20,17 @@ from broker.hooks import NO_GROUPS, Peer, RemoteRoute
 from broker.message import Message
 from broker.origin import NO_DOMAIN, HeaderError
 from broker.publisher import Publisher
-from broker.routing.interest import note_changed
 from broker.routing.subscription import FilterEntry, Subscription
-from federation.links.bridging.duplicates import NEW, SEEN
 from federation.links.bridging.ends import (
     DROP_DUPLICATE,
     DROP_REASONS,
-    NAME_TEXT,
-    LinkEnd,
     NodeEnd,
     RemoteEnd,
-    headers_of,
 )
 from federation.links.bridging.group_consumers import GroupConsumers
-from federation.links.bridging.headers import FENCED, LinkWelcome, encode_welcome, parse_connect
+from federation.links.bridging.headers import FENCED, NAME_TEXT, LinkWelcome, encode_welcome, headers_of, parse_connect
 from federation.links.bridging.notes import Notes, needs_numbers
-from federation.links.bridging.own_domain import OwnDomain
+from federation.links.bridging.own_domain import NEW, SEEN, OwnDomain
 from federation.links.bridging.routes import LinkBridge
 
 NO_ROLE: Final = "role"  # why a client is no link, in CONNACK
@@ -128,28 +123,13 @@ class LinkBridging(Bridging):
                 f"{FENCED}: another node of {end.name} holds the session with epoch {present.connect.epoch}",
             )
 
-    def attached(self, subscriptions: list[Subscription], before: BridgeEnd | None, end: BridgeEnd | None) -> None:
-        old = cast("LinkEnd | None", before)
-        new = cast("LinkEnd | None", end)
-        if not subscriptions:
-            return
-        if old is None or new is None or old.relays != new.relays:
-            self.broker.router.forget_routes()
-        elif old.domain == new.domain and old.max_hops == new.max_hops and old.is_own == new.is_own:
-            return
-        for subscription in subscriptions:
-            note_changed(self.broker, self.broker.router.tree, subscription)
-
     def restored(self, value: bytes) -> BridgeEnd:
         return self._end_of(value, False)
 
     # --- interest
 
-    def subscribed(self, entry: FilterEntry, subscription: Subscription) -> bool:
-        return self.notes.subscribed(entry, subscription)
-
-    def unsubscribed(self, entry: FilterEntry | None, subscription: Subscription) -> bool:
-        return self.notes.unsubscribed(entry, subscription)
+    def interest_changed(self, entry: FilterEntry | None, subscription: Subscription) -> bool:
+        return self.notes.change(entry, subscription)
 
     def note(self, topic_filter: bytes) -> bytes:
         return self.notes.of(topic_filter)

@@ -13,8 +13,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from broker.bridge_end import NOT_HANDLED, Arrival, BridgeEnd
-from broker.codec import properties as props
-from broker.codec.packets import Properties, Subscribe, Unsubscribe
+from broker.codec.packets import Subscribe, Unsubscribe
 from broker.codec.reason_codes import CLIENT_IDENTIFIER_NOT_VALID
 from broker.config.settings_mqtt import MqttSettings
 from broker.errors import MqttError, ProtocolViolation
@@ -22,23 +21,27 @@ from broker.message import Message, Publication
 from broker.origin import NAME, NO_DOMAIN, HeaderError, Origin, split_properties
 from broker.routing.retained import TopicMessages
 from broker.routing.shared import SharedGroup
-from federation.links.bridging.deletions import LATE
-from federation.links.bridging.duplicates import NEW, SEEN
 from federation.links.bridging.group_consumers import GroupConsumers
 from federation.links.bridging.headers import (
+    NAME_TEXT,
+    NO_LIMIT,
     VIA,
     WANTS_MAX,
     LinkConnect,
     came_from,
     canonical_want,
     encode_connect,
+    encode_limit,
+    headers_of,
+    parse_limit,
     parse_only_asked,
     parse_want,
+    queue_of,
     received,
+    unquoted,
 )
-from federation.links.bridging.job_header import NO_LIMIT, encode_limit, parse_limit, queue_of, unquoted
+from federation.links.bridging.own_domain import LATE, NEW, SEEN
 
-NAME_TEXT: Final = NAME.decode()
 DROP_HEADER: Final = "link_header"
 DROP_PATH: Final = "link_path"
 DROP_HOPS: Final = "link_hops"
@@ -49,11 +52,6 @@ DROP_REASONS: Final = (DROP_HEADER, DROP_PATH, DROP_HOPS, DROP_DUPLICATE, DROP_T
 TAKEN: Final = Arrival()
 TOPICS_MAX: Final = 10_000  # whose answer is remembered; a full memory is cleared
 TOPIC_BYTES_MAX: Final = 1024  # longer topics are not remembered, which bounds the bytes of the memory
-
-
-def headers_of(properties: Properties) -> list[bytes]:
-    """The headers of a packet other than PUBLISH."""
-    return [text.encode() for key, text in props.get_user_properties(properties) if key == NAME_TEXT]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -21,7 +21,7 @@ from broker.session.outgoing import Outgoing
 from broker.session.output import Output
 from broker.session.session import NO_IDENTIFIERS, Session
 from broker.session.subscribable import judge_filter
-from federation.links.bridging.job_header import (
+from federation.links.bridging.headers import (
     NO_QUEUE,
     QUEUE_BYTES_MAX,
     job,

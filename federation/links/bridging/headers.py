@@ -1,4 +1,5 @@
-"""Headers of links between domains: the user property `gmqttd-link` of CONNECT, CONNACK, SUBSCRIBE and UNSUBSCRIBE.
+"""Headers of links between domains: the user property `gmqttd-link` of CONNECT, CONNACK, SUBSCRIBE and UNSUBSCRIBE, and the
+fields of a PUBLISH that only links know.
 
 The form is that of an origin (broker/origin.py), with other fields (docs/protocol-links.md).
 """
@@ -7,8 +8,12 @@ The form is that of an origin (broker/origin.py), with other fields (docs/protoc
 from __future__ import annotations
 
 from typing import Final, NamedTuple
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from broker.codec import properties as props
+from broker.codec.packets import Properties
 from broker.origin import (
+    NAME,
     NAME_BYTES,
     NO_DOMAIN,
     NUMBER_MAX,
@@ -25,12 +30,21 @@ from broker.origin import (
     version_of,
 )
 
+NAME_TEXT: Final = NAME.decode()
 FENCED: Final = "fenced"
 """How the reason of a CONNACK begins when another node of the same domain holds the session with a higher epoch."""
 HOPS_MAX: Final = 65_535
 WANTS_MAX: Final = 32  # headers of one SUBSCRIBE: paths on which its filters are wanted
+NO_QUEUE: Final = -1  # offer of an upstream that has no queue for the group
+NO_LIMIT: Final = -1
+QUEUE_BYTES_MAX: Final = 1_024  # of `$share/GROUP/FILTER`, so that a header stays small
 
 _QUOTED_MAX: Final = 128
+
+
+def headers_of(properties: Properties) -> list[bytes]:
+    """The headers of a packet other than PUBLISH."""
+    return [text.encode() for key, text in props.get_user_properties(properties) if key == NAME_TEXT]
 
 
 def origin_node(node_name: str, number: int) -> bytes:
@@ -74,7 +88,7 @@ def came_from(origin: Origin, address: bytes) -> Origin:
     if not address or address in passed:
         return origin
     others[VIA] = b",".join([*passed, address][-PATH_MAX:])
-    return Origin(origin.path, origin.node, origin.sequence, origin.published_at_ms, others, origin.version)
+    return origin.with_others(others)
 
 
 # --- CONNECT and CONNACK ---
@@ -220,3 +234,61 @@ all subscriptions of the session that were not asked for on this connection."""
 def parse_only_asked(value: bytes) -> bool:
     """Return whether a header of UNSUBSCRIBE is such a one. Raises HeaderError."""
     return number_of(fields_of(value), b"only-asked", 0, 0, 1) == 1
+
+
+# --- federated queues ---
+#
+# SUBSCRIBE   1 limit=N                                        jobs that the link takes since its connection began
+# offer       1 queue=NAME offer=N sent=N path=DOMAIN          `none` where the upstream has no such queue
+# job         1 queue=NAME visits=N node=NODE seq=N path=DOMAIN
+#
+# NAME is `$share/GROUP/FILTER`, percent-encoded. A job has a number of its own for each link that it goes over.
+
+
+def quoted(full: bytes) -> bytes:
+    """The name of a queue in headers."""
+    return quote_from_bytes(full, safe="").encode()
+
+
+def unquoted(name: bytes) -> bytes:
+    """The inverse of `quoted`."""
+    return unquote_to_bytes(name)
+
+
+def encode_limit(limit: int) -> bytes:
+    return b"%d limit=%d" % (VERSION, limit)
+
+
+def parse_limit(value: bytes) -> int:
+    """The limit in a header of SUBSCRIBE; NO_LIMIT for a header of another kind. Raises HeaderError."""
+    return number_of(fields_of(value), b"limit", NO_LIMIT, 0, NUMBER_MAX)
+
+
+def offer(name: bytes, count: int, sent: int) -> Origin:
+    """The origin of an offer. `sent`: jobs since the connection began, which an offer may overtake: they wait for the
+    store."""
+    offered = b"none" if count == NO_QUEUE else b"%d" % count
+    return Origin(others={b"queue": name, b"offer": offered, b"sent": b"%d" % sent})
+
+
+def offer_of(origin: Origin) -> tuple[int, int]:
+    """(jobs that an offer says, NO_QUEUE for none; jobs that the upstream has sent before it, 0 where it is of an older
+    version). Raises HeaderError."""
+    others = origin.others or {}
+    count = NO_QUEUE if others.get(b"offer") == b"none" else number_of(others, b"offer", NO_QUEUE, 0, NUMBER_MAX)
+    return count, number_of(others, b"sent", 0, 0, NUMBER_MAX)
+
+
+def job(name: bytes, visits: int, node: bytes, sequence: int) -> Origin:
+    """The origin of a job that leaves the domain."""
+    return Origin((), node, sequence, 0, {b"queue": name, b"visits": b"%d" % visits})
+
+
+def queue_of(origin: Origin | None) -> bytes:
+    """The name of the queue that a job or an offer belongs to, b"" for any other message."""
+    return b"" if origin is None or origin.others is None else origin.others.get(b"queue", b"")
+
+
+def visits_of(origin: Origin | None) -> int:
+    """Return how many links a job has passed; 0 for a message that is none. Raises HeaderError."""
+    return 0 if origin is None or origin.others is None else number_of(origin.others, b"visits", 0, 0, NUMBER_MAX)

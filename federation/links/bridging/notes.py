@@ -35,34 +35,22 @@ class Notes:
     def of(self, topic_filter: bytes) -> bytes:
         return self._notes.get(topic_filter, CLIENTS_ONLY)
 
-    def subscribed(self, entry: FilterEntry, subscription: Subscription) -> bool:
-        """A subscription was added, or changed. True when the note of its filter is another one."""
-        links = self._links.get(entry.topic_filter)
-        if subscription.session.bridge_end is not None:
-            if links is None:
-                links = self._links[entry.topic_filter] = {}
-            links[subscription.session] = subscription
-        elif links is not None:
-            links.pop(subscription.session, None)
-        return links is not None and self._renew(entry.topic_filter, links, len(entry.subscriptions))
-
-    def unsubscribed(self, entry: FilterEntry | None, subscription: Subscription) -> bool:
-        """The reverse of `subscribed`; None for a filter without any subscription."""
-        links = self._links.get(subscription.topic_filter)
-        if links is None:
+    def change(self, entry: FilterEntry | None, subscription: Subscription) -> bool:
+        """As Bridging.interest_changed."""
+        topic_filter, session = subscription.topic_filter, subscription.session
+        links = self._links.get(topic_filter)
+        if links is None and session.bridge_end is None:
             return False
-        links.pop(subscription.session, None)
-        count = 0 if entry is None else len(entry.subscriptions)
-        return self._renew(subscription.topic_filter, links, count)
-
-    def _renew(self, topic_filter: bytes, links: dict[Subscriber, Subscription], count: int) -> bool:
-        """Make the note of a filter with so many subscriptions anew. True when it is another one."""
+        if links is None:
+            links = self._links[topic_filter] = {}
+        links.pop(session, None)
+        if entry is not None and session in entry.subscriptions and session.bridge_end is not None:
+            links[session] = subscription
         before = self._notes.pop(topic_filter, CLIENTS_ONLY)
-        if not links:
+        if entry is None or not links:
             del self._links[topic_filter]
             return before != CLIENTS_ONLY
-        note = encode_note(list(links.values()), count > len(links))
-        self._notes[topic_filter] = note
+        note = self._notes[topic_filter] = encode_note(list(links.values()), len(entry.subscriptions) > len(links))
         return note != before
 
 

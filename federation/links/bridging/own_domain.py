@@ -1,21 +1,138 @@
-"""This domain, as the sessions of links on this node know it."""
+"""This domain, as the sessions of links on this node know it: its name and numbers, and what it has seen of messages.
+
+DuplicateWindow  which numbered messages of other domains came already, so that one that comes on several ways is published once
+Deletions        when retained messages were deleted, so that an older one that waited for a link does not come back, and a
+                 domain that was not there then learns of the deletion with its next subscription
+"""
 
 # compiled with mypyc
 from __future__ import annotations
 
+from collections import OrderedDict
+from typing import Final
+
 from broker.broker import Broker
+from broker.message import NEVER, Message
 from broker.origin import NO_DOMAIN, Origin
-from federation.links.bridging.deletions import Deletions
-from federation.links.bridging.duplicates import DuplicateWindow
+from broker.routing.retained import TopicMessages
 from federation.links.bridging.headers import origin_node
+
+PAGE_NUMBERS: Final = 1_024
+PAGES_MAX: Final = 16_384  # 16 MiB
+NEW: Final = 0
+SEEN: Final = -1
+LATE: Final = b"late"
+"""Field of a deletion that a subscription has brought: it is nothing to a domain that has no older message of the topic."""
+TOPICS_MAX: Final = 65_536
+TOPIC_BYTES_MAX: Final = 16 * 2**20  # of all topics together
+
+_HOPS: Final = 0x7F
+_IS_OWN: Final = 0x80  # a link of this node brought the first copy
+
+
+class DuplicateWindow:
+    """It is asked about the copies that links of this node bring, and about those that other nodes of the domain have published
+    and pass on. The numbers of one origin are kept in pages of PAGE_NUMBERS bytes. Bounds: pages of all origins together.
+    Policy: the page that was not used for the longest time goes; a message of such a page counts as new, so that nothing is
+    lost. `evicted` counts pages that went."""
+
+    def __init__(self, pages_max: int = PAGES_MAX) -> None:
+        self.pages_max = pages_max
+        self.evicted = 0
+        self._pages: OrderedDict[tuple[bytes, bytes, int], bytearray] = OrderedDict()
+
+    def judge(self, origin: Origin, is_resent: bool) -> int:
+        """NEW for a copy of a message that did not come before, has no number or is of this domain; SEEN, when one came over as
+        few links; otherwise the number of links of the best copy before, which has passed more of them. `note` follows for a
+        copy that is published.
+
+        is_resent  its upstream has sent it before. Then a copy that another node has published does not count: that node may
+                   have died before all others had it
+        """
+        if not origin.may_come_again():
+            return NEW
+        key = _key(origin)
+        page = self._pages.get(key)
+        if page is None:
+            return NEW
+        self._pages.move_to_end(key)
+        known = page[origin.sequence % PAGE_NUMBERS]
+        if known == 0 or (is_resent and known < _IS_OWN):
+            return NEW
+        before = known & _HOPS
+        return before if len(origin.path) < before else SEEN
+
+    def note(self, origin: Origin, hops_before: int, is_own: bool) -> None:
+        """A copy is published. One that is refused does not count: the next one may come over a link that has more rights.
+
+        hops_before  what `judge` has said, not SEEN
+        is_own       a link of this node brings it, not another node of the domain
+        """
+        if not origin.may_come_again():
+            return
+        key = _key(origin)
+        page = self._pages.get(key)
+        if page is None:
+            if len(self._pages) >= self.pages_max:
+                self._pages.popitem(last=False)
+                self.evicted += 1
+            page = self._pages[key] = bytearray(PAGE_NUMBERS)
+        at = origin.sequence % PAGE_NUMBERS
+        known = page[at]
+        hops = len(origin.path)
+        page[at] = min(hops, known & _HOPS or hops) | known & _IS_OWN
+        if is_own and hops_before == NEW:
+            page[at] |= _IS_OWN
+
+
+def _key(origin: Origin) -> tuple[bytes, bytes, int]:
+    return origin.path[0], origin.node, origin.sequence // PAGE_NUMBERS
+
+
+class Deletions(TopicMessages):
+    """Bounds: topics and their bytes. Policy: past either the oldest deletion is forgotten, which `forgotten` counts."""
+
+    def __init__(self, topics_max: int = TOPICS_MAX, bytes_max: int = TOPIC_BYTES_MAX) -> None:
+        super().__init__()
+        self.forgotten = 0
+        self._topics_max = topics_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._messages: OrderedDict[bytes, Message] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def get(self, topic: bytes) -> Message | None:
+        """The message that has deleted that of the topic, the last one."""
+        return self._messages.get(topic)
+
+    def note(self, topic: bytes, origin: Origin) -> None:
+        """The topic has no retained message since the time of the origin."""
+        messages = self._messages
+        if topic in messages:
+            messages.move_to_end(topic)
+        else:
+            self._bytes += len(topic)
+        late = origin.with_others({**(origin.others or {}), LATE: b"1"})
+        message = messages[topic] = Message(topic, b"", 1, True, b"", NEVER, "", late)
+        self.topics.set(topic, message)
+        while len(messages) > self._topics_max or self._bytes > self._bytes_max:
+            oldest, _ = messages.popitem(last=False)
+            self.topics.delete(oldest)
+            self._bytes -= len(oldest)
+            self.forgotten += 1
+
+    def time_of(self, topic: bytes) -> int:
+        """Milliseconds since 1970; 0 for a topic of which no deletion is known."""
+        message = self._messages.get(topic)
+        return 0 if message is None or message.origin is None else message.origin.published_at_ms
 
 
 class OwnDomain:
     """name          of the domain among those that links join; NO_DOMAIN without one
     node_name     name of the node in the headers of messages
     no_origin     that of a message without one
-    duplicates    which numbered messages of other domains came already
-    deletions     when retained messages were deleted, where domains are linked
     path_skipped  messages that no link session got because its domain was in their path
     hops_skipped  because they had passed as many links as the domain allows
     """

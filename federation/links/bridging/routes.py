@@ -14,10 +14,9 @@ from broker.publisher import Publisher
 from broker.routing.route import Receiver
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
-from federation.links.bridging.duplicates import NEW
 from federation.links.bridging.ends import LinkEnd
 from federation.links.bridging.notes import is_relayed
-from federation.links.bridging.own_domain import OwnDomain
+from federation.links.bridging.own_domain import NEW, OwnDomain
 
 
 class LinkBridge(Bridge):

@@ -37,8 +37,7 @@ from federation.definitions.resolution import QUEUE_EXPIRES_MAX, Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.group_consumers import OFFER_TOPIC
-from federation.links.bridging.headers import LinkWelcome, encode_welcome
-from federation.links.bridging.job_header import NO_QUEUE, job, offer, parse_limit, quoted
+from federation.links.bridging.headers import NO_QUEUE, LinkWelcome, encode_welcome, job, offer, parse_limit, quoted
 from federation.links.links import Links
 from federation.links.queue_link import NO_QUEUES, NO_ROLE, OTHER_KIND, Credit, Demand
 from federation.links.status import LinkState

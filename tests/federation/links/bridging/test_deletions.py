@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.origin import Origin
-from federation.links.bridging.deletions import Deletions
+from federation.links.bridging.own_domain import Deletions
 
 
 def at(milliseconds: int) -> Origin:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.origin import PATH_MAX, Origin
-from federation.links.bridging.duplicates import NEW, PAGE_NUMBERS, SEEN, DuplicateWindow
+from federation.links.bridging.own_domain import NEW, PAGE_NUMBERS, SEEN, DuplicateWindow
 
 COPIES = st.lists(
     st.tuples(

@@ -14,7 +14,7 @@ from broker.session.group_queues import GroupQueues
 from broker_world import Client
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.group_consumers import CONSUMERS_MAX, OFFER_TOPIC, REST_SECONDS, VISITS_MAX
-from federation.links.bridging.job_header import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, visits_of
+from federation.links.bridging.headers import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, visits_of
 from link_clients import NAME, headers, link_options, named_world
 
 JOBS = b"$share/workers/jobs/#"
@@ -74,7 +74,7 @@ def jobs(link: Client) -> list[Publish]:
 
 def offers(link: Client) -> list[int]:
     return [
-        offer_of(decode_origin(headers(packet)[0].encode()))
+        offer_of(decode_origin(headers(packet)[0].encode()))[0]
         for packet in published(link)
         if packet.topic == OFFER_TOPIC
     ]

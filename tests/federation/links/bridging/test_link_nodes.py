@@ -16,8 +16,7 @@ from broker.routing.subscriber import NODE_PREFIX
 from broker.session.group_queues import GroupQueues
 from broker_world import Client, World
 from federation.links.bridging.bridging import bridging_of
-from federation.links.bridging.headers import encode_connect, parse_welcome
-from federation.links.bridging.job_header import encode_limit, queue_of, quoted
+from federation.links.bridging.headers import encode_connect, encode_limit, parse_welcome, queue_of, quoted
 from link_clients import NAME, headers, link_options, named_world
 
 JOBS = b"$share/workers/jobs/#"

@@ -16,6 +16,7 @@ from broker.session.session import Session
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.headers import WANTS_MAX, encode_want
 from federation.links.bridging.notes import NOTE_BYTES_MAX, needs_numbers, parse_note
+from link_clients import link_options, named_world
 from link_ends import own_end, remote_end
 
 
@@ -136,9 +137,6 @@ def test_other_wants_of_a_subscription_are_told(world: World) -> None:
     subscription.along = (header,)
     note_changed(world.broker, world.broker.router.tree, subscription)
     assert world.observed.take() == [("changed", "", "a/#", "0n\n" + header.decode())]
-    before, link.bridge_end = link.bridge_end, None
-    bridging_of(world.broker).attached([subscription], before, None)
-    assert world.observed.take() == [("changed", "", "a/#", "")]
 
 
 def test_a_link_of_this_node_asks_for_nothing(world: World) -> None:
@@ -150,20 +148,19 @@ def test_a_link_of_this_node_asks_for_nothing(world: World) -> None:
     assert world.observed.take() == [("changed", "", "a/#", "1")]
 
 
-def test_another_domain_of_a_session_is_told(world: World) -> None:
-    link = world.session("l", b"east")
-    world.subscribe(link)
-    subscriptions = list(link.subscriptions.values())
-    world.observed.take()
-    before, link.bridge_end = link.bridge_end, remote_end(world.broker, b"east", 1)
-    bridging_of(world.broker).attached(subscriptions, before, link.bridge_end)
-    assert world.observed.take() == []
-    before, link.bridge_end = link.bridge_end, remote_end(world.broker, b"east", 1, True)
-    bridging_of(world.broker).attached(subscriptions, before, link.bridge_end)
-    assert world.observed.take() == [("changed", "", "a/#", "0n\n" + encode_want((b"east",), 1).decode())]
-    before, link.bridge_end = link.bridge_end, remote_end(world.broker, b"west", 1)
-    bridging_of(world.broker).attached(subscriptions, before, link.bridge_end)
-    assert world.observed.take() == [("changed", "", "a/#", "0\n" + encode_want((b"west",), 1).decode())]
+def test_another_end_of_a_session_is_told() -> None:
+    world = named_world()
+    observed = world.broker.interest_observer = Observed()
+    world.connect("l", **link_options("east"), expiry=100).subscribe(b"a/#")
+    observed.take()
+    for options, note in (
+        (link_options("east"), None),
+        (link_options("east", relays=True), "0n\n" + encode_want((b"east",), 1).decode()),
+        (link_options("west"), "0\n" + encode_want((b"west",), 1).decode()),
+        ({}, ""),
+    ):
+        world.connect("l", **options, clean_start=False, expiry=100)
+        assert observed.take() == ([] if note is None else [("changed", "", "a/#", note)])
 
 
 def test_many_wants_are_cut(world: World) -> None:
