@@ -157,7 +157,6 @@ class Link:
         self._backoff.reset()
         self._drop("restarted", False, now)
         self.start(now)
-        self.effects.move()
 
     def stop(self, reason: str, ends_link: bool, now: float) -> None:
         """Close the connection. The session stays at the upstream, unless the link ends and resource-cleanup-mode says so."""
@@ -171,7 +170,6 @@ class Link:
             self.stop("this node runs the link no longer", False, now)
             return
         self._move(Event.DRAIN, deadline, now)
-        self.effects.note()
 
     def is_drained(self) -> bool:
         """After `drain`, at the end of a turn: whether nothing is in flight."""
@@ -220,22 +218,18 @@ class Link:
         left = CONNACK_SECONDS_MAX if self.address.connection_timeout is None else max(0.0, self._deadline - now)
         client.begin(now, left)
         self._move(Event.OPENED, client.next_timeout(), now)
-        self.effects.note()
 
-    def receive_data(self, attempt: int, data: bytes, now: float) -> bool:
-        """The upstream has sent this. True for CONNACK, and where the state or the attempt is another one; otherwise
-        no deadline is earlier."""
+    def receive_data(self, attempt: int, data: bytes, now: float) -> None:
+        """The upstream has sent this."""
         client = self._client
         if attempt != self.attempt or client is None:
-            return False
+            return
         client.receive_data(data, now)
         relay = self._relay
         if relay is not None:
             relay.pass_in(now)
-        before = self._state, self.attempt, self._connects
         if client.has_news:
             self._handle_news(client, now)
-        return before != (self._state, self.attempt, self._connects)
 
     def connection_lost(self, attempt: int, reason: str, now: float, says_why: bool = False) -> None:
         """The network connection of this attempt failed or ended. `says_why`: the other end has told the reason."""
@@ -279,7 +273,6 @@ class Link:
         if reason and self._relay is not None:
             self._checks_topics = True
             self._hang_up(End.FAULT, f"the broker ends the local connection: {reason}", now)
-            self.effects.move()
 
     # --- time ---
 
@@ -461,6 +454,7 @@ class Link:
         if self._state.shown is not before.shown:
             self._since = now
             self._changed_at = now
+        self.effects.move()
 
     # --- status ---
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from broker.broker import Broker
 from broker.routing.subscriber import OWN_PREFIX
@@ -62,6 +62,7 @@ class Links:
         self._nodes: dict[str, str] = {}
         self._plans: dict[str, LinkPlan] = {}
         self._before: dict[str, Link] = {}  # while definitions change: links whose definition was another one
+        self._draining: dict[str, None] = {}
         self.interest = ClusterInterest(self.queues.appeared)
         self._relaying: set[str] = set()
         self._due: dict[str, None] = {}
@@ -153,10 +154,12 @@ class Links:
     def run(self, link_id: str, epoch: int, now: float) -> None:
         """This node runs the link from now on. One that is blocked tries again at once."""
         self.epochs[link_id] = epoch
+        self._draining.pop(link_id, None)
         plan = self._plans.get(link_id)
         link = self.by_id.get(link_id)
         if link is not None:
             link.epoch = epoch
+            link.effects.move()
             if link.state is LinkState.BLOCKED:
                 link.restart(now)
         elif plan is not None:
@@ -168,18 +171,25 @@ class Links:
             self._start(link, now)
 
     def drain(self, link_id: str, deadline: float, now: float) -> None:
-        """Another node runs the link from now on. `end` it when it is drained (`Link.is_drained`)."""
+        """Another node runs the link from now on. `end` it when it is `drained`."""
         self.epochs.pop(link_id, None)
+        self._draining[link_id] = None
         link = self.by_id.get(link_id)
         if link is not None:
             if isinstance(link, TopicLink) and _asks(link.plan):
                 self.interest.remove_link(link.interest)
             link.drain(deadline, now)
 
+    def drained(self) -> list[str]:
+        """Return the draining links that have nothing in flight."""
+        found = [(link_id, self.by_id.get(link_id)) for link_id in self._draining]
+        return [link_id for link_id, link in found if link is None or link.is_drained()]
+
     def end(self, link_id: str, now: float, keeps_queue: bool = False) -> int:
         """The link does not run here any more. Its session stays at the upstream. `keeps_queue`: no other node runs it, so its
         messages to push wait here. Returns how many of them are dropped."""
         self.epochs.pop(link_id, None)
+        self._draining.pop(link_id, None)
         link = self.by_id.pop(link_id, None)
         if link is None:
             return 0
@@ -260,21 +270,25 @@ class Links:
             at = min(at, link.next_timeout())
         return at
 
-    def handle_timeout(self, now: float, on_fault: Callable[[Exception], None] | None = None) -> bool:
-        """True when a link has another state, or wants another connection. With `on_fault` an exception stops its link only."""
-        is_changed = False
+    def restart(self, link_id: str, now: float) -> bool:
+        """Connect a link anew. False for one that does not run here, or that another node runs soon."""
+        link = self.by_id.get(link_id)
+        if link is None or link_id in self._draining:
+            return False
+        link.restart(now)
+        return True
+
+    def handle_timeout(self, now: float) -> list[Exception]:
+        """It is that late; harmless when early. Returns the faults of links. A fault stops its link only."""
+        faults: list[Exception] = []
         for link in self.by_id.values():
             if link.next_timeout() <= now:
-                before = link.state, link.attempt
                 try:
                     link.handle_timeout(now)
                 except Exception as error:
-                    if on_fault is None:
-                        raise
-                    on_fault(error)
+                    faults.append(error)
                     link.stop("internal error", False, now)
-                is_changed = is_changed or before != (link.state, link.attempt)
-        return is_changed
+        return faults
 
     def statuses(self, now: float) -> list[LinkStatus]:
         """One row for each link, sorted by upstream."""

@@ -1,27 +1,36 @@
-"""The plugin `links`: connects the definitions, what local clients want, and the sockets of links."""
+"""The plugin `links`: connects the definitions, the ownership, what local clients want, and the sockets of links."""
 
 # not a core: runs in the loop
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from broker.config.addresses import Address
+from broker.config.settings_listeners import ListenerSettings
+from broker.listener_facts import ListenerFacts
 from broker.message import NEVER
-from broker.metrics.metric import Metric, counter, counters
+from broker.metrics.metric import Metric
 from broker.plugins import Plugin
+from broker.server.listener import Listener
 from broker.server.logging import get_logger
+from broker.server.protocol import ClientProtocol
 from broker.server.turns import TurnEnd
 from federation.definitions.resolution import Resolution
 from federation.definitions.shell.cluster import DefinitionsCluster
 from federation.definitions.shell.service import DefinitionsService
-from federation.links.bridging.bridging import LinkBridging, bridging_of
+from federation.extension import Extension
+from federation.links.bridging.bridging import bridging_of
 from federation.links.links import Links
+from federation.links.ownership_table import Drain, Run
+from federation.links.pb.link_status_pb2 import DESCRIPTOR
 from federation.links.queues import QueueDefaults
-from federation.links.reports import LinkLog
+from federation.links.reports import LinkEvents, LinkLog, bridging_metrics, link_metrics, queue_metrics
 from federation.links.settings import LinksSettings, shares_secrets
-from federation.links.shell.node_links import NodeLinks
-from federation.links.shell.owners import TAG
+from federation.links.shell.owners import TAG, VERSION, Owners
+from federation.links.shell.service import GroupQueuesService, LinksService
 from federation.links.shell.sessions_file import SessionsFile
 from federation.links.shell.upstream_socket import UpstreamSocket
 from federation.links.status import LinkState
@@ -31,65 +40,85 @@ if TYPE_CHECKING:
     from broker.server.host import Host
 
 
-class LinksPlugin(Plugin):
-    """`links` is the core; `_sockets` are the shells of its links, by id."""
+class NodeListener(Extension):
+    """`address` is that of the event streams. A connection is one of `mqtt.max_connections`; limits for addresses of clients,
+    and plugins that look at them, have no say."""
+
+    def __init__(self, host: Host, address: Address) -> None:
+        self._host = host
+        self._listener = Listener(ListenerSettings(address), "plugins.federation.fed_addr", host.now())
+        self._listener.facts = ListenerFacts(str(address), "tcp", is_node=True)
+
+    def mqtt_protocol(self, ended: Callable[[], None]) -> asyncio.Protocol:
+        protocol = ClientProtocol(self._host, self._listener)
+        protocol.ended = ended
+        return protocol
+
+
+class LinksPlugin(Plugin, TurnEnd):
+    """`links` is the core; `_sockets` are the shells of its links, by id. The end of a turn carries out what the turn has
+    changed."""
 
     def __init__(self, server: Host) -> None:
         super().__init__(server)
         self._loop = asyncio.get_running_loop()
+        self._log = get_logger("links")
         self.settings: LinksSettings = server.settings.plugins.links
         self.links = Links(self.settings.domain.encode(), server.broker, random.Random(), defaults_of(self.settings))
-        self.node_links = NodeLinks(server, self.links, self.changed)
-        self._link_log = LinkLog(get_logger("links"), self.links, self.node_links.runs_on)
+        self._owners = Owners(server)
+        self._service = LinksService(server, self.links, self._owners)
+        self._link_log = LinkLog(self._log, self.links)
+        self._events = LinkEvents()
         self._sockets: dict[str, UpstreamSocket] = {}
         folder = self.settings.dir or server.settings.data_dir
         self.definitions = DefinitionsService(
             server,
             self.settings.declared(),
             server.path_of(folder) if folder else "",
-            self._definitions_changed,
+            self._resolve,
             shares_secrets(server.settings),
         )
         self._sessions = SessionsFile(server.path_of(folder) if folder else "")
         self._cluster: DefinitionsCluster | None = None
-        self._turn_end = LinksTurnEnd(self)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
-        self._has_changed = False  # links, in this turn
+        self._has_changed = False  # links or owners, in this turn
         self._has_fired = False  # the timer, in this turn
 
+    # --- start and stop
+
     async def prepare(self) -> None:
-        home = bridging_of(self.server.broker).home
+        server = self.server
+        home = bridging_of(server.broker).home
         home.name = self.settings.domain.encode()
-        home.node_name = self.server.members.node_name
+        home.node_name = server.members.node_name
         await self.definitions.prepare()
         self.links.sessions_left = await self._sessions.read()
-        if self.server.api is not None:
+        if server.api is not None:
             from federation.definitions.api.services import register
 
-            register(self.server.api, self.definitions)
-        self.node_links.prepare()
-        federation = next((plugin for plugin in self.server.plugins if isinstance(plugin, FederationPlugin)), None)
+            register(server.api, self.definitions)
+            queues = GroupQueuesService(server, self.links.queues)
+            server.api.register(DESCRIPTOR.services_by_name["FederationLinks"], self._service)
+            server.api.register(DESCRIPTOR.services_by_name["GroupQueues"], queues)
+        federation = next((plugin for plugin in server.plugins if isinstance(plugin, FederationPlugin)), None)
+        self._owners.federation = federation
         if federation is not None:
             self._cluster = DefinitionsCluster(
-                self.server, self.definitions, TAG, not federation.settings.allow_plain_secrets
+                server, self.definitions, TAG, not federation.settings.allow_plain_secrets
             )
             self.definitions.made_here = self._cluster.changed
-            federation.extensions.append(self._cluster)
+            listener = NodeListener(server, federation.settings.fed_addr)
+            federation.extensions += [self._owners, self._service, listener, self._cluster]
 
     def tags(self) -> dict[str, str]:
-        return self.node_links.tags()
-
-    def metrics(self) -> list[Metric]:
-        return (
-            bridging_metrics(bridging_of(self.server.broker)) + self.node_links.metrics() + self.definitions.metrics()
-        )
+        return {TAG: VERSION}
 
     async def start(self) -> None:
         self.links.interest.observe(self.server.broker)
-        self.server.turns.ends.append(self._turn_end)
-        self.node_links.start()
-        self.node_links.resolve(self.definitions.resolution())
+        self.server.turns.ends.append(self)
+        self._owners.start()
+        self._resolve(self.definitions.resolution())
         self.links.drop_old_queues(self.server.now())
         if self._cluster is not None:
             self._cluster.start()
@@ -99,20 +128,22 @@ class LinksPlugin(Plugin):
         for link in self.links.by_id.values():
             if link.state is LinkState.ERROR:
                 link.restart(self.server.now())
-        self.changed()
+        self.server.flush_soon()
 
     async def leave(self) -> None:
-        await self.node_links.leave()
+        """With a federation the links are drained before its leave."""
+        if self._owners.federation is None:
+            await self._owners.before_leave()
 
     async def stop(self) -> None:
         if self._cluster is not None:
             await self._cluster.stop()
-        await self.node_links.stop()
+        await self._owners.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._turn_end in self.server.turns.ends:
-            self.server.turns.ends.remove(self._turn_end)
+        if self in self.server.turns.ends:
+            self.server.turns.ends.remove(self)
         await self.definitions.stop()
         self.links.stop(self.server.now())
         self._sessions.follow(self.links.sessions())
@@ -120,52 +151,106 @@ class LinksPlugin(Plugin):
         sockets = list(self._sockets.values())
         await asyncio.gather(*(socket.stop() for socket in sockets))
 
-    def _definitions_changed(self, resolution: Resolution) -> None:
-        self.node_links.resolve(resolution)
+    def metrics(self) -> list[Metric]:
+        now = self.server.now()
+        return [
+            *bridging_metrics(bridging_of(self.server.broker)),
+            *link_metrics(self._service.statuses(now), now),
+            *queue_metrics(self.links.queues, now),
+            *self.definitions.metrics(),
+        ]
 
-    def changed(self) -> None:
-        """Links came, went, or want another connection."""
-        for link_id, socket in list(self._sockets.items()):
-            if self.links.by_id.get(link_id) is not socket.link:
-                socket.carry_out()
-                del self._sockets[link_id]
-        for link_id, link in self.links.by_id.items():
-            if link_id not in self._sockets:
-                self._sockets[link_id] = UpstreamSocket(
-                    link, self.server.turns, self._link_changed, self.server.plugin_error
-                )
-            self._sockets[link_id].carry_out()
-        self._link_changed()
-
-    def _link_changed(self) -> None:
-        self._has_changed = True
+    def _resolve(self, resolution: Resolution) -> None:
+        self.links.resolve(resolution, self.server.now())
+        self._owners.set_links(self.links.plans())
         self.server.flush_soon()
 
-    def turn_ended(self) -> None:
-        """Tell what has become of links in this turn: of all at once, because it looks at each of them."""
+    # --- the end of a turn
+
+    def turn_ended(self, now: float) -> None:
+        links = self.links
+        links.settle(now)
+        if self.server.broker.acks_awaited:
+            links.release()
+        self._follow_owners(now)
+        if links.turn_ended(now):
+            self._arm_timer(links.queues.next_timeout())
+            self.server.flush_soon()
+        if links.interest.has_changes() and links.pass_on(now):
+            self.server.flush_soon()
+        self._follow_links()
         if self._has_changed:
-            self._link_log.changed(self.server.now())
-            self._sessions.follow(self.links.sessions())
-            if self.node_links.follow():
-                self.server.flush_soon()
+            self._report(now)
         if self._has_changed or self._has_fired:
             self._has_changed = self._has_fired = False
-            self._arm_timer(self.links.next_timeout())
+            self._arm_timer(links.next_timeout())
 
-    def carry_out(self) -> None:
-        """Do what links ask for at the end of a turn."""
+    def _follow_owners(self, now: float) -> None:
+        """Run, drain and end links as the ownership says."""
+        owners = self._owners
+        owners.turn_ended()
+        drained = self.links.drained()
+        for link_id in drained:
+            self._end(link_id, now)
+        if drained:
+            owners.released(drained)
+        while owners.take_changed():
+            self._has_changed = True
+            self.links.set_nodes(owners.nodes_with_queues(), now)
+            for order in owners.take_orders():
+                if isinstance(order, Run):
+                    self.links.run(order.link_id, order.epoch, now)
+                elif isinstance(order, Drain):
+                    self.links.drain(order.link_id, order.deadline, now)
+                else:
+                    self._end(order.link_id, now)
+            self._forget_moved(now)
+
+    def _end(self, link_id: str, now: float) -> None:
+        self._tell_dropped(link_id, self.links.end(link_id, now, keeps_queue=self._owners.is_alone()))
+
+    def _forget_moved(self, now: float) -> None:
+        """Drop what a link was to push here, and another node pushes now; and where it had a session."""
+        owners = self._owners
+        for link_id in self.links.queues_left():
+            if owners.settled_at(link_id):
+                self._tell_dropped(link_id, self.links.drop_queue(link_id, now))
+        for link_id in list(self.links.sessions_left):
+            owner = owners.owner(link_id)
+            if owner is not None and owner.epoch and owner.node != self.server.members.node_name:
+                del self.links.sessions_left[link_id]  # from now on it is for that node to know
+
+    def _tell_dropped(self, link_id: str, count: int) -> None:
+        if count:
+            self._log.warning("messages that a link was to push are dropped: it moves", id=link_id, count=count)
+
+    def _follow_links(self) -> None:
+        """Do what links ask for: one that is new gets a socket, one that is gone loses it."""
         for link_id in self.links.take_due():
-            socket = self._sockets.get(link_id)
             link = self.links.by_id.get(link_id)
-            if socket is not None and link is socket.link:
+            socket = self._sockets.get(link_id)
+            if socket is not None and socket.link is not link:
                 socket.carry_out()
-                if link.effects.take_moved():
-                    self._link_changed()
+                del self._sockets[link_id]
+                socket = None
+                self._has_changed = True
+            if link is None:
+                continue
+            if socket is None:
+                socket = self._sockets[link_id] = UpstreamSocket(link, self.server)
+            socket.carry_out()
+            if link.effects.take_moved():
+                self._has_changed = True
 
-    def queues_moved(self) -> None:
-        """Jobs, offers or limits are to be written."""
-        self._arm_timer(self.links.queues.next_timeout())
-        self.server.flush_soon()
+    def _report(self, now: float) -> None:
+        """Tell what has become of links in this turn: of all at once, because it looks at each of them."""
+        self._link_log.changed(self._owners.ownership, now)
+        self._sessions.follow(self.links.sessions())
+        messages = self._events.changes(self._service.statuses(now))
+        for message in messages:
+            self.server.broker.router.publish_here(message, now)
+        if messages:
+            self.server.flush_soon()
 
     def _arm_timer(self, at: float) -> None:
         timer = self._timer
@@ -181,58 +266,10 @@ class LinksPlugin(Plugin):
     def _timer_fired(self) -> None:
         self._timer = None
         self._has_fired = True
-        if self.links.handle_timeout(self.server.now(), self.server.plugin_error):
-            self.changed()
+        for fault in self.links.handle_timeout(self.server.now()):
+            self.server.plugin_error(fault)
         self.server.flush_soon()
 
 
 def defaults_of(settings: LinksSettings) -> QueueDefaults:
     return QueueDefaults(settings.max_queues, settings.queue_max_length, settings.queue_max_length_bytes)
-
-
-def bridging_metrics(bridging: LinkBridging) -> list[Metric]:
-    """Metrics of links that connect here, and of messages with an origin."""
-    return [
-        counter(
-            "gmqtt_links_refused_total",
-            "Clients that asked to be a link of another domain, and whose account does not have the role.",
-            bridging.refused,
-        ),
-        counters(
-            "gmqtt_link_messages_skipped_total",
-            "Messages that a link of another domain did not get: that domain was in their path, or allows no more hops.",
-            "reason",
-            [("path", bridging.home.path_skipped), ("hops", bridging.home.hops_skipped)],
-        ),
-        counter(
-            "gmqtt_link_pages_evicted_total",
-            "Pages of numbers of messages from other domains that made room: copies of these count as new.",
-            bridging.home.duplicates.evicted,
-        ),
-        counter(
-            "gmqtt_retained_deletions_forgotten_total",
-            "Deletions of retained messages that made room: an older message that waits for a link may bring one back.",
-            bridging.home.deletions.forgotten,
-        ),
-    ]
-
-
-class LinksTurnEnd(TurnEnd):
-    """Tells the upstreams what the turn has changed in the interest of the cluster, and acknowledges to them what other nodes
-    have acknowledged."""
-
-    def __init__(self, plugin: LinksPlugin) -> None:
-        self._plugin = plugin
-
-    def turn_ended(self, now: float) -> None:
-        plugin = self._plugin
-        plugin.links.settle(now)
-        if plugin.server.broker.acks_awaited:
-            plugin.links.release()
-        plugin.node_links.turn_ended()
-        if plugin.links.turn_ended(now):
-            plugin.queues_moved()
-        if plugin.links.interest.has_changes() and plugin.links.pass_on(now):
-            plugin.server.flush_soon()
-        plugin.carry_out()
-        plugin.turn_ended()

@@ -9,10 +9,12 @@ from typing import Any, Final
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from broker.message import NEVER, Message
-from broker.metrics.metric import Kind, Metric, counter, gauge, gauges
+from broker.metrics.metric import Kind, Metric, counter, counters, gauge, gauges
+from federation.links.bridging.bridging import LinkBridging
 from federation.links.handshake import Note
 from federation.links.link import Link
 from federation.links.links import Links
+from federation.links.ownership import Ownership
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.queues import Queues
 from federation.links.status import FIGURES, TIMES, LinkState, LinkStatus, next_step
@@ -21,24 +23,23 @@ FAILED: Final = (LinkState.ERROR, LinkState.BLOCKED)
 
 
 class LinkLog:
-    """`runs_on` names the other node that runs a link, or is about to; "" where none is known."""
+    """Tells of each change of a link once. `log` takes the lines."""
 
-    def __init__(self, log: Any, links: Links, runs_on: Callable[[str], str]) -> None:
+    def __init__(self, log: Any, links: Links) -> None:
         self._log = log
         self._links = links
-        self._runs_on = runs_on
         self._told: dict[str, tuple[LinkState, str]] = {}
         self._details: dict[str, dict[str, str]] = {}
         self._notes: dict[str, tuple[Note, ...]] = {}
         self._sessions_lost: dict[str, int] = {}
 
-    def changed(self, now: float) -> None:
-        """Links may have changed."""
+    def changed(self, ownership: Ownership | None, now: float) -> None:
+        """Links may have changed. `ownership` knows the other nodes that run links; None while the node starts or stops."""
         links = self._links
         movable = links.plans()  # links for queues run on every node
         for link_id, link in links.by_id.items():
             if link_id in movable and link_id not in links.epochs:
-                self._tell_ending(link_id, link)
+                self._tell_ending(link_id, link, ownership)
             else:
                 self._tell_lost_sessions(link_id, link)
                 self._tell_state(link_id, link, now)
@@ -49,18 +50,18 @@ class LinkLog:
             self._sessions_lost.pop(link_id, None)
             if link_id not in movable:
                 self._log.info("link removed: nothing needs it any more", **details)
-            elif node := self._runs_on(link_id):
+            elif node := _runs_on(ownership, link_id):
                 self._log.info("link has moved to another node", **details, to=node)
             else:
                 self._log.info("link has stopped", **details)
 
-    def _tell_ending(self, link_id: str, link: Link) -> None:
+    def _tell_ending(self, link_id: str, link: Link, ownership: Ownership | None) -> None:
         """The node stops, or another one runs the link soon; nothing has failed."""
         told = (LinkState.DRAINING, "")
         if self._told.get(link_id) != told:
             self._told[link_id] = told
             self._details[link_id] = _details(link)
-            if node := self._runs_on(link_id):
+            if node := _runs_on(ownership, link_id):
                 self._log.info("link moves to another node", **_details(link), to=node)
 
     def _tell_lost_sessions(self, link_id: str, link: Link) -> None:
@@ -93,6 +94,12 @@ class LinkLog:
             if note not in before:
                 tell = self._log.warning if note.is_warning else self._log.info
                 tell("the upstream grants less than asked", **details, note=note.text)
+
+
+def _runs_on(ownership: Ownership | None, link_id: str) -> str:
+    """Return the other node that runs a link, or is about to; "" where none is known."""
+    owner = None if ownership is None else ownership.owner(link_id)
+    return "" if ownership is None or owner is None or owner.node == ownership.node else owner.node
 
 
 def _details(link: Link) -> dict[str, str]:
@@ -282,5 +289,32 @@ def queue_metrics(queues: Queues, now: float) -> list[Metric]:
             "gmqtt_jobs_returned_total",
             "Jobs that another node or domain has refused, and that came back.",
             consumers.requeued,
+        ),
+    ]
+
+
+def bridging_metrics(bridging: LinkBridging) -> list[Metric]:
+    """Metrics of links that connect here, and of messages with an origin."""
+    return [
+        counter(
+            "gmqtt_links_refused_total",
+            "Clients that asked to be a link of another domain, and whose account does not have the role.",
+            bridging.refused,
+        ),
+        counters(
+            "gmqtt_link_messages_skipped_total",
+            "Messages that a link of another domain did not get: that domain was in their path, or allows no more hops.",
+            "reason",
+            [("path", bridging.home.path_skipped), ("hops", bridging.home.hops_skipped)],
+        ),
+        counter(
+            "gmqtt_link_pages_evicted_total",
+            "Pages of numbers of messages from other domains that made room: copies of these count as new.",
+            bridging.home.duplicates.evicted,
+        ),
+        counter(
+            "gmqtt_retained_deletions_forgotten_total",
+            "Deletions of retained messages that made room: an older message that waits for a link may bring one back.",
+            bridging.home.deletions.forgotten,
         ),
     ]

@@ -138,7 +138,6 @@ class TopicLink(Link):
             super().send_interest(now)
         elif self._domain.interest.has_told(self.interest):
             self.start(now)
-            self.effects.move()
 
     def _is_wanted(self) -> bool:
         return bool(self.subscriptions.wanted) or self.plan.upstream.direction is Direction.OUT

@@ -205,7 +205,8 @@ class LinkWorld:
                 break
             self.now = max(self.now, at)
             self.broker.handle_timeout(self.now)
-            self.links.handle_timeout(self.now)
+            for fault in self.links.handle_timeout(self.now):
+                raise fault
             self.settle()
         else:
             raise AssertionError("timeouts that never end")

@@ -28,6 +28,12 @@ from federation.links.links import Links
 from federation.links.status import LinkState
 
 
+def handle_timeout(links: Links, now: float) -> None:
+    """No link has a fault."""
+    for fault in links.handle_timeout(now):
+        raise fault
+
+
 class Shell:
     """Keeps what the link writes."""
 
@@ -128,14 +134,14 @@ class World:
         until = self.now + seconds
         while (at := self.links.next_timeout()) <= until:
             self.now = max(self.now, at)
-            self.links.handle_timeout(self.now)
+            handle_timeout(self.links, self.now)
             self.flush()
         self.now = until
 
     def until_next_try(self) -> float:
         began = self.now
         self.now = self.link.next_timeout()
-        self.links.handle_timeout(self.now)
+        handle_timeout(self.links, self.now)
         assert self.link.state is LinkState.STARTING
         return self.now - began
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -21,11 +21,10 @@ from federation.links.ownership import (
 )
 from federation.links.ownership_table import (
     Claim,
-    Drain,
+    Order,
     Owner,
     Phase,
     Row,
-    Run,
     Table,
     Telling,
 )
@@ -49,53 +48,26 @@ EPOCH_MAX: Final = 2**62
 LINK_ID_CHARS_MAX: Final = 64
 PHASES: Final = frozenset(phase.value for phase in Phase)
 
-_untyped: Final[Any] = grpc  # its makers of handlers have no annotations
-
-
-class LinkRunner(Protocol):
-    """The links of this node."""
-
-    def run_link(self, link_id: str, epoch: int) -> None:
-        """Run a link from now on; when it runs already, connect anew where it is blocked."""
-
-    def drain_link(self, link_id: str, deadline: float) -> None:
-        """End a link without loss; `Owners.released` when that is done."""
-
-    def end_link(self, link_id: str) -> None:
-        """End a link at once. It may have ended."""
-
-    def carried_out(self) -> None:
-        """Called after all orders of a time."""
-
-    def owners_changed(self) -> None:
-        """Another member may run a link now."""
-
-    def set_nodes(self, nodes: Mapping[str, str]) -> None:
-        """The other members whose queues this node may consume are these: the address of their event streams by name."""
-
-    def list_here(self, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
-        """The links of this node."""
-
-    def restart_here(self, link_id: str) -> bool:
-        """Restart a link; False when this node does not run it."""
-
 
 class Owners(Extension):
-    """`start`, then `set_links` with each change of the definitions, then `stop`. A node without the plugin `federation` runs
-    all of its links."""
+    """`start`, then `set_links` with each change of the definitions, then `stop`. At the end of each turn `turn_ended`, and
+    while `take_changed`, `take_orders`.
 
-    def __init__(self, host: Host, federation: FederationPlugin | None, runner: LinkRunner) -> None:
+    federation  the plugin; None for a node without it, which runs all of its links
+    ownership   the core; None before `start` and after `stop`
+    """
+
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self.is_federated = federation is not None
-        self._federation = federation
-        self._runner = runner
+        self.federation: FederationPlugin | None = None
         self._log = get_logger("links")
         self._loop = asyncio.get_running_loop()
         self._calls = MemberCalls(host.members)
         self._tellings: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._ownership: Ownership | None = None
+        self.ownership: Ownership | None = None
         self._has_left = False
+        self._has_changed = False
         self._handed_over: asyncio.Event | None = None
 
     # --- start and stop
@@ -103,9 +75,9 @@ class Owners(Extension):
     def start(self) -> None:
         """Links are claimed from now on; a node with others to join waits for them first."""
         now = self._host.now()
-        federation = self._federation
+        federation = self.federation
         waits = federation is not None and bool(federation.settings.retry_join)
-        self._ownership = Ownership(
+        self.ownership = Ownership(
             self._host.members.node_name,
             random.getrandbits(63),
             int(self._host.wall_time(now) * 1000),
@@ -116,19 +88,19 @@ class Owners(Extension):
 
     def set_links(self, link_ids: Iterable[str]) -> None:
         """The links of the definitions, as Ownership.set_links."""
-        if self._ownership is not None:
-            self._ownership.set_links(link_ids, self._host.now())
+        if self.ownership is not None:
+            self.ownership.set_links(link_ids, self._host.now())
             self._carry_out()
 
     def released(self, link_ids: Iterable[str]) -> None:
         """Links are drained."""
-        if self._ownership is not None:
+        if self.ownership is not None:
             for link_id in link_ids:
-                self._ownership.released(link_id, self._host.now())
+                self.ownership.released(link_id, self._host.now())
             self._carry_out()
 
     async def stop(self) -> None:
-        self._ownership = None
+        self.ownership = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -140,11 +112,11 @@ class Owners(Extension):
     # --- what the federation tells
 
     def members_changed(self) -> None:
-        ownership = self._ownership
+        ownership = self.ownership
         if ownership is None:
             return
         now = self._host.now()
-        federation = self._federation
+        federation = self.federation
         if federation is not None and federation.node.has_left:
             if not self._has_left:
                 ownership.leave(now)
@@ -153,25 +125,33 @@ class Owners(Extension):
             self._has_left = False
             ownership.come_back(now)
         ownership.set_members(self.members(), now)
-        self._runner.set_nodes(self._nodes_with_queues())
         self._carry_out()
 
     def turn_ended(self) -> None:
-        """A turn may have brought the interest of other nodes."""
-        if self._ownership is not None and self._ownership.waits_until_ready() and self._knows_interest():
+        """Look whether the turn has brought the interest of other nodes."""
+        if self.ownership is not None and self.ownership.waits_until_ready() and self._knows_interest():
             self._carry_out()
 
     def _knows_interest(self) -> bool:
         """Return whether all living members have told once what they subscribe to."""
-        federation = self._federation
+        federation = self.federation
         if federation is None:
             return True
         living = [other.name for other in self._host.members.others() if other.status == "ALIVE"]
         return federation.node.receivers.know_interest(living)
 
+    def take_changed(self) -> bool:
+        """Return whether there may be orders, other members, or other owners since the last call."""
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
+
+    def take_orders(self) -> list[Order]:
+        """Return what to do with the links of this node."""
+        return [] if self.ownership is None else self.ownership.take_orders()
+
     async def before_leave(self) -> None:
         """Drain the links, and let the other members know."""
-        ownership = self._ownership
+        ownership = self.ownership
         if ownership is None:
             return
         handed_over = self._handed_over = asyncio.Event()
@@ -189,27 +169,32 @@ class Owners(Extension):
         return [other.name for other in self._living()]
 
     def _living(self) -> list[OtherNode]:
-        if self._federation is None or self._federation.node.has_left:
+        if self.federation is None or self.federation.node.has_left:
             return []
         others = self._host.members.others()
         return [other for other in others if other.status in ("ALIVE", "LEAVING") and TAG in other.tags]
 
-    def _nodes_with_queues(self) -> dict[str, str]:
+    def nodes_with_queues(self) -> dict[str, str]:
+        """Return the members whose queues this node may consume: the address of their event streams by name."""
         return {
             other.name: other.tags.get(TAG_ADDR, "") for other in self._living() if other.tags[TAG] != WITHOUT_QUEUES
         }
 
     def owner(self, link_id: str) -> Owner | None:
         """Return who runs a link, or is about to."""
-        return None if self._ownership is None else self._ownership.owner(link_id)
+        return None if self.ownership is None else self.ownership.owner(link_id)
+
+    def is_alone(self) -> bool:
+        """Return whether no other node of this cluster may run links."""
+        return self.federation is None or not any(TAG in other.tags for other in self._host.members.others())
 
     def settled_at(self, link_id: str) -> str:
         """The other member that runs a link for good; "" for none."""
-        return "" if self._ownership is None else self._ownership.settled_at(link_id)
+        return "" if self.ownership is None else self.ownership.settled_at(link_id)
 
     def waiting(self) -> list[Claim]:
         """The claims that wait for other members."""
-        return [] if self._ownership is None else self._ownership.waiting()
+        return [] if self.ownership is None else self.ownership.waiting()
 
     async def list_at(self, name: str, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
         """The links of another member. Raises MemberAway."""
@@ -224,22 +209,8 @@ class Owners(Extension):
 
     # --- what other members ask
 
-    def services(self) -> Mapping[str, Mapping[str, Any]]:
-        def handler(serve: Callable[..., Any], request: Any, answer: Any) -> Any:
-            return _untyped.unary_unary_rpc_method_handler(
-                serve, request_deserializer=request.FromString, response_serializer=answer.SerializeToString
-            )
-
-        return {
-            SERVICE: {
-                "Tell": handler(self._tell, pb.OwnerTable, pb.OwnerTable),
-                "ListHere": handler(self._list_here, pb.ListLinksRequest, pb.ListLinksResponse),
-                "RestartHere": handler(self._restart_here, pb.RestartLinkRequest, pb.RestartLinkResponse),
-            }
-        }
-
-    async def _tell(self, request: pb.OwnerTable, context: Any) -> pb.OwnerTable:
-        ownership = self._ownership
+    async def tell(self, request: pb.OwnerTable, context: Any) -> pb.OwnerTable:
+        ownership = self.ownership
         if ownership is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "links have not started, or have stopped")
             raise AssertionError("abort raises")
@@ -252,34 +223,17 @@ class Owners(Extension):
         self._carry_out()
         return write_table(ownership.table())
 
-    async def _list_here(self, request: pb.ListLinksRequest, context: Any) -> pb.ListLinksResponse:
-        return self._runner.list_here(request)
-
-    async def _restart_here(self, request: pb.RestartLinkRequest, context: Any) -> pb.RestartLinkResponse:
-        if not self._runner.restart_here(request.id):
-            await context.abort(grpc.StatusCode.NOT_FOUND, "it does not run the link")
-        return pb.RestartLinkResponse(nodes=[self._host.members.node_name])
-
     # --- orders, tables, time
 
     def _carry_out(self) -> None:
-        """Carry out the orders, tell the other members, and set the timer."""
-        ownership = self._ownership
+        """Tell the other members, set the timer, and ask for the end of the turn, in which the orders are taken."""
+        ownership = self.ownership
         if ownership is None:
             return
         if ownership.waits_until_ready() and self._knows_interest():
             ownership.ready(self._host.now())
-        # An order may end with a call of `released`, which comes here again.
-        while orders := ownership.take_orders():
-            for order in orders:
-                if isinstance(order, Run):
-                    self._runner.run_link(order.link_id, order.epoch)
-                elif isinstance(order, Drain):
-                    self._runner.drain_link(order.link_id, order.deadline)
-                else:
-                    self._runner.end_link(order.link_id)
-            self._runner.carried_out()
-        self._runner.owners_changed()
+        self._has_changed = True
+        self._host.flush_soon()
         now = self._host.now()
         for telling in ownership.take_tables(now):
             task = self._loop.create_task(self._tell_member(telling))
@@ -296,8 +250,8 @@ class Owners(Extension):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        if self._ownership is not None:
-            self._ownership.handle_timeout(self._host.now())
+        if self.ownership is not None:
+            self.ownership.handle_timeout(self._host.now())
             self._carry_out()
 
     async def _tell_member(self, telling: Telling) -> None:
@@ -312,11 +266,11 @@ class Owners(Extension):
                 self._log.debug("the owners of links are not told to a member", node=name, reason=str(fault))
             else:
                 self._host.plugin_error(fault)
-            if self._ownership is not None:
-                self._ownership.telling_failed(name, self._host.now())
+            if self.ownership is not None:
+                self.ownership.telling_failed(name, self._host.now())
         else:
-            if self._ownership is not None:
-                self._ownership.handle_answer(name, table.serial, told, self._host.now())
+            if self.ownership is not None:
+                self.ownership.handle_answer(name, table.serial, told, self._host.now())
         self._carry_out()
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
@@ -15,10 +14,12 @@ from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
 from broker.server.tls_context import KeyPairFault, file_fault, load_key_pair, ssl_reason
-from broker.server.turns import Turns
 from federation.definitions.upstream import TlsOptions
 from federation.definitions.uri import LinkUri
 from federation.links.link import Link
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
 
 
 class TlsFault(Exception):
@@ -185,15 +186,11 @@ class UpstreamProtocol(asyncio.Protocol):
 
 
 class UpstreamSocket:
-    """`on_change` is called when the link may have another deadline."""
+    """`carry_out` follows each turn in which the link has effects."""
 
-    def __init__(
-        self, link: Link, turns: Turns, on_change: Callable[[], None], on_fault: Callable[[Exception], None]
-    ) -> None:
+    def __init__(self, link: Link, host: Host) -> None:
         self.link = link
-        self._turns = turns
-        self._on_change = on_change
-        self._on_fault = on_fault
+        self._host = host
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._task_attempt = -1
@@ -230,11 +227,6 @@ class UpstreamSocket:
             data = self.link.take_output(protocol.attempt)
             if data:
                 protocol.write(data)
-
-    def changed(self) -> None:
-        """The link has another attempt or deadline."""
-        self.carry_out()
-        self._on_change()
 
     def _pause_or_resume(self) -> None:
         protocol = self._protocol
@@ -283,12 +275,12 @@ class UpstreamSocket:
         except ValueError as error:  # of a name that no certificate can have
             reason = f"TLS: {uri.host}, or tls.server-name-indication, is no name of a server: {error}"
         except Exception as error:
-            self._on_fault(error)
+            self._host.plugin_error(error)
             reason = INTERNAL_ERROR
         if reason and attempt == self.link.attempt:
             self._task = None
-            self.link.connection_lost(attempt, reason, self._turns.now())
-            self.changed()
+            self.link.connection_lost(attempt, reason, self._host.now())
+            self._host.flush_soon()
 
     def _made(self, attempt: int, websocket: WebSocketClient | None) -> UpstreamProtocol:
         protocol = UpstreamProtocol(self, attempt, websocket)
@@ -303,29 +295,26 @@ class UpstreamSocket:
             protocol.close(self._loop)
             return
         self._task = None
-        self.link.connected(protocol.attempt, self._turns.now())
-        self.changed()
+        self.link.connected(protocol.attempt, self._host.now())
+        self._host.flush_soon()
 
     def received(self, protocol: UpstreamProtocol, data: bytes) -> None:
         if protocol is not self._protocol:
             return
-        turns = self._turns
+        turns = self._host.turns
         now = turns.now()
-        link = self.link
         try:
-            is_news = link.receive_data(protocol.attempt, data, now)
+            self.link.receive_data(protocol.attempt, data, now)
         except Exception as error:  # a fault of the broker ends this connection only
-            self._on_fault(error)
+            self._host.plugin_error(error)
             self.lost(protocol, INTERNAL_ERROR)
             return
         turns.chunk_handled(len(data), now)
-        if is_news:
-            self.changed()
 
     def writing_paused(self, protocol: UpstreamProtocol, is_full: bool) -> None:
         if protocol is self._protocol:
-            self.link.set_writable(protocol.attempt, not is_full, self._turns.now())
-            self._turns.flush_soon()
+            self.link.set_writable(protocol.attempt, not is_full, self._host.now())
+            self._host.flush_soon()
 
     def lost(self, protocol: UpstreamProtocol, reason: str, says_why: bool = False) -> None:
         """The connection ended, or is given up here. `says_why`: the other end has told the reason."""
@@ -334,9 +323,8 @@ class UpstreamSocket:
         self._protocol = None
         self._task = None
         protocol.close(self._loop)
-        self.link.connection_lost(protocol.attempt, reason, self._turns.now(), says_why)
-        self._turns.flush_soon()
-        self.changed()
+        self.link.connection_lost(protocol.attempt, reason, self._host.now(), says_why)
+        self._host.flush_soon()
 
 
 def _told(error: Exception) -> str:

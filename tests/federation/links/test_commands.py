@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from api_calls import api_settings
 from broker.api.server import ApiServer
+from broker.hooks import Members
 from broker.server.logging import get_logger
 from broker_world import World
 from federation.definitions.policy import parse_policy
@@ -98,7 +101,7 @@ async def test_a_node_that_cannot_restart_a_link_says_why() -> None:
     """The node that is asked has answered: it is not the one that is away."""
     nodes = Nodes({"a": [], "b": None}, {"0000000b": Owner("b", 5)})
     result = await run(nodes, "restart_federation_link", "0000000b")
-    text = "gmqttctl: the link 0000000b is not restarted: it falls to node b: Connection refused\n"
+    text = "gmqttctl: the link 0000000b is not restarted by its owner, node b: Connection refused\n"
     assert (result.exit_code, result.output) == (1, text)
 
 
@@ -125,7 +128,8 @@ def some_queues() -> tuple[World, Queues]:
 async def run_queues(*arguments: str) -> Result:
     world, queues = some_queues()
     api = ApiServer(api_settings(["tcp://127.0.0.1:0"], ["tcp://127.0.0.1:0"]), {}, get_logger("api"), None)
-    service = GroupQueuesService("n1", queues, lambda: world.now)
+    host: Any = SimpleNamespace(members=Members("n1"), now=lambda: world.now)
+    service = GroupQueuesService(host, queues)
     api.register(pb.DESCRIPTOR.services_by_name["GroupQueues"], service)
     await api.start()
     try:

@@ -28,8 +28,7 @@ def test_a_fault_in_a_deadline_stops_its_link_only(monkeypatch: pytest.MonkeyPat
         raise fault
 
     monkeypatch.setattr(first, "handle_timeout", fail)
-    faults: list[Exception] = []
-    assert world.links.handle_timeout(world.now + CONNECT_SECONDS_MAX, faults.append)
+    faults = world.links.handle_timeout(world.now + CONNECT_SECONDS_MAX)
     assert (faults, first.state, second.state) == ([fault], LinkState.SHUTDOWN, LinkState.ERROR)
     monkeypatch.undo()
     first.restart(world.now)

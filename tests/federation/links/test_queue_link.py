@@ -42,7 +42,7 @@ from federation.links.links import Links
 from federation.links.queue_link import NO_QUEUES, NO_ROLE, OTHER_KIND, Credit, Demand
 from federation.links.status import LinkState
 from link_clients import NAME
-from link_world import Shell
+from link_world import Shell, handle_timeout
 
 
 def test_a_downstream_asks_for_its_credit_and_no_more_than_is_offered() -> None:
@@ -286,7 +286,7 @@ def test_a_job_that_comes_again_is_dropped_and_acknowledged() -> None:
     upstream.job(1, b"1", sequence=7)
     upstream.link.connection_lost(upstream.link.attempt, "reset", upstream.now)
     upstream.now = upstream.link.next_timeout()
-    upstream.links.handle_timeout(upstream.now)
+    handle_timeout(upstream.links, upstream.now)
     upstream.run(present=True)
     upstream.job(1, b"1", dup=True, sequence=7)
     assert acks(upstream.sent()) == [(1, 0)]
@@ -334,7 +334,7 @@ def test_limits_begin_anew_with_each_connection(present: bool) -> None:
     assert upstream.limits() == [(JOBS, 3)]
     upstream.link.connection_lost(upstream.link.attempt, "reset", upstream.now)
     upstream.now = upstream.link.next_timeout()
-    upstream.links.handle_timeout(upstream.now)
+    handle_timeout(upstream.links, upstream.now)
     packets = upstream.run(present)
     subscribe = next(packet for packet in packets if isinstance(packet, Subscribe))
     ((_, value),) = props.get_user_properties(subscribe.properties)
@@ -408,7 +408,7 @@ def test_a_connection_that_breaks_before_the_answer_is_tried_again_with_mqtt_5()
         assert connect.protocol_version == 5
         upstream.link.connection_lost(upstream.link.attempt, "reset", upstream.now)
         upstream.now = upstream.link.next_timeout()
-        upstream.links.handle_timeout(upstream.now)
+        handle_timeout(upstream.links, upstream.now)
 
 
 def test_an_upstream_without_the_queue_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from broker.message import Message
 from broker.metrics.metric import Kind
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
+from federation.links.ownership_table import Owner
 from federation.links.pb.link_status_pb2 import Link
 from federation.links.reports import LinkEvents, LinkLog, in_order, link_metrics, link_row
 from federation.links.status import STATES, LinkState, LinkStatus, has_state
@@ -117,11 +119,12 @@ class Story:
         self.world = World(upstream)
         self.log = Log()
         self.other = "b"
-        self.link_log = LinkLog(self.log, self.world.links, lambda link_id: self.other)
+        self.ownership: Any = SimpleNamespace(node="a", owner=lambda link_id: Owner(self.other, 0))
+        self.link_log = LinkLog(self.log, self.world.links)
 
     def told(self) -> list[tuple[str, str]]:
-        self.link_log.changed(self.world.now)
-        self.link_log.changed(self.world.now)
+        self.link_log.changed(self.ownership, self.world.now)
+        self.link_log.changed(self.ownership, self.world.now)
         return self.log.take()
 
 
@@ -174,14 +177,14 @@ def test_a_link_that_moves_says_where_it_runs() -> None:
     story.told()
     link_id = world.link.plan.link_id
     world.links.drain(link_id, world.now + 5.0, world.now)
-    story.link_log.changed(world.now)
+    story.link_log.changed(story.ownership, world.now)
     ((level, event, details),) = story.log.lines
     assert (level, event, details["to"]) == ("info", "link moves to another node", "b")
     assert story.told() == [("info", "link moves to another node")]
     world.lose()
     assert story.told() == []
     world.links.end(link_id, world.now)
-    story.link_log.changed(world.now)
+    story.link_log.changed(story.ownership, world.now)
     ((level, event, details),) = story.log.lines
     assert (level, event, details["to"]) == ("info", "link has moved to another node", "b")
 

@@ -44,7 +44,6 @@ class DomainNode(NodeProcess):
         self._ends: dict[str, UpstreamEnd] = {}
         self._repeated = 0  # by ends that are gone
         self._listened: dict[Stream, ListenerEnd] = {}
-        self._draining: set[str] = set()
         self.links.interest.observe(self.broker)
         self.resolve(resolution, now)
 
@@ -74,29 +73,22 @@ class DomainNode(NodeProcess):
 
     def _carry_out(self, host: Machine, now: float) -> bool:
         """Run and end links; whether there was anything."""
-        drained = [link_id for link_id in sorted(self._draining) if self._is_drained(link_id)]
+        drained = self.links.drained()
         for link_id in drained:
             self.links.end(link_id, now)
             self.owners.core.released(link_id, now)
-        self._draining.difference_update(drained)
         core = self.owners.core
         if core.waits_until_ready() and self.node.receivers.know_interest(self.owners.addresses):
             core.ready(now)
         orders = self.owners.take_orders(host, now)
         for order in orders:
-            self._draining.discard(order.link_id)
             if isinstance(order, Run):
                 self.links.run(order.link_id, order.epoch, now)
             elif isinstance(order, Drain):
-                self._draining.add(order.link_id)
                 self.links.drain(order.link_id, order.deadline, now)
             else:
                 self.links.end(order.link_id, now)
         return bool(orders) or bool(drained)
-
-    def _is_drained(self, link_id: str) -> bool:
-        link = self.links.by_id.get(link_id)
-        return link is None or link.is_drained()
 
     # --- streams
 
@@ -152,7 +144,8 @@ class DomainNode(NodeProcess):
 
     def handle_timeout(self, now: float) -> None:
         super().handle_timeout(now)
-        self.links.handle_timeout(now)
+        for fault in self.links.handle_timeout(now):
+            raise fault
         self.owners.handle_timeout(now)
 
     def end_turn(self, host: Machine, now: float) -> bool:

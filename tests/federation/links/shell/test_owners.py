@@ -19,7 +19,6 @@ from federation.links.ownership_table import (
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.shell.owners import EPOCH_MAX, LINK_ID_CHARS_MAX, TAG, VERSION, Owners, read_table, write_table
 from federation.shell.member_calls import MemberCalls
-from links_node import Nodes
 
 
 def test_a_table_is_read_as_it_was_written() -> None:
@@ -65,15 +64,18 @@ async def test_a_member_is_told_again_after_any_exception(monkeypatch: pytest.Mo
         return write_table(Table("b", 1, 1, ()))
 
     monkeypatch.setattr(MemberCalls, "call", call)
-    monkeypatch.setattr(Nodes, "set_nodes", lambda *_: None)
-    monkeypatch.setattr(Nodes, "owners_changed", lambda *_: None)
     loop = asyncio.get_running_loop()
     host = SimpleNamespace(
-        members=OneOther("a"), now=loop.time, wall_time=lambda at: at, plugin_error=faults.append, plugins=[]
+        members=OneOther("a"),
+        now=loop.time,
+        wall_time=lambda at: at,
+        plugin_error=faults.append,
+        flush_soon=lambda: None,
     )
     node = SimpleNamespace(has_left=False, receivers=SimpleNamespace(know_interest=lambda _: True))
     federation = SimpleNamespace(node=node, settings=SimpleNamespace(retry_join=()))
-    owners = Owners(cast(Any, host), cast(Any, federation), cast(Any, Nodes({})))
+    owners = Owners(cast(Any, host))
+    owners.federation = cast(Any, federation)
     owners.start()
     await asyncio.wait_for(is_told.wait(), 20)
     assert [str(fault) for fault in faults] == ["surprise"]

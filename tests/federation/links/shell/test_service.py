@@ -67,7 +67,7 @@ async def test_a_link_is_restarted_where_it_runs(link_id: str, node: str) -> Non
     ("nodes", "expected", "words"),
     [
         (Nodes({"a": []}), 404, 'there is no link "0000000b"'),
-        (Nodes({"a": [], "b": None}, {"0000000b": Owner("b", 5)}), 503, "it falls to node b: Connection refused"),
+        (Nodes({"a": [], "b": None}, {"0000000b": Owner("b", 5)}), 503, "its owner, node b: Connection refused"),
         (Nodes({"a": [], "b": []}, {"0000000b": Owner("b", 0)}), 503, "node b: it does not run the link"),
         (Nodes({"a": []}, {"0000000b": Owner("a", 5)}), 503, "this node is about to run the link 0000000b"),
     ],

@@ -78,9 +78,9 @@ async def test_an_error_of_a_connect_ends_the_try(
 
     world = World({"uri": "mqtts://north.example.com", "tls": {"server-name-indication": "north"}})
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
-    turns = SimpleNamespace(now=lambda: world.now, flush_soon=lambda: None)
     faults: list[Exception] = []
-    socket = UpstreamSocket(world.link, cast(Any, turns), lambda: None, faults.append)
+    host = SimpleNamespace(now=lambda: world.now, flush_soon=lambda: None, plugin_error=faults.append)
+    socket = UpstreamSocket(world.link, cast(Any, host))
     world.want()
     socket.follow()
     await eventually(lambda: world.state() is LinkState.ERROR, "the link is in error")
