@@ -3,7 +3,7 @@
 # compiled with mypyc
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -14,9 +14,20 @@ from broker.message import Message, Publication
 from broker.origin import Origin
 from broker.routing.retained import TopicMessages
 from broker.routing.shared import SharedGroup
+from broker.slices import Work
 
-NOT_HANDLED: Final = -1  # what a filter asks for is an ordinary subscription
 NOTHING_ALONG: Final[tuple[bytes, ...]] = ()
+
+
+class Limits(NamedTuple):
+    """Of one session. `session_expiry` and `queue_seconds` are in seconds; `queue_seconds` of 0 or less is no limit."""
+
+    session_expiry: float
+    subscriptions: int
+    queue_messages: int
+    queue_bytes: int
+    queue_seconds: float
+    inflight: int
 
 
 class Arrival:
@@ -45,44 +56,40 @@ class Arrival:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BridgeEnd:
-    """name     of the domain at the other end
-    origin   of its messages that bring none along
-    is_own   the connection is one of this node, which has connected to the other broker
-    is_node  the other end is another node of the cluster
+    """name         of the domain at the other end
+    origin       of its messages that bring none along
+    is_own       the connection is one of this node, which has connected to the other broker
+    is_node      the other end is another node of the cluster
+    is_released  any user may take up the session
+    deletions    deletions of retained messages that a subscription brings, None for none
     """
 
-    __slots__ = ("is_node", "is_own", "name", "origin")
+    __slots__ = ("deletions", "is_node", "is_own", "is_released", "name", "origin")
 
     def __init__(self, name: str, origin: Origin, is_own: bool, is_node: bool) -> None:
         self.name = name
         self.origin = origin
         self.is_own = is_own
         self.is_node = is_node
+        self.is_released = False
+        self.deletions: TopicMessages | None = None
 
     # --- the session
 
-    def session_expiry_max(self, settings: MqttSettings) -> float:
-        """Longest Session Expiry Interval, in seconds."""
-        raise AssertionError("a subclass implements this")
-
-    def limits(self, settings: MqttSettings) -> tuple[int, int, int, float]:
-        """Most messages of the queue, most bytes, most messages in flight, longest seconds in the queue (0 or less: no
-        limit)."""
-        raise AssertionError("a subclass implements this")
-
-    def subscriptions_max(self, settings: MqttSettings) -> int:
+    def limits(self, settings: MqttSettings) -> Limits:
+        """Return what the session may have."""
         raise AssertionError("a subclass implements this")
 
     def encode(self) -> bytes:
         """Return what the store keeps of it with the session."""
         raise AssertionError("a subclass implements this")
 
-    def check_taker(self, is_same_user: bool, domain: str) -> None:
-        """Another client asks for the session. `domain`: the one to which its role is bound, "" for none. Raises MqttError."""
+    def subscribing(self, client_id: str, packet: Subscribe, identifier: int) -> Work:
+        """The work of a SUBSCRIBE of the session, a Subscribing (session/control.py). Raises ProtocolViolation."""
         raise AssertionError("a subclass implements this")
 
-    def release(self) -> None:
-        """Let the next client take up the session, whoever its user is."""
+    def unsubscribing(self, client_id: str, packet: Unsubscribe) -> Work:
+        """The work of an UNSUBSCRIBE, a ClientUnsubscribing. Raises ProtocolViolation."""
         raise AssertionError("a subclass implements this")
 
     # --- messages from the other end
@@ -116,28 +123,16 @@ class BridgeEnd:
         """The other end has refused a message with QoS 1 of the session."""
         raise AssertionError("a subclass implements this")
 
-    # --- subscriptions
 
-    def deletions(self) -> TopicMessages | None:
-        """Deletions of retained messages that a subscription brings, None for none."""
-        raise AssertionError("a subclass implements this")
-
-    def along(self, packet: Subscribe) -> tuple[bytes, ...]:
-        """Return what a SUBSCRIBE brings along for its filters. Raises ProtocolViolation."""
-        raise AssertionError("a subclass implements this")
-
-    def subscribe(self, client_id: str, full: bytes, along: tuple[bytes, ...]) -> int:
-        """A filter of a SUBSCRIBE. Returns its reason code; NOT_HANDLED for an ordinary subscription."""
-        raise AssertionError("a subclass implements this")
-
-    def subscribed(self, full: bytes) -> None:
-        """A filter was subscribed to."""
-        raise AssertionError("a subclass implements this")
-
-    def unsubscribes(self, packet: Unsubscribe, full_filters: list[bytes]) -> list[bytes]:
-        """Those of the session's filters that an UNSUBSCRIBE ends besides its own. Raises ProtocolViolation."""
-        raise AssertionError("a subclass implements this")
-
-    def unsubscribe(self, client_id: str, full: bytes) -> bool:
-        """A filter of an UNSUBSCRIBE. Returns whether it was no ordinary subscription, and has ended."""
-        raise AssertionError("a subclass implements this")
+def limits_of(settings: MqttSettings, end: BridgeEnd | None) -> Limits:
+    """The limits of a session, None for that of an ordinary client."""
+    if end is not None:
+        return end.limits(settings)
+    return Limits(
+        settings.session_expiry,
+        settings.max_subscriptions_per_client,
+        settings.max_queued_messages,
+        settings.max_queued_bytes,
+        settings.message_expiry,
+        settings.max_inflight,
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import Final, cast
 
-from broker.bridge_end import NOTHING_ALONG
+from broker.bridge_end import NOTHING_ALONG, limits_of
 from broker.codec.packets import SubscribeFilter, Will
 from broker.codec.reason_codes import (
     ADMINISTRATIVE_ACTION,
@@ -43,7 +43,7 @@ from broker.session.durable import attach_records, end_records, note_change, not
 from broker.session.handover import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import Session
-from broker.session.subscribable import judge_filter, subscriptions_max
+from broker.session.subscribable import judge_filter
 from broker.session.will import PendingWill, judged_will
 from broker.slices import Work
 from broker.store.journal import Journal
@@ -384,7 +384,7 @@ class Broker(Context):
             return code
         wildcard = has_wildcard(topic_filter)
         known = session.subscriptions.get(full)
-        if known is None and len(session.subscriptions) >= subscriptions_max(self, session):
+        if known is None and len(session.subscriptions) >= limits_of(settings, session.bridge_end).subscriptions:
             return QUOTA_EXCEEDED
         self.slices.steps += SUBSCRIPTION_STEPS
         qos = min(request.qos, settings.maximum_qos)
@@ -419,8 +419,8 @@ class Broker(Context):
             store = self.sys_retained if topic_filter.startswith(SYS_PREFIX) else self.retained
             if len(store) and (wildcard or store.get(topic_filter) is not None):
                 session.add_retained(new_portion(store, request, topic_filter, qos, identifier, session.client_id))
-            deletions = None if session.bridge_end is None else session.bridge_end.deletions()
-            if deletions is not None:
+            deletions = None if session.bridge_end is None else session.bridge_end.deletions
+            if deletions is not None and len(deletions):
                 session.add_retained(deleted_portion(deletions, self.retained, request, topic_filter, qos))
         return qos
 

@@ -80,7 +80,7 @@ class ClientService(ClientServiceServicer):
         if session.bridge_end is None:
             text = f'the session of "{request.client_id}" is of no link: any client of this id takes it up'
             raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, text)
-        session.bridge_end.release()
+        session.bridge_end.is_released = True
         self._log.info("session of a link released by the API", client_id=request.client_id, username=session.username)
         return Empty()
 

@@ -34,6 +34,9 @@ class TopicMessages:
     def __init__(self) -> None:
         self.topics = Trie()  # topic name -> Message
 
+    def __len__(self) -> int:
+        raise AssertionError("a subclass implements this")
+
     def get(self, topic: bytes) -> Message | None:
         """The topic's message, or None."""
         raise AssertionError("a subclass implements this")

@@ -213,8 +213,10 @@ class ConnectAnswer(ConnectRequest):
         if not self.listener.is_own and not self.listener.is_node:
             session = self._broker.sessions.get(self.client_id)
             end = None if session is None else session.bridge_end
-            if session is not None and end is not None and (session.connection is not None or session.deadline() > now):
-                end.check_taker(session.username == self.username, self.link_domain)
+            if session is None or end is None or (session.connection is None and session.deadline() <= now):
+                return
+            if not (end.is_released or session.username == self.username or end.name == self.link_domain):
+                raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "the session belongs to a link of another user")
 
     def _may_bridge(self) -> bool:
         if self.listener.is_node or not self._deciders:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from broker.bridge_end import NOT_HANDLED, NOTHING_ALONG, BridgeEnd
+from broker.bridge_end import NOTHING_ALONG, limits_of
 from broker.broker import NO_REASON, Broker, FilterWork, Unsubscribing
 from broker.codec import properties as props
 from broker.codec.packets import (
@@ -31,10 +31,8 @@ from broker.codec.reason_codes import (
     SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
     SUCCESS,
     TOPIC_NAME_INVALID,
-    UNSPECIFIED_ERROR,
 )
 from broker.codec.writer import encode_packet
-from broker.config.settings_mqtt import MqttSettings
 from broker.errors import MqttError, ProtocolViolation
 from broker.origin import NAME
 from broker.routing.names import SHARE_PREFIX
@@ -112,7 +110,7 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
         will.properties = broker.stripped(will.properties)
     bridging = broker.bridging
     end = None if bridging is None else bridging.connect(packet, connection.listener.is_node)
-    expiry_interval = _session_expiry(packet, answer, expiry_max(settings, end or connection.bridge_end))
+    expiry_interval = _session_expiry(packet, answer, limits_of(settings, end or connection.bridge_end).session_expiry)
     connection.keep_alive = packet.keep_alive
     if settings.max_keepalive and packet.protocol_version == 5:
         if packet.keep_alive == 0 or packet.keep_alive > settings.max_keepalive:
@@ -126,11 +124,6 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
     check_answer(connection, ConnAck(False, SUCCESS, answer))
     work = ConnectAnswer(broker, connection, packet, client_id, expiry_interval, answer, method or "", end)
     work.begin(now)
-
-
-def expiry_max(settings: MqttSettings, end: BridgeEnd | None) -> float:
-    """Longest Session Expiry Interval of a client, in seconds."""
-    return settings.session_expiry if end is None else end.session_expiry_max(settings)
 
 
 def _session_expiry(packet: Connect, answer: Properties, longest: float) -> int:
@@ -177,8 +170,10 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
         ask_as_bridge(packet)
     check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
     end = session.bridge_end
-    along = NOTHING_ALONG if end is None else end.along(packet)
-    work = Subscribing(broker, session, packet.filters, identifier, along)
+    if end is None:
+        work = Subscribing(broker, session, packet.filters, identifier)
+    else:
+        work = cast(Subscribing, end.subscribing(session.client_id, packet, identifier))
     _answer(broker, connection, packet.packet_id, work, now)
 
 
@@ -193,10 +188,11 @@ def ask_as_bridge(packet: Subscribe) -> None:
 def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:
     """Handle UNSUBSCRIBE [MQTT5 3.10]."""
     check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
-    filters = packet.topic_filters
-    if session.bridge_end is not None:
-        filters = filters + session.bridge_end.unsubscribes(packet, list(session.subscriptions))
-    work = ClientUnsubscribing(broker, session, filters, len(packet.topic_filters))
+    end = session.bridge_end
+    if end is None:
+        work = ClientUnsubscribing(broker, session, packet.topic_filters, len(packet.topic_filters))
+    else:
+        work = cast(ClientUnsubscribing, end.unsubscribing(session.client_id, packet))
     _answer(broker, connection, packet.packet_id, work, now)
 
 
@@ -211,7 +207,7 @@ def _answer(broker: Broker, connection: Output, packet_id: int, work: FilterWork
 
 
 class Subscribing(FilterWork):
-    """Adds the filters of one SUBSCRIBE."""
+    """Adds the filters of one SUBSCRIBE. `along` as in Subscription."""
 
     def __init__(
         self,
@@ -219,24 +215,15 @@ class Subscribing(FilterWork):
         session: Session,
         requests: list[SubscribeFilter],
         identifier: int,
-        along: tuple[bytes, ...],
+        along: tuple[bytes, ...] = NOTHING_ALONG,
     ) -> None:
         super().__init__(broker, session, len(requests))
-        self._requests = requests
+        self.requests = requests
         self._identifier = identifier
         self._along = along
 
     def handle(self, index: int) -> int:
-        request = self._requests[index]
-        end = self.session.bridge_end
-        if end is not None:
-            code = end.subscribe(self.session.client_id, request.topic_filter, self._along)
-            if code != NOT_HANDLED:
-                return code
-        code = self.broker.subscribe_one(self.session, request, self._identifier, self._along)
-        if end is not None and code < UNSPECIFIED_ERROR:
-            end.subscribed(request.topic_filter)
-        return code
+        return self.broker.subscribe_one(self.session, self.requests[index], self._identifier, self._along)
 
 
 class ClientUnsubscribing(Unsubscribing):
@@ -247,9 +234,6 @@ class ClientUnsubscribing(Unsubscribing):
         self.answered = answered
 
     def handle(self, index: int) -> int:
-        end = self.session.bridge_end
-        if end is not None and end.unsubscribe(self.session.client_id, self.full_filters[index]):
-            return SUCCESS
         chain = self.broker.unsubscribing
         if chain is not None:
             request = UnsubscribeRequest(self.session.identity(), self.full_filters[index])
@@ -296,7 +280,8 @@ def handle_disconnect(broker: Broker, connection: Output, session: Session, pack
     if wanted >= 0:
         if session.expiry_interval == 0 and wanted > 0 and broker.settings.session_expiry > 0:
             raise ProtocolViolation("DISCONNECT raises a Session Expiry Interval of 0 [MQTT-3.14.2-2]")
-        session.expiry_interval = min(wanted, int(min(expiry_max(broker.settings, session.bridge_end), EXPIRY_NEVER)))
+        longest = limits_of(broker.settings, session.bridge_end).session_expiry
+        session.expiry_interval = min(wanted, int(min(longest, EXPIRY_NEVER)))
     if packet.reason_code == NORMAL_DISCONNECTION:
         connection.will = None  # [MQTT-3.14.4-3]; with any other reason code the will is published [MQTT-3.1.2-10]
     broker.close_connection(connection, NO_REASON, "client disconnected", now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.bridge_end import limits_of
 from broker.codec.packets import PUBREL
 from broker.codec.runs import Run
 from broker.codec.writer import encode_ack
@@ -80,14 +81,11 @@ class Session(ReceivingSession):
 
     def take_limits(self, settings: MqttSettings) -> None:
         """Take over the limits of an ordinary client's session, or of one with a BridgeEnd."""
-        end = self.bridge_end
-        if end is None:
-            self.queue_max = settings.max_queued_messages
-            self.queue_bytes_max = settings.max_queued_bytes
-            self.inflight_max = settings.max_inflight
-            self.queue_seconds_max = settings.message_expiry
-        else:
-            self.queue_max, self.queue_bytes_max, self.inflight_max, self.queue_seconds_max = end.limits(settings)
+        limits = limits_of(settings, self.bridge_end)
+        self.queue_max = limits.queue_messages
+        self.queue_bytes_max = limits.queue_bytes
+        self.queue_seconds_max = limits.queue_seconds
+        self.inflight_max = limits.inflight
         if self.group_limits is not None:
             self.queue_max, self.queue_bytes_max, self.queue_seconds_max = self.group_limits
         if self.connection is not None:

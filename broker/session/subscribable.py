@@ -16,13 +16,6 @@ from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
 from broker.session.session import Session
 
 
-def subscriptions_max(context: Context, session: Session) -> int:
-    """Most subscriptions of a session."""
-    settings = context.settings
-    end = session.bridge_end
-    return settings.max_subscriptions_per_client if end is None else end.subscriptions_max(settings)
-
-
 def judge_filter(context: Context, session: Session, full: bytes) -> tuple[int, bytes, bytes]:
     """(reason code of a refusal or SUCCESS, share_name, topic_filter) for a filter as in SUBSCRIBE."""
     settings = context.settings

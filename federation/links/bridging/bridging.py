@@ -24,7 +24,6 @@ from broker.routing.subscription import FilterEntry, Subscription
 from federation.links.bridging.ends import (
     DROP_DUPLICATE,
     DROP_REASONS,
-    NodeEnd,
     RemoteEnd,
 )
 from federation.links.bridging.group_consumers import GroupConsumers
@@ -84,8 +83,7 @@ class LinkBridging(Bridging):
 
     def _end_of(self, value: bytes, is_node: bool) -> RemoteEnd:
         """The end that a header of CONNECT describes. Raises HeaderError."""
-        made = NodeEnd if is_node else RemoteEnd
-        return made(self.consumers, parse_connect(value), is_node)
+        return RemoteEnd(self.consumers, parse_connect(value), is_node)
 
     def accepted(self, client_id: str, end: BridgeEnd, has_role: bool, answer: Properties) -> bool:
         settings = self.broker.settings

@@ -1,7 +1,6 @@
 """The other ends of links, as their sessions on this node know them.
 
-RemoteEnd   another domain, whose link has connected here
-NodeEnd     another node of the cluster, whose queue link has connected here
+RemoteEnd   another domain, whose link has connected here, or another node of the cluster, whose queue link has
 OwnEnd      the upstream of a link of this node (topic_link.py, queue_link.py)
 """
 
@@ -12,15 +11,17 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from broker.bridge_end import NOT_HANDLED, Arrival, BridgeEnd
-from broker.codec.packets import Subscribe, Unsubscribe
-from broker.codec.reason_codes import CLIENT_IDENTIFIER_NOT_VALID
+from broker.bridge_end import Arrival, BridgeEnd, Limits
+from broker.codec.packets import Subscribe, SubscribeFilter, Unsubscribe
+from broker.codec.reason_codes import SUCCESS, UNSPECIFIED_ERROR
 from broker.config.settings_mqtt import MqttSettings
-from broker.errors import MqttError, ProtocolViolation
+from broker.errors import ProtocolViolation
 from broker.message import Message, Publication
 from broker.origin import NAME, NO_DOMAIN, HeaderError, Origin, split_properties
-from broker.routing.retained import TopicMessages
 from broker.routing.shared import SharedGroup
+from broker.session.control import ClientUnsubscribing, Subscribing
+from broker.session.session import Session
+from broker.slices import Work
 from federation.links.bridging.group_consumers import GroupConsumers
 from federation.links.bridging.headers import (
     NAME_TEXT,
@@ -31,7 +32,6 @@ from federation.links.bridging.headers import (
     came_from,
     canonical_want,
     encode_connect,
-    encode_limit,
     headers_of,
     parse_limit,
     parse_only_asked,
@@ -61,9 +61,7 @@ class LinkEnd(BridgeEnd):
     relays       its interest may come from domains behind it, whatever its SUBSCRIBEs say: messages have sequence numbers
     message_ttl  seconds that a message may wait for the domain here, -1 for no limit
     addresses    of a broker of another kind, as short digests, the one of the connection first; () for a domain
-    takes_deletions  its subscriptions bring deletions of retained messages, too
     asked        filters that were subscribed to on this connection
-    is_released  any user may take up the session
     is_explicit  messages without an origin get one on the way there: the other end does not know where they come from
     """
 
@@ -74,11 +72,9 @@ class LinkEnd(BridgeEnd):
         "domain",
         "home",
         "is_explicit",
-        "is_released",
         "max_hops",
         "message_ttl",
         "relays",
-        "takes_deletions",
     )
 
     def __init__(
@@ -99,43 +95,73 @@ class LinkEnd(BridgeEnd):
         self.message_ttl = -1.0
         self.addresses: tuple[bytes, ...] = ()
         self.is_explicit = False
-        self.is_released = False
-        self.takes_deletions = False
         self.asked: set[bytes] = set()
 
     # --- the session
 
-    def session_expiry_max(self, settings: MqttSettings) -> float:
-        return settings.link_session_expiry
-
-    def limits(self, settings: MqttSettings) -> tuple[int, int, int, float]:
-        return (
+    def limits(self, settings: MqttSettings) -> Limits:
+        return Limits(
+            settings.link_session_expiry,
+            settings.link_max_subscriptions,
             settings.link_max_queued_messages,
             settings.link_max_queued_bytes,
-            settings.link_max_inflight,
             self.message_ttl,
+            settings.link_max_inflight,
         )
-
-    def subscriptions_max(self, settings: MqttSettings) -> int:
-        return settings.link_max_subscriptions
 
     def encode(self) -> bytes:
+        takes_deletions = self.deletions is not None
         return encode_connect(
-            self.domain, self.max_hops, self.relays, self.message_ttl, takes_deletions=self.takes_deletions
+            self.domain, self.max_hops, self.relays, self.message_ttl, takes_deletions=takes_deletions
         )
 
-    def check_taker(self, is_same_user: bool, domain: str) -> None:
-        if not (is_same_user or self.is_released or domain.encode() == self.domain):
-            raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "the session belongs to a link of another user")
+    def subscribing(self, client_id: str, packet: Subscribe, identifier: int) -> Work:
+        """A queue link asks for jobs, up to a limit; other links say who wants the filters."""
+        headers = headers_of(packet.properties)
+        limit = NO_LIMIT
+        wants: list[bytes] = []
+        try:
+            for header in headers if self.consumers.is_open else []:
+                if limit == NO_LIMIT:
+                    limit = parse_limit(header)
+            if limit == NO_LIMIT:
+                wants = self._wants(headers)
+        except HeaderError as error:
+            raise ProtocolViolation(f"user property {NAME_TEXT} of SUBSCRIBE: {error.text}") from None
+        if limit == NO_LIMIT and self.is_node:
+            raise ProtocolViolation("SUBSCRIBE of another node of the cluster that asks for no jobs")
+        session = self.home.broker.sessions[client_id]
+        return LinkSubscribing(self, session, packet.filters, identifier, tuple(sorted(wants)), limit)
 
-    def release(self) -> None:
-        self.is_released = True
+    def _wants(self, headers: list[bytes]) -> list[bytes]:
+        """Read who wants the filters of a SUBSCRIBE. Raises HeaderError and ProtocolViolation."""
+        if len(headers) > WANTS_MAX:
+            raise ProtocolViolation(f"SUBSCRIBE has {len(headers)} user properties {NAME_TEXT}, at most {WANTS_MAX}")
+        for header in headers:
+            last = parse_want(header).path[-1]
+            if self.domain not in (last, NO_DOMAIN):
+                raise ProtocolViolation(
+                    f"user property {NAME_TEXT} of SUBSCRIBE: the path ends with {last.decode()}, "
+                    f"must end with the domain of the link, {self.domain.decode()}"
+                )
+        return [canonical_want(header) for header in headers]
+
+    def unsubscribing(self, client_id: str, packet: Unsubscribe) -> Work:
+        """With the header, filters end that the link has not asked for on this connection."""
+        session = self.home.broker.sessions[client_id]
+        filters = packet.topic_filters
+        try:
+            if any(parse_only_asked(header) for header in headers_of(packet.properties)):
+                filters = filters + [full for full in session.subscriptions if full not in self.asked]
+        except HeaderError as error:
+            raise ProtocolViolation(f"user property {NAME_TEXT} of UNSUBSCRIBE: {error.text}") from None
+        return LinkUnsubscribing(self, session, filters, len(packet.topic_filters))
 
     # --- messages from the other end
 
     def takes(self, topic: bytes) -> bool:
         """Return whether the other end may publish to a topic."""
-        return True
+        raise AssertionError("a subclass implements this")
 
     def receive(self, sent: Publication, is_resent: bool) -> Arrival:
         sent.origin = self.origin
@@ -219,63 +245,46 @@ class LinkEnd(BridgeEnd):
     def rejected(self, client_id: str, packet_id: int, now: float) -> None:
         self.consumers.refuse(self.home.broker.sessions[client_id], packet_id, now)
 
-    # --- subscriptions
 
-    def deletions(self) -> TopicMessages | None:
-        return self.home.deletions if self.takes_deletions and len(self.home.deletions) else None
+class LinkSubscribing(Subscribing):
+    """`limit`: jobs that a queue link asks for; NO_LIMIT for ordinary subscriptions."""
 
-    def along(self, packet: Subscribe) -> tuple[bytes, ...]:
-        """The limit of jobs that a queue link asks for, or who wants the filters."""
-        headers = headers_of(packet.properties)
-        wants: list[bytes] = []
-        try:
-            if self.consumers.is_open:
-                for header in headers:
-                    limit = parse_limit(header)
-                    if limit != NO_LIMIT:
-                        return (encode_limit(limit),)
-            if len(headers) > WANTS_MAX:
-                raise ProtocolViolation(
-                    f"SUBSCRIBE has {len(headers)} user properties {NAME_TEXT}, at most {WANTS_MAX}"
-                )
-            for header in headers:
-                want = parse_want(header)
-                if self.domain not in (want.path[-1], NO_DOMAIN):
-                    raise ProtocolViolation(
-                        f"user property {NAME_TEXT} of SUBSCRIBE: the path ends with {want.path[-1].decode()}, "
-                        f"must end with the domain of the link, {self.domain.decode()}"
-                    )
-                wants.append(canonical_want(header))
-        except HeaderError as error:
-            raise ProtocolViolation(f"user property {NAME_TEXT} of SUBSCRIBE: {error.text}") from None
-        return tuple(sorted(wants))
+    def __init__(
+        self,
+        end: LinkEnd,
+        session: Session,
+        requests: list[SubscribeFilter],
+        identifier: int,
+        along: tuple[bytes, ...],
+        limit: int,
+    ) -> None:
+        super().__init__(end.home.broker, session, requests, identifier, along)
+        self._end = end
+        self._limit = limit
 
-    def subscribe(self, client_id: str, full: bytes, along: tuple[bytes, ...]) -> int:
-        limit = NO_LIMIT if len(along) != 1 else parse_limit(along[0])
-        if limit == NO_LIMIT:
-            return NOT_HANDLED
-        return self.consumers.consume(self.home.broker.sessions[client_id], full, limit)
+    def handle(self, index: int) -> int:
+        full = self.requests[index].topic_filter
+        if self._limit != NO_LIMIT:
+            return self._end.consumers.consume(self.session, full, self._limit)
+        code = super().handle(index)
+        if code < UNSPECIFIED_ERROR:
+            self._end.asked.add(full)
+        return code
 
-    def subscribed(self, full: bytes) -> None:
-        self.asked.add(full)
 
-    def unsubscribes(self, packet: Unsubscribe, full_filters: list[bytes]) -> list[bytes]:
-        """Those that the link has not asked for on this connection, where the header says so."""
-        for header in headers_of(packet.properties):
-            try:
-                if parse_only_asked(header):
-                    return [full for full in full_filters if full not in self.asked]
-            except HeaderError as error:
-                raise ProtocolViolation(f"user property {NAME_TEXT} of UNSUBSCRIBE: {error.text}") from None
-        return []
+class LinkUnsubscribing(ClientUnsubscribing):
+    def __init__(self, end: LinkEnd, session: Session, full_filters: list[bytes], answered: int) -> None:
+        super().__init__(end.home.broker, session, full_filters, answered)
+        self._end = end
 
-    def unsubscribe(self, client_id: str, full: bytes) -> bool:
-        self.asked.discard(full)
-        return self.consumers.end(self.home.broker.sessions[client_id], full)
+    def handle(self, index: int) -> int:
+        full = self.full_filters[index]
+        self._end.asked.discard(full)
+        return SUCCESS if self._end.consumers.end(self.session, full) else super().handle(index)
 
 
 class RemoteEnd(LinkEnd):
-    """`connect`: what its CONNECT says."""
+    """`connect`: what its CONNECT says. Another node of the cluster asks for jobs, and publishes nothing."""
 
     __slots__ = ("connect",)
 
@@ -283,20 +292,11 @@ class RemoteEnd(LinkEnd):
         super().__init__(consumers, connect.domain, connect.max_hops, connect.relays, False, is_node)
         self.connect = connect
         self.message_ttl = connect.message_ttl
-        self.takes_deletions = connect.takes_deletions
-
-
-class NodeEnd(RemoteEnd):
-    """It asks for jobs, and publishes nothing."""
+        if connect.takes_deletions:
+            self.deletions = self.home.deletions
 
     def takes(self, topic: bytes) -> bool:
-        return False
-
-    def along(self, packet: Subscribe) -> tuple[bytes, ...]:
-        found = super().along(packet)
-        if len(found) != 1 or parse_limit(found[0]) == NO_LIMIT:
-            raise ProtocolViolation("SUBSCRIBE of another node of the cluster that asks for no jobs")
-        return found
+        return not self.is_node
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -83,7 +83,7 @@ def test_a_released_session_is_taken_up_once_by_another_user() -> None:
     world = world_with_queue()
     end = world.broker.sessions["link"].bridge_end
     assert end is not None
-    end.release()
+    end.is_released = True
     assert taken_up(world, "other", True)[1] == 0
     assert taken_up(world, "paris", True)[1] == 0x85
     plain = world.connect("plain")
