@@ -64,8 +64,6 @@ class BridgeEnd:
     deletions    deletions of retained messages that a subscription brings, None for none
     """
 
-    __slots__ = ("deletions", "is_node", "is_own", "is_released", "name", "origin")
-
     def __init__(self, name: str, origin: Origin, is_own: bool, is_node: bool) -> None:
         self.name = name
         self.origin = origin

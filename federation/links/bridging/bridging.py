@@ -64,7 +64,7 @@ class LinkBridging(Bridging):
         if len(headers) > 1:
             raise ProtocolViolation(f"CONNECT has {len(headers)} user properties {NAME_TEXT}, may have one")
         try:
-            end = self._end_of(headers[0], is_node)
+            end = RemoteEnd(self.consumers, parse_connect(headers[0]), is_node)
         except HeaderError as error:
             raise ProtocolViolation(f"user property {NAME_TEXT} of CONNECT: {error.text}") from None
         if is_node and end.domain != self.home.name:
@@ -80,10 +80,6 @@ class LinkBridging(Bridging):
                 "give one of the two another `plugins.links.domain`",
             )
         return end
-
-    def _end_of(self, value: bytes, is_node: bool) -> RemoteEnd:
-        """The end that a header of CONNECT describes. Raises HeaderError."""
-        return RemoteEnd(self.consumers, parse_connect(value), is_node)
 
     def accepted(self, client_id: str, end: BridgeEnd, has_role: bool, answer: Properties) -> bool:
         settings = self.broker.settings
@@ -122,7 +118,7 @@ class LinkBridging(Bridging):
             )
 
     def restored(self, value: bytes) -> BridgeEnd:
-        return self._end_of(value, False)
+        return RemoteEnd(self.consumers, parse_connect(value))
 
     # --- interest
 

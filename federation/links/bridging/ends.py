@@ -12,7 +12,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from broker.bridge_end import Arrival, BridgeEnd, Limits
-from broker.codec.packets import Subscribe, SubscribeFilter, Unsubscribe
+from broker.codec.packets import Subscribe, Unsubscribe
 from broker.codec.reason_codes import SUCCESS, UNSPECIFIED_ERROR
 from broker.config.settings_mqtt import MqttSettings
 from broker.errors import ProtocolViolation
@@ -65,18 +65,6 @@ class LinkEnd(BridgeEnd):
     is_explicit  messages without an origin get one on the way there: the other end does not know where they come from
     """
 
-    __slots__ = (
-        "addresses",
-        "asked",
-        "consumers",
-        "domain",
-        "home",
-        "is_explicit",
-        "max_hops",
-        "message_ttl",
-        "relays",
-    )
-
     def __init__(
         self,
         consumers: GroupConsumers,
@@ -118,22 +106,20 @@ class LinkEnd(BridgeEnd):
     def subscribing(self, client_id: str, packet: Subscribe, identifier: int) -> Work:
         """A queue link asks for jobs, up to a limit; other links say who wants the filters."""
         headers = headers_of(packet.properties)
-        limit = NO_LIMIT
-        wants: list[bytes] = []
+        session = self.home.broker.sessions[client_id]
         try:
             for header in headers if self.consumers.is_open else []:
-                if limit == NO_LIMIT:
-                    limit = parse_limit(header)
-            if limit == NO_LIMIT:
-                wants = self._wants(headers)
+                limit = parse_limit(header)
+                if limit != NO_LIMIT:
+                    return LinkSubscribing(self, session, packet, identifier, (), limit)
+            wants = self._wants(headers)
         except HeaderError as error:
             raise ProtocolViolation(f"user property {NAME_TEXT} of SUBSCRIBE: {error.text}") from None
-        if limit == NO_LIMIT and self.is_node:
+        if self.is_node:
             raise ProtocolViolation("SUBSCRIBE of another node of the cluster that asks for no jobs")
-        session = self.home.broker.sessions[client_id]
-        return LinkSubscribing(self, session, packet.filters, identifier, tuple(sorted(wants)), limit)
+        return LinkSubscribing(self, session, packet, identifier, wants, NO_LIMIT)
 
-    def _wants(self, headers: list[bytes]) -> list[bytes]:
+    def _wants(self, headers: list[bytes]) -> tuple[bytes, ...]:
         """Read who wants the filters of a SUBSCRIBE. Raises HeaderError and ProtocolViolation."""
         if len(headers) > WANTS_MAX:
             raise ProtocolViolation(f"SUBSCRIBE has {len(headers)} user properties {NAME_TEXT}, at most {WANTS_MAX}")
@@ -144,7 +130,7 @@ class LinkEnd(BridgeEnd):
                     f"user property {NAME_TEXT} of SUBSCRIBE: the path ends with {last.decode()}, "
                     f"must end with the domain of the link, {self.domain.decode()}"
                 )
-        return [canonical_want(header) for header in headers]
+        return tuple(sorted([canonical_want(header) for header in headers]))
 
     def unsubscribing(self, client_id: str, packet: Unsubscribe) -> Work:
         """With the header, filters end that the link has not asked for on this connection."""
@@ -250,15 +236,9 @@ class LinkSubscribing(Subscribing):
     """`limit`: jobs that a queue link asks for; NO_LIMIT for ordinary subscriptions."""
 
     def __init__(
-        self,
-        end: LinkEnd,
-        session: Session,
-        requests: list[SubscribeFilter],
-        identifier: int,
-        along: tuple[bytes, ...],
-        limit: int,
+        self, end: LinkEnd, session: Session, packet: Subscribe, identifier: int, along: tuple[bytes, ...], limit: int
     ) -> None:
-        super().__init__(end.home.broker, session, requests, identifier, along)
+        super().__init__(end.home.broker, session, packet.filters, identifier, along)
         self._end = end
         self._limit = limit
 
@@ -286,8 +266,6 @@ class LinkUnsubscribing(ClientUnsubscribing):
 class RemoteEnd(LinkEnd):
     """`connect`: what its CONNECT says. Another node of the cluster asks for jobs, and publishes nothing."""
 
-    __slots__ = ("connect",)
-
     def __init__(self, consumers: GroupConsumers, connect: LinkConnect, is_node: bool = False) -> None:
         super().__init__(consumers, connect.domain, connect.max_hops, connect.relays, False, is_node)
         self.connect = connect
@@ -302,8 +280,6 @@ class RemoteEnd(LinkEnd):
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OwnEnd(LinkEnd):
     """dropped  messages of the upstream that were not published here, by reason"""
-
-    __slots__ = ("_topics", "dropped")
 
     def __init__(
         self,

@@ -145,18 +145,15 @@ class GroupConsumers:
         code, share_name, _ = judge_filter(self._context, session, full)
         if code or not share_name or len(full) > QUEUE_BYTES_MAX:
             return code or TOPIC_FILTER_INVALID
-        consumers = self._consumers.get(full)
-        consumer = None if consumers is None else consumers.get(session)
-        if consumer is None or consumer.is_over():
-            if consumer is None:
-                if self._consumers_count >= CONSUMERS_MAX:
-                    return QUOTA_EXCEEDED
-                self._consumers_count += 1
-            else:
-                consumer.follow(None)
-            if consumers is None:
-                consumers = self._consumers[full] = {}
-            consumer = consumers[session] = Consumer(session)
+        consumer = self._consumers.get(full, {}).get(session)
+        if consumer is not None and consumer.is_over():
+            self.end(session, full)
+            consumer = None
+        if consumer is None:
+            if self._consumers_count >= CONSUMERS_MAX:
+                return QUOTA_EXCEEDED
+            self._consumers_count += 1
+            consumer = self._consumers.setdefault(full, {})[session] = Consumer(session)
         consumer.limit = limit
         self._changed[full] = None
         return SUCCESS + 1  # jobs have QoS 1
@@ -207,12 +204,11 @@ class GroupConsumers:
         if queue is None:
             group = None
         for session, consumer in list(consumers.items()):
-            consumer.follow(None if consumer.is_over() else group)
             if consumer.is_over():
-                del consumers[session]
-                self._consumers_count -= 1
+                self.end(session, full)
+            else:
+                consumer.follow(group)
         if not consumers:
-            del self._consumers[full]
             return
         name = quoted(full)
         waiting = NO_QUEUE
