@@ -144,7 +144,7 @@ class Domains:
     def _add(self, domain: str, number: int, seed: int) -> Host:
         seeds = [address(seed)] if seed != number else []
         error = (2 * self.rng.random() - 1) * self._clock_error_max if self._clock_error_max else 0.0
-        disk: Disk | None = {} if self.has_stores else None
+        disk = Disk() if self.has_stores else None
         options = NodeOptions(f"{domain}.{number}", seeds, disk=disk, clock_error=error)
         return self.world.add_host(
             f"h{number}",

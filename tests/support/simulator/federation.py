@@ -5,7 +5,7 @@ stream flows, and every node's tree holds exactly what the others want.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from federation.gossip.addresses import Address
@@ -37,11 +37,13 @@ class Federation:
         seeds: list[int] | None = None,
         faults: Faults = LOSSY,
         direct_block: str = "",
+        each: Sequence[dict[str, Any]] = (),
         **options: Any,
     ) -> None:
         self.world = World(seed, faults if seed % 2 else None)
         self.world.direct_block = direct_block
-        self.options = options  # further ones of each node, by their names in NodeOptions
+        self.options = options  # further ones of all nodes, by their names in NodeOptions
+        self._each = each  # and of n1, n2, ...
         self.rng = self.world.schedule_rng
         self.hosts: list[Host] = []
         for number in range(1, count + 1):
@@ -57,7 +59,8 @@ class Federation:
         """A host that is not started yet."""
         ip = address(number)[0]
         seed_addresses = [address(seed) for seed in seeds or [] if seed != number]
-        options = NodeOptions(name or f"n{number}", seed_addresses, **self.options)
+        own = self._each[number - 1] if number <= len(self._each) else {}
+        options = NodeOptions(name or f"n{number}", seed_addresses, **self.options, **own)
         return self.world.add_host(f"h{number}", ip, lambda host: NodeProcess(host, options))
 
     def node(self, host: Host) -> NodeProcess:

@@ -11,13 +11,13 @@ from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.gossip.addresses import Address
-from federation.node import Node, own_tags
+from federation.node import EXTENSION_DIRECT, TAG_EXTENSIONS, Node, own_tags
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave, NameConflict
 from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import SerfPhase
 from federation.settings import FederationSettings
-from simulator.client import Client
+from simulator.client import Client, ClientEnd
 from simulator.event_streams import EventStreams
 from simulator.network import Stream
 from simulator.node_store import WALL_START, Disk, NodeStore
@@ -28,13 +28,15 @@ from simulator.world import Host
 FEDERATION_PORT: Final = 8901
 LOST_MEMBER_SPREAD: Final = 5.0
 RETRY_TIMEOUT: Final = 60.0
-SETTLE_ROUNDS_MAX: Final = 100
+SETTLE_ROUNDS_MAX: Final = 2_000
+"""A client with a Receive Maximum of 1 takes one queued message in a round."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
     """`name` may differ from the host's. `seeds` are `retry_join`, tried each `retry_interval` seconds for ever. `disk`: None
-    for a node without a store. `clock_error`: seconds that its clock is ahead."""
+    for a node without a store. `clock_error`: seconds that its clock is ahead. `extensions`: its Serf tag `fed_ext`, which an
+    older version has less of."""
 
     name: str
     seeds: list[Address] = field(default_factory=list)
@@ -44,6 +46,7 @@ class NodeOptions:
     outbox_policy: str = "drop_oldest"
     disk: Disk | None = None
     clock_error: float = 0.0
+    extensions: str = EXTENSION_DIRECT
 
 
 class NodeProcess(SerfProcess):
@@ -51,7 +54,9 @@ class NodeProcess(SerfProcess):
 
     def __init__(self, host: Host, options: NodeOptions) -> None:
         now = host.world.now
-        config = SerfConfig(options.name, host.ip, GOSSIP_PORT, own_tags(f"{host.ip}:{FEDERATION_PORT}", True))
+        tags = own_tags(f"{host.ip}:{FEDERATION_PORT}", True)
+        tags[TAG_EXTENSIONS] = options.extensions
+        config = SerfConfig(options.name, host.ip, GOSSIP_PORT, tags)
         super().__init__(host, config, [])
         self.name = options.name
         self.broker = Broker(MqttSettings(), host.rng, now)
@@ -73,7 +78,7 @@ class NodeProcess(SerfProcess):
         self._retry_id = 0
         self._streams = EventStreams(self.node, host)
         self._host = host
-        self.clients: list[Client] = []
+        self.clients: list[ClientEnd] = []
         self._own = self.add_client(f"client of {options.name}", now)
         self.received = self._own.received
 
@@ -213,7 +218,7 @@ class NodeProcess(SerfProcess):
         changes = self.broker.take_reading_changes()
         for publisher in changes:
             if isinstance(publisher, Connection):
-                if isinstance(publisher.owner, Client):
+                if isinstance(publisher.owner, ClientEnd):
                     publisher.owner.set_reading(now)
                 else:
                     self.set_reading(publisher)

@@ -20,6 +20,7 @@ from simulator.domains import Edge
 from simulator.federation import ROUGH, address
 from simulator.link_streams import MQTT_PORT
 from simulator.node_process import NodeOptions
+from simulator.node_store import Disk
 from simulator.world import Host, World
 
 GROUP: Final = "$share/workers/jobs/#"
@@ -45,7 +46,7 @@ class Worker(Client):
     def finish(self, now: float) -> bytes:
         """The oldest job is done."""
         job = self.jobs.popleft()
-        self._send(PubAck(job.packet_id), now)
+        self.send(PubAck(job.packet_id), now)
         return job.payload
 
     def _handle(self, packet: Publish, now: float) -> None:
@@ -91,7 +92,7 @@ class QueueDomains:
         domain = domain_of(node)
         first = self.places[domain][0]
         seeds = [] if node == first else [self._addresses[first]]
-        options = NodeOptions(node, seeds, disk={} if self._has_stores else None)
+        options = NodeOptions(node, seeds, disk=Disk() if self._has_stores else None)
         return self.world.add_host(
             node,
             self._addresses[node][0],

@@ -211,6 +211,11 @@ class World:
         self._cuts.update((other, host) for host, other in pairs)
         self.log(f"cut between {[host.name for host in hosts]} and {[other.name for other in others]}")
 
+    def cut_one_way(self, hosts: list[Host], others: list[Host]) -> None:
+        """The others hear none of the hosts any more, which hear them. No new connection comes about between them."""
+        self._cuts.update((host.ip, other.ip) for host in hosts for other in others)
+        self.log(f"cut from {[host.name for host in hosts]} to {[other.name for other in others]}")
+
     def heal(self) -> None:
         self._groups = {}
         self._cuts.clear()
@@ -279,7 +284,7 @@ class World:
     def _connect(self, near: Connection, destination: Address) -> None:
         if near.closed or not self._is_alive(near):
             return
-        if not self.reaches(near.host.ip, destination[0]):
+        if not (self.reaches(near.host.ip, destination[0]) and self.reaches(destination[0], near.host.ip)):
             return  # nobody answers: the process's own timeout ends it
         host = self._by_ip.get(destination[0])
         if host is None or host.process is None:
