@@ -46,7 +46,6 @@ def _relaying(plans: Iterable[LinkPlan]) -> set[str]:
 class Links:
     """by_id     the links that run here, by their id
     epochs    the links that this node should run, with its epoch as their owner
-    sessions_left  where links that do not run here left sessions: in an earlier process, or while no other node runs them
     queues    those of shared groups on this node
     interest  what clients of the cluster want; the owner tells it of changes, and calls `pass_on` after them
     """
@@ -56,7 +55,6 @@ class Links:
     ) -> None:
         self.by_id: dict[str, Link] = {}
         self.epochs: dict[str, int] = {}
-        self.sessions_left: dict[str, SessionPlace] = {}
         self.queues = Queues(broker, queue_defaults)
         self._resolution = Resolution([], [], [])
         self._nodes: dict[str, str] = {}
@@ -125,9 +123,6 @@ class Links:
         before = self._before.get(link.plan.link_id)
         if before is not None:
             link.follow(before)
-        place = self.sessions_left.pop(link.plan.link_id, None)
-        if place is not None and isinstance(link, TopicLink):
-            link.restore_session(place, now)
         link.start(now)
 
     def settle(self, now: float) -> None:
@@ -151,8 +146,9 @@ class Links:
         """The links of the definitions that run on one node of the cluster, by id."""
         return {link_id: plan for link_id, plan in self._plans.items() if plan.kind == ApplyTo.TOPICS.value}
 
-    def run(self, link_id: str, epoch: int, now: float) -> None:
-        """This node runs the link from now on. One that is blocked tries again at once."""
+    def run(self, link_id: str, epoch: int, now: float, session: SessionPlace | None = None) -> None:
+        """This node runs the link from now on. One that is blocked tries again at once. `session`: where the node that ran the
+        link before has left its session, None for none that is known."""
         self.epochs[link_id] = epoch
         self._draining.pop(link_id, None)
         plan = self._plans.get(link_id)
@@ -164,11 +160,13 @@ class Links:
                 link.restart(now)
         elif plan is not None:
             interest = self._interest_of(plan)
-            link = self.by_id[link_id] = TopicLink(plan, interest, link_id in self._relaying, self._domain, now)
-            link.epoch = epoch
+            made = self.by_id[link_id] = TopicLink(plan, interest, link_id in self._relaying, self._domain, now)
+            made.epoch = epoch
+            if session is not None:
+                made.restore_session(session, now)
             if _asks(plan):
                 self.interest.add_link(interest)
-            self._start(link, now)
+            self._start(made, now)
 
     def drain(self, link_id: str, deadline: float, now: float) -> None:
         """Another node runs the link from now on. `end` it when it is `drained`."""
@@ -194,18 +192,12 @@ class Links:
         if link is None:
             return 0
         link.stop("this node runs the link no longer", False, now)
-        place = link.session_place() if keeps_queue and isinstance(link, TopicLink) else None
-        if place is not None:
-            self.sessions_left[link_id] = place
         # The node that runs the link has a session of its own there. This one would collect messages.
         return 0 if keeps_queue else self._drop_queue(link.plan, now)
 
-    def sessions(self) -> dict[str, SessionPlace]:
-        """Return where links for topics have sessions at upstreams, for the next process."""
-        links = [(link_id, link) for link_id, link in self.by_id.items() if isinstance(link, TopicLink)]
-        places = {link_id: link.session_place() for link_id, link in links}
-        places.update({link_id: place for link_id, place in self.sessions_left.items() if link_id in self._plans})
-        return {link_id: place for link_id, place in places.items() if place is not None}
+    def sessions(self) -> dict[str, SessionPlace | None]:
+        """Return where the links for topics that run here have sessions at upstreams; None for a link without one."""
+        return {link_id: link.session_place() for link_id, link in self.by_id.items() if isinstance(link, TopicLink)}
 
     def queues_left(self) -> list[str]:
         """The links that push and do not run here, and have a local session that collects messages: from before a restart, or

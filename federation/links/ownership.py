@@ -14,18 +14,21 @@ member that comes or goes moves the links of no other pair of members. A claim h
 of. Two nodes that do not hear of each other may take the same number, so epochs compare by number, then by the name of the
 node.
 
+A row says, too, where the link has its session at the upstream (known_sessions.py).
+
 A core: after every call take `take_tables` and `take_orders`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from broker.message import NEVER
 from federation.definitions.resolution import LINKS_MAX
+from federation.links.known_sessions import KnownSessions
 from federation.links.ownership_table import (
     Claim,
     Drain,
@@ -39,6 +42,7 @@ from federation.links.ownership_table import (
     Telling,
     weight,
 )
+from federation.links.reconnecting import SessionPlace
 
 CLAIM_SECONDS_MAX: Final = 2.0
 """Longest wait of a claim for the answers of other members, and for the first table of a member that has just come."""
@@ -92,10 +96,17 @@ class Ownership:
 
     settles_until  when a node that waits for other members stops to wait; `now` for one that has none
     ready_until    when a node claims links even if it is not `ready`
+    sessions       where links had sessions at the end of the process before
     """
 
     def __init__(
-        self, node: str, incarnation: int, epoch_min: int, settles_until: float, ready_until: float = 0.0
+        self,
+        node: str,
+        incarnation: int,
+        epoch_min: int,
+        settles_until: float,
+        ready_until: float = 0.0,
+        sessions: Mapping[str, SessionPlace] | None = None,
     ) -> None:
         self.node = node
         self._incarnation = incarnation
@@ -105,6 +116,7 @@ class Ownership:
         self._serial = 1
         self._links: dict[str, _Own] = {}
         self._heard: dict[str, int] = {}  # highest epoch of each link that a member knows
+        self._sessions = KnownSessions(sessions or {})
         self._others: dict[str, _Other] = {}
         self._unknown: OrderedDict[str, Table] = OrderedDict()
         self._rows: dict[str, dict[str, Row]] = {}  # of living members, by name and link
@@ -126,6 +138,7 @@ class Ownership:
             own.is_wanted = link_id in wanted
             if not own.is_wanted:
                 self._give_up(link_id, own, "", now)
+        self._forget_unknown()
         self._decide(now)
 
     def set_members(self, names: Iterable[str], now: float) -> None:
@@ -141,6 +154,15 @@ class Ownership:
                 if table is not None:
                     self._take(name, other, table)
         self._decide(now)
+
+    def set_sessions(self, places: Mapping[str, SessionPlace | None]) -> bool:
+        """Links that run here have their sessions at these places; None for a link without one. True for a change."""
+        before = self._serial
+        for link_id, place in places.items():
+            own = self._links.get(link_id)
+            if own is not None and own.phase in (Phase.RUNS, Phase.DRAINS) and place != self._sessions.place(link_id):
+                self._serial += self._sessions.note(link_id, own.epoch, self.node, place)
+        return self._serial != before
 
     def released(self, link_id: str, now: float) -> None:
         """The link is drained."""
@@ -258,11 +280,20 @@ class Ownership:
     def table(self) -> Table:
         """Return what this node does with its links."""
         rows = [
-            Row(link_id, own.phase, own.epoch if own.phase is not Phase.ABLE else self._heard.get(link_id, 0))
+            Row(
+                link_id,
+                own.phase,
+                own.epoch if own.phase is not Phase.ABLE else self._heard.get(link_id, 0),
+                self._sessions.place(link_id),
+            )
             for link_id, own in self._links.items()
             if own.phase is not Phase.ABLE or (own.is_wanted and not self._is_leaving)
         ]
         return Table(self.node, self._incarnation, self._serial, tuple(rows))
+
+    def sessions(self) -> dict[str, SessionPlace]:
+        """Return where the links of the cluster have sessions, as far as this node knows."""
+        return self._sessions.places()
 
     def owner(self, link_id: str) -> Owner | None:
         """The member that runs the link, or else the first for it; None where no member can run it."""
@@ -307,10 +338,16 @@ class Ownership:
         other.table = table
         other.waits_until = 0.0
         self._rows[name] = {row.link_id: row for row in table.rows}
-        for link_id, _, epoch in table.rows:
-            self._heard[link_id] = max(epoch, self._heard.get(link_id, 0))
+        for row in table.rows:
+            self._heard[row.link_id] = max(row.epoch, self._heard.get(row.link_id, 0))
+            self._sessions.hear(name, row)
+        self._forget_unknown()
+
+    def _forget_unknown(self) -> None:
+        """Forget links that no member knows."""
         link_ids = set(self._links).union(*self._rows.values())
         self._heard = {link_id: epoch for link_id, epoch in self._heard.items() if link_id in link_ids}
+        self._sessions.keep(link_ids)
 
     def _decide(self, now: float) -> None:
         """Everything that follows from what is known now."""
@@ -337,7 +374,7 @@ class Ownership:
                     own.phase = Phase.RUNS
                     own.is_contested = False
                     self._serial += 1
-                    self._orders.append(Run(link_id, own.epoch))
+                    self._order_run(link_id, own)
             elif own.phase is Phase.RUNS:
                 if competing is not None and is_beaten:
                     self._give_up(link_id, own, competing.node, now)
@@ -345,7 +382,7 @@ class Ownership:
                     continue
                 is_busy = self._is_busy(link_id)
                 if own.is_contested and not is_busy:
-                    self._orders.append(Run(link_id, own.epoch))
+                    self._order_run(link_id, own)
                 own.is_contested = is_busy
             elif own.phase is Phase.DRAINS:
                 if now >= own.deadline:
@@ -368,7 +405,10 @@ class Ownership:
         if not self._others:
             own.phase = Phase.RUNS
             own.is_contested = False
-            self._orders.append(Run(link_id, own.epoch))
+            self._order_run(link_id, own)
+
+    def _order_run(self, link_id: str, own: _Own) -> None:
+        self._orders.append(Run(link_id, own.epoch, self._sessions.place(link_id)))
 
     def _is_free(self, link_id: str, own: _Own, now: float) -> bool:
         """Return whether every living member has read the claim, and none runs the link."""
@@ -402,6 +442,7 @@ class Ownership:
         if not own.is_wanted:
             del self._links[link_id]
             self._heard.pop(link_id, None)
+            self._sessions.forget(link_id)
 
     def _competing(self, link_id: str) -> Owner | None:
         """The other member that claims or runs the link with the highest epoch."""

@@ -10,6 +10,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
+from federation.links.reconnecting import SessionPlace
+
 
 class Phase(IntEnum):
     """The phase of a link at a member. The numbers are on the wire."""
@@ -21,11 +23,13 @@ class Phase(IntEnum):
 
 
 class Row(NamedTuple):
-    """`epoch`: of the claim; of an ABLE row the highest that the member has heard of, 0 for none."""
+    """`epoch`: of the claim; of an ABLE row the highest that the member has heard of, 0 for none. `session`: where the
+    link has its session at the upstream, as far as the member knows; None for nowhere."""
 
     link_id: str
     phase: Phase
     epoch: int
+    session: SessionPlace | None = None
 
 
 class Table(NamedTuple):
@@ -42,10 +46,12 @@ class Table(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Run the link with this epoch from now on; again: nobody else has its session any more."""
+    """Run the link with this epoch from now on; again: nobody else has its session any more. `session`: where it is, None
+    for none that is known."""
 
     link_id: str
     epoch: int
+    session: SessionPlace | None = None
 
 
 class Drain(NamedTuple):

@@ -93,7 +93,7 @@ class LinksPlugin(Plugin, TurnEnd):
         home.name = self.settings.domain.encode()
         home.node_name = server.members.node_name
         await self.definitions.prepare()
-        self.links.sessions_left = await self._sessions.read()
+        self._owners.sessions = await self._sessions.read()
         if server.api is not None:
             from federation.definitions.api.services import register
 
@@ -138,6 +138,7 @@ class LinksPlugin(Plugin, TurnEnd):
     async def stop(self) -> None:
         if self._cluster is not None:
             await self._cluster.stop()
+        self._owners.set_sessions(self.links.sessions())
         await self._owners.stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -146,7 +147,7 @@ class LinksPlugin(Plugin, TurnEnd):
             self.server.turns.ends.remove(self)
         await self.definitions.stop()
         self.links.stop(self.server.now())
-        self._sessions.follow(self.links.sessions())
+        self._sessions.follow(self._owners.sessions)
         await self._sessions.stop()
         sockets = list(self._sockets.values())
         await asyncio.gather(*(socket.stop() for socket in sockets))
@@ -199,26 +200,21 @@ class LinksPlugin(Plugin, TurnEnd):
             self.links.set_nodes(owners.nodes_with_queues(), now)
             for order in owners.take_orders():
                 if isinstance(order, Run):
-                    self.links.run(order.link_id, order.epoch, now)
+                    self.links.run(order.link_id, order.epoch, now, order.session)
                 elif isinstance(order, Drain):
                     self.links.drain(order.link_id, order.deadline, now)
                 else:
                     self._end(order.link_id, now)
-            self._forget_moved(now)
+            self._drop_moved_queues(now)
 
     def _end(self, link_id: str, now: float) -> None:
         self._tell_dropped(link_id, self.links.end(link_id, now, keeps_queue=self._owners.is_alone()))
 
-    def _forget_moved(self, now: float) -> None:
-        """Drop what a link was to push here, and another node pushes now; and where it had a session."""
-        owners = self._owners
+    def _drop_moved_queues(self, now: float) -> None:
+        """Drop what a link was to push here, and another node pushes now."""
         for link_id in self.links.queues_left():
-            if owners.settled_at(link_id):
+            if self._owners.settled_at(link_id):
                 self._tell_dropped(link_id, self.links.drop_queue(link_id, now))
-        for link_id in list(self.links.sessions_left):
-            owner = owners.owner(link_id)
-            if owner is not None and owner.epoch and owner.node != self.server.members.node_name:
-                del self.links.sessions_left[link_id]  # from now on it is for that node to know
 
     def _tell_dropped(self, link_id: str, count: int) -> None:
         if count:
@@ -245,7 +241,8 @@ class LinksPlugin(Plugin, TurnEnd):
     def _report(self, now: float) -> None:
         """Tell what has become of links in this turn: of all at once, because it looks at each of them."""
         self._link_log.changed(self._owners.ownership, now)
-        self._sessions.follow(self.links.sessions())
+        self._owners.set_sessions(self.links.sessions())
+        self._sessions.follow(self._owners.sessions)
         messages = self._events.changes(self._service.statuses(now))
         for message in messages:
             self.server.broker.router.publish_here(message, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from typing import Final
@@ -56,6 +57,42 @@ async def test_one_node_runs_a_link_and_another_takes_it_over_after_a_kill(nodes
     assert int(after["epoch"]) > int(row["epoch"])
     assert after["sessions_lost"] == "0"
     assert "secret" not in json.dumps(after)
+
+
+@pytest.mark.slow
+async def test_a_node_that_takes_over_a_link_waits_for_the_address_that_has_its_session(
+    nodes: Nodes, clients: Clients
+) -> None:
+    upstreams = [await nodes.start({"mqtt": {"session_expiry": "1h"}}, name=f"upstream{number}") for number in range(2)]
+    by_uri = {f"mqtt://127.0.0.1:{upstream.port}": upstream for upstream in upstreams}
+    config = cluster_config(0) | PATIENT
+    keys = config["plugins"]["links"]["upstreams"]["up0"]
+    keys["uri"] = [f"{uri}?connection_timeout=1000" for uri in by_uri]
+    cluster = await nodes.federation(2, config)
+    (row,) = (await all_run(cluster[0], 1, [node.name for node in cluster])).values()
+    other, owner = sorted(cluster, key=lambda node: node.name == row["node"])
+    upstream = by_uri[row["uri"].partition("?")[0]]
+    reader = await clients.connect(other.port, "reader")
+    await reader.subscribe("s0/#", qos=1)
+    writer = await clients.connect(upstream.port, "writer")
+    await reached(writer, "s0/probe", reader)
+    await owner.kill()
+    await write(writer, 10)
+    os.kill(upstream.pid, signal.SIGSTOP)
+    try:
+        for status in ("starting", "error", "starting", "error"):
+
+            async def has_status(status: str = status) -> bool:
+                return [found["status"] for found in await links_of(other, "?here=true")] == [status]
+
+            await eventually(has_status, f"the other node has the link in {status}", FAILED_SECONDS)
+    finally:
+        os.kill(upstream.pid, signal.SIGCONT)
+    found: set[int] = set()
+    while len(found) < 10:
+        found |= await one_of(reader)
+    (after,) = (await all_run(other, 1, [other.name])).values()
+    assert (after["uri"], after["sessions_lost"]) == (row["uri"], "0")
 
 
 @pytest.mark.slow

@@ -451,24 +451,57 @@ class OwnerRow(_message.Message):
     LINK_ID_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     link_id: _builtins.str
     phase: Global___Phase.ValueType
     epoch: _builtins.int
     """Of the claim; of a node that is only able to run the link, the highest one that it has heard of."""
+    @_builtins.property
+    def session(self) -> Global___LinkSession:
+        """Where the link has its session at the upstream, as far as the node knows; absent for nowhere."""
+
     def __init__(
         self,
         *,
         link_id: _builtins.str = ...,
         phase: Global___Phase.ValueType = ...,
         epoch: _builtins.int = ...,
+        session: Global___LinkSession | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "link_id", b"link_id", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "link_id", b"link_id", "phase", b"phase", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OwnerRow: _TypeAlias = OwnerRow  # noqa: Y015
+
+@_typing.final
+class LinkSession(_message.Message):
+    """The session of a link at one address of its upstream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    host: _builtins.str
+    port: _builtins.int
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "host", b"host", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkSession: _TypeAlias = LinkSession  # noqa: Y015
 
 @_typing.final
 class OwnerTable(_message.Message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -13,6 +13,7 @@ from broker.hooks import OtherNode
 from broker.message import NEVER
 from broker.server.logging import get_logger
 from federation.definitions.resolution import LINKS_MAX
+from federation.definitions.uri import URI_BYTES_MAX
 from federation.extension import Extension
 from federation.links.ownership import (
     READY_SECONDS_MAX,
@@ -29,6 +30,7 @@ from federation.links.ownership_table import (
     Telling,
 )
 from federation.links.pb import link_status_pb2 as pb
+from federation.links.reconnecting import SessionPlace
 from federation.node import TAG_ADDR
 from federation.shell.member_calls import MemberAway, MemberCalls
 
@@ -46,6 +48,7 @@ HAND_OVER_SECONDS_MAX: Final = 0.8
 """Longest wait of a node that leaves until its links are drained and the other members know."""
 EPOCH_MAX: Final = 2**62
 LINK_ID_CHARS_MAX: Final = 64
+SESSION_CHARS_MAX: Final = URI_BYTES_MAX  # a client identifier is shorter
 PHASES: Final = frozenset(phase.value for phase in Phase)
 
 
@@ -55,11 +58,14 @@ class Owners(Extension):
 
     federation  the plugin; None for a node without it, which runs all of its links
     ownership   the core; None before `start` and after `stop`
+    sessions    where the links of the cluster have sessions, as far as this node knows; before `start` those that the process
+                before knew
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self.federation: FederationPlugin | None = None
+        self.sessions: dict[str, SessionPlace] = {}
         self._log = get_logger("links")
         self._loop = asyncio.get_running_loop()
         self._calls = MemberCalls(host.members)
@@ -83,6 +89,7 @@ class Owners(Extension):
             int(self._host.wall_time(now) * 1000),
             now + SETTLE_SECONDS_MAX if waits else now,
             now + READY_SECONDS_MAX if waits else now,
+            self.sessions,
         )
         self.members_changed()
 
@@ -98,6 +105,13 @@ class Owners(Extension):
             for link_id in link_ids:
                 self.ownership.released(link_id, self._host.now())
             self._carry_out()
+
+    def set_sessions(self, places: Mapping[str, SessionPlace | None]) -> None:
+        """Links that run here have their sessions at these places, as Ownership.set_sessions."""
+        if self.ownership is not None:
+            if self.ownership.set_sessions(places):
+                self._carry_out()
+            self.sessions = self.ownership.sessions()
 
     async def stop(self) -> None:
         self.ownership = None
@@ -277,7 +291,13 @@ class Owners(Extension):
 def write_table(table: Table) -> pb.OwnerTable:
     """A table for the wire."""
     rows = [
-        pb.OwnerRow(link_id=row.link_id, phase=pb.Phase.ValueType(row.phase), epoch=row.epoch) for row in table.rows
+        pb.OwnerRow(
+            link_id=row.link_id,
+            phase=pb.Phase.ValueType(row.phase),
+            epoch=row.epoch,
+            session=None if row.session is None else pb.LinkSession(**row.session._asdict()),
+        )
+        for row in table.rows
     ]
     return pb.OwnerTable(node=table.node, incarnation=table.incarnation, serial=table.serial, rows=rows)
 
@@ -295,5 +315,17 @@ def read_table(found: pb.OwnerTable) -> Table:
         if row.epoch > EPOCH_MAX:
             raise ValueError(f"rows: the epoch of {row.link_id} is {row.epoch}, at most {EPOCH_MAX}")
         phase = Phase(int(row.phase)) if int(row.phase) in PHASES else Phase.RUNS
-        rows.append(Row(row.link_id, phase, row.epoch))
+        rows.append(Row(row.link_id, phase, row.epoch, _session_of(row)))
     return Table(found.node, found.incarnation, found.serial, tuple(rows))
+
+
+def _session_of(row: pb.OwnerRow) -> SessionPlace | None:
+    if not row.HasField("session"):
+        return None
+    found = row.session
+    size = max(len(found.client_id), len(found.host))
+    if size > SESSION_CHARS_MAX:
+        raise ValueError(
+            f"rows: the session of {row.link_id} has a text of {size} characters, at most {SESSION_CHARS_MAX}"
+        )
+    return SessionPlace(found.client_id, found.host, found.port)

@@ -30,6 +30,7 @@ from federation.links.ownership_table import (
     Table,
     weight,
 )
+from federation.links.reconnecting import SessionPlace
 from ownership_world import LINKS, QUIET_SECONDS, World
 
 
@@ -95,6 +96,69 @@ def test_epochs_of_links_that_no_member_knows_are_forgotten() -> None:
     ownership.set_members([], 0.0)
     ownership.handle_table(Table("c", 1, 2, ()), 0.0)
     assert [row.epoch for row in ownership.table().rows] == [0, 8, 9], "this node knows them"
+
+
+EAST, WEST = SessionPlace("federation-link", "east", 1883), SessionPlace("federation-link", "west", 1883)
+
+
+def session_of(ownership: Ownership) -> SessionPlace | None:
+    (row,) = ownership.table().rows
+    return row.session
+
+
+def test_a_node_that_takes_over_a_link_knows_where_its_session_is() -> None:
+    ownership = Ownership("a", 1, 100, 0.0)
+    ownership.set_members("b", 0.0)
+    ownership.handle_table(Table("b", 1, 1, (Row("0", Phase.RUNS, 150, EAST),)), 0.0)
+    ownership.set_links("0", 0.0)
+    assert session_of(ownership) == EAST
+    ownership.set_members([], 1.0)
+    assert ownership.take_orders() == [Run("0", 151, EAST)]
+    assert ownership.sessions() == {"0": EAST}
+    assert ownership.set_sessions({"0": WEST})
+    assert not ownership.set_sessions({"0": WEST})
+    assert session_of(ownership) == WEST
+    assert ownership.set_sessions({"0": None})
+    assert (session_of(ownership), ownership.sessions()) == (None, {})
+
+
+def test_of_two_nodes_that_run_a_link_that_with_the_higher_epoch_knows_where_its_session_is() -> None:
+    ownership = Ownership("a", 1, 100, NEVER, NEVER)
+    ownership.set_links("0", 0.0)
+    ownership.set_members("bcde", 0.0)
+    told = (
+        ("b", Row("0", Phase.ABLE, 9, EAST), EAST),  # better than nothing
+        ("c", Row("0", Phase.ABLE, 9, WEST), EAST),
+        ("d", Row("0", Phase.RUNS, 7, WEST), WEST),
+        ("c", Row("0", Phase.RUNS, 7, EAST), WEST),
+        ("e", Row("0", Phase.DRAINS, 7, EAST), EAST),
+        ("b", Row("0", Phase.CLAIMS, 10, WEST), EAST),
+        ("b", Row("0", Phase.RUNS, 10, None), None),
+        ("d", Row("0", Phase.RUNS, 9, WEST), None),
+    )
+    for serial, (name, row, found) in enumerate(told):
+        ownership.handle_table(Table(name, 1, serial, (row,)), 0.0)
+        assert session_of(ownership) == found, (name, row)
+    assert not ownership.set_sessions({"0": WEST}), "this node does not run it"
+
+
+def test_a_node_that_runs_a_link_with_a_lower_epoch_has_no_say_about_its_session() -> None:
+    ownership = Ownership("a", 1, 100, 0.0, 0.0, {"0": EAST})
+    ownership.set_links("0", 0.0)
+    assert ownership.take_orders() == [Run("0", 100, EAST)]
+    ownership.set_members("b", 0.0)
+    ownership.handle_table(Table("b", 1, 1, (Row("0", Phase.RUNS, 101, WEST),)), 0.0)
+    assert not ownership.set_sessions({"0": EAST})
+    assert session_of(ownership) == WEST
+
+
+def test_sessions_of_links_that_no_member_knows_are_forgotten() -> None:
+    ownership = Ownership("a", 1, 100, 0.0, 0.0, {"0": EAST, "1": WEST})
+    ownership.set_links("0", 0.0)
+    assert ownership.sessions() == {"0": EAST}
+    ownership.set_links("", 0.0)
+    ownership.released("0", 0.0)
+    assert ownership.sessions() == {}
 
 
 def test_another_node_takes_over_the_links_of_a_killed_one() -> None:

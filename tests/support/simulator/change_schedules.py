@@ -77,13 +77,14 @@ def domains_with_names(seed: int) -> None:
 
 def clusters_with_faults(seed: int) -> None:
     """A random graph of domains of one to three nodes whose network fails again and again. What is pushed while two nodes of a
-    cluster believe to run a link is lost, so none is. Sessions may be left at nodes that a link does not go back to."""
+    cluster believe to run a link is lost, so none is."""
     rng = Random(f"clusters {seed}")
     count = rng.randrange(2, 6)
     edges = [replace(edge, is_push=False) for edge in _limited(rng, graph(rng, count, count + rng.randrange(count)))]
     domains = Domains(seed, edges, {f"d{number}": rng.randrange(1, 4) for number in range(count)})
     faults(domains, 6, 4.0)
     domains.check_messages()
+    domains.check_no_filters()
 
 
 def definitions_change(seed: int) -> None:

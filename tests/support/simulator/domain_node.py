@@ -80,10 +80,11 @@ class DomainNode(NodeProcess):
         core = self.owners.core
         if core.waits_until_ready() and self.node.receivers.know_interest(self.owners.addresses):
             core.ready(now)
+        core.set_sessions(self.links.sessions())
         orders = self.owners.take_orders(host, now)
         for order in orders:
             if isinstance(order, Run):
-                self.links.run(order.link_id, order.epoch, now)
+                self.links.run(order.link_id, order.epoch, now, order.session)
             elif isinstance(order, Drain):
                 self.links.drain(order.link_id, order.deadline, now)
             else:

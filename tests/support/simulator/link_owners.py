@@ -17,6 +17,7 @@ from federation.links.ownership_table import (
     Row,
     Table,
 )
+from federation.links.reconnecting import SessionPlace
 from simulator.network import Stream
 from simulator.process import Machine
 
@@ -113,4 +114,12 @@ def _write(table: Table) -> bytes:
 
 def _read(data: bytes) -> Table:
     node, incarnation, serial, rows = json.loads(data)
-    return Table(node, incarnation, serial, tuple(Row(link_id, Phase(phase), epoch) for link_id, phase, epoch in rows))
+    return Table(
+        node,
+        incarnation,
+        serial,
+        tuple(
+            Row(link_id, Phase(phase), epoch, None if session is None else SessionPlace(*session))
+            for link_id, phase, epoch, session in rows
+        ),
+    )

@@ -17,12 +17,14 @@ from federation.links.ownership_table import (
     Table,
 )
 from federation.links.pb import link_status_pb2 as pb
+from federation.links.reconnecting import SessionPlace
 from federation.links.shell.owners import EPOCH_MAX, LINK_ID_CHARS_MAX, TAG, VERSION, Owners, read_table, write_table
 from federation.shell.member_calls import MemberCalls
 
 
 def test_a_table_is_read_as_it_was_written() -> None:
-    rows = tuple(Row(f"{phase:08x}", phase, 1_763_840_000_000 + phase) for phase in Phase)
+    sessions = (None, SessionPlace("federation-link-berlin-north", "north.example.com", 65_535))
+    rows = tuple(Row(f"{phase:08x}", phase, 1_763_840_000_000 + phase, sessions[phase % 2]) for phase in Phase)
     table = Table("node", 2**63 - 1, 7, rows)
     assert read_table(pb.OwnerTable.FromString(write_table(table).SerializeToString())) == table
 
@@ -41,6 +43,10 @@ def test_a_phase_of_a_later_version_counts_as_running() -> None:
         (pb.OwnerTable(node="n", rows=[pb.OwnerRow(link_id="x" * (LINK_ID_CHARS_MAX + 1))]), "an id has 65 characters"),
         (pb.OwnerTable(node="n", rows=[pb.OwnerRow(link_id="0", epoch=EPOCH_MAX + 1)]), "the epoch of 0 is"),
         (pb.OwnerTable(node="n", rows=[pb.OwnerRow(link_id="0")] * (LINKS_MAX + 1)), "at most 10000"),
+        (
+            pb.OwnerTable(node="n", rows=[pb.OwnerRow(link_id="0", session=pb.LinkSession(host="h" * 2049))]),
+            "the session of 0 has a text of 2049 characters",
+        ),
     ],
 )
 def test_faulty_tables_are_refused(table: pb.OwnerTable, words: str) -> None:
