@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import click
@@ -29,7 +30,7 @@ NO_LINKS: Final = (
     "no links: a policy makes them, for the upstreams that it names (gmqttctl list_policies, list_parameters)"
 )
 WATCH_SECONDS: Final = 2.0
-COLUMNS: Final = tuple(figure.shown for figure in FIGURES if figure.is_column)
+COLUMNS: Final = tuple(figure.name for figure in FIGURES if figure.is_column)
 HEAD: Final = (
     *("status", "upstream", "type", "id", "node", "seconds"),
     *(name.replace("_", " ") for name in COLUMNS),
@@ -45,22 +46,21 @@ HEAD: Final = (
 def federation_status(connection: dict[str, str], only_down: bool, as_json: bool, watch: bool) -> None:
     """Show the links of all nodes, those that are down first, with their error and what comes next."""
     request = pb.ListLinksRequest(state=DOWN if only_down else "")
-    with NodeCalls(read_connection(connection), MISSING) as calls:
-        try:
-            while True:
-                try:
-                    found = calls.call(FederationLinksStub, "List", request)
-                except CommandError as error:
-                    if not watch:
-                        raise
-                    click.echo(f"gmqttctl: {error}", err=True)
-                else:
-                    _show(found, as_json, watch, only_down)
+    with NodeCalls(read_connection(connection), MISSING) as calls, suppress(KeyboardInterrupt):
+        while True:
+            try:
+                found = calls.call(FederationLinksStub, "List", request)
+            except CommandError as error:
                 if not watch:
-                    return
-                time.sleep(WATCH_SECONDS)
-        except KeyboardInterrupt:
-            pass
+                    raise
+                click.echo(f"gmqttctl: {error}", err=True)
+            else:
+                if watch and not as_json and sys.stdout.isatty():
+                    click.clear()
+                _show(found, as_json, None if watch else 2, status_lines(found, time.time(), only_down))
+            if not watch:
+                return
+            time.sleep(WATCH_SECONDS)
 
 
 @click.command()
@@ -74,14 +74,19 @@ def restart_federation_link(connection: dict[str, str], link_id: str) -> None:
     click.echo(f"link {printable(link_id)} is restarted{' on ' * bool(nodes)}{printable(nodes)}")
 
 
-def _show(found: pb.ListLinksResponse, as_json: bool, watch: bool, only_down: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(as_values(found), indent=None if watch else 2, ensure_ascii=False))
-        return
-    if watch and sys.stdout.isatty():
-        click.clear()
-    for line in status_lines(found, time.time(), only_down):
-        click.echo(line)
+@click.command()
+@connection_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_queues(connection: dict[str, str], as_json: bool) -> None:
+    """List the queues of shared groups on one node."""
+    with NodeCalls(read_connection(connection), MISSING) as calls:
+        found = calls.call(GroupQueuesStub, "List", pb.ListGroupQueuesRequest())
+    _show(found, as_json, 2, queue_lines(found))
+
+
+def _show(found: Any, as_json: bool, indent: int | None, lines: list[str]) -> None:
+    """Print the answer of a node as JSON, or its lines for people."""
+    click.echo(json.dumps(as_values(found), indent=indent, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
 def status_lines(found: pb.ListLinksResponse, unix_time: float, only_down: bool = False) -> list[str]:
@@ -119,20 +124,6 @@ def _row(link: Any, unix_time: float) -> list[str]:
 
 
 QUEUES_HEAD: Final = ("group", "policy", "messages", "bytes", "oldest", "members", "borrowers", "upstreams", "dropped")
-
-
-@click.command()
-@connection_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_queues(connection: dict[str, str], as_json: bool) -> None:
-    """List the queues of shared groups on one node."""
-    with NodeCalls(read_connection(connection), MISSING) as calls:
-        found = calls.call(GroupQueuesStub, "List", pb.ListGroupQueuesRequest())
-    if as_json:
-        click.echo(json.dumps(as_values(found), indent=2, ensure_ascii=False))
-        return
-    for line in queue_lines(found):
-        click.echo(line)
 
 
 def queue_lines(found: pb.ListGroupQueuesResponse) -> list[str]:
@@ -193,10 +184,8 @@ def preview(
             json.dumps([{"kind": kind, "upstream": upstream, "local": local} for kind, upstream, local in found])
         )
         return
-    widths = [max(len(row[column]) for row in [("", "upstream", ""), *found]) for column in range(2)]
-    click.echo(f"{'':{widths[0]}}  {'upstream':{widths[1]}}  local")
-    for kind, upstream, local in found:
-        click.echo(f"{kind:{widths[0]}}  {upstream:{widths[1]}}  {local}")
+    for line in aligned([("", "upstream", "local"), *found]):
+        click.echo(line)
 
 
 def rows(

@@ -8,7 +8,6 @@ shell, each with the number of the attempt; `next_timeout`, `handle_timeout`. Af
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from broker.codec.packets import MQTT_5, Connect
@@ -30,7 +29,6 @@ from federation.links.status import (
     LinkState,
     LinkStatus,
     Totals,
-    planned,
     with_figures,
     without_secrets,
 )
@@ -439,7 +437,7 @@ class Link:
         self.attempt += 1
         if relay is not None:
             relay.close(reason, now)
-            self._totals.add(relay)
+            self._totals = self._totals.plus(relay)
         if client is not None and client.accepted is not None:
             self._addresses.version.ended()
             granted = client.accepted.session_expiry
@@ -461,11 +459,12 @@ class Link:
     def status(self, now: float) -> LinkStatus:
         client = self._client
         relay = self._relay
-        totals = self._totals.with_open(relay)
-        row = planned(self.plan, self.state, self._since, self._changed_at)
-        row = with_figures(row, self.plan, relay, self._broker)
-        return replace(
-            row,
+        totals = self._totals.plus(relay)
+        row = LinkStatus(
+            self.plan,
+            self.state,
+            self._since,
+            self._changed_at,
             upstream_name=self.client_id,
             uri=self.address.redacted() if self.attempt else "",
             local_connection="" if relay is None else relay.connection.client_id,
@@ -473,12 +472,15 @@ class Link:
             last_error=self._error,
             error_at=self._error_at,
             answered_at=NEVER if client is None else client.answered_at,
-            round_trip=-1.0 if client is None else client.round_trip,
+            round_trip_seconds=-1.0 if client is None else client.round_trip,
             received=totals.received,
             sent=totals.sent,
-            dropped={**row.dropped, **totals.dropped(), **self.dropped},
+            dropped={**totals.dropped, **self.dropped},
             reconnects=max(0, self._connects - 1),
             sessions_lost=self._addresses.sessions_lost,
             subscriptions=self.subscriptions.there(),
-            notes=tuple(note.text for note in self.notes),
+            notes=self.notes,
+            node=self._domain.bridging.home.node_name,
+            epoch=self.epoch,
         )
+        return with_figures(row, relay, self._broker)

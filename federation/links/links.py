@@ -177,6 +177,7 @@ class Links:
             if isinstance(link, TopicLink) and _asks(link.plan):
                 self.interest.remove_link(link.interest)
             link.drain(deadline, now)
+            link.epoch = 0
 
     def drained(self) -> list[str]:
         """Return the draining links that have nothing in flight."""

@@ -67,7 +67,7 @@ class LinksPlugin(Plugin, TurnEnd):
         self.links = Links(self.settings.domain.encode(), server.broker, random.Random(), defaults_of(self.settings))
         self._owners = Owners(server)
         self._service = LinksService(server, self.links, self._owners)
-        self._link_log = LinkLog(self._log, self.links)
+        self._link_log = LinkLog()
         self._events = LinkEvents()
         self._sockets: dict[str, UpstreamSocket] = {}
         folder = self.settings.dir or server.settings.data_dir
@@ -102,7 +102,7 @@ class LinksPlugin(Plugin, TurnEnd):
             server.api.register(DESCRIPTOR.services_by_name["FederationLinks"], self._service)
             server.api.register(DESCRIPTOR.services_by_name["GroupQueues"], queues)
         federation = next((plugin for plugin in server.plugins if isinstance(plugin, FederationPlugin)), None)
-        self._owners.federation = federation
+        self._owners.prepare(federation)
         if federation is not None:
             self._cluster = DefinitionsCluster(
                 server, self.definitions, TAG, not federation.settings.allow_plain_secrets
@@ -240,10 +240,12 @@ class LinksPlugin(Plugin, TurnEnd):
 
     def _report(self, now: float) -> None:
         """Tell what has become of links in this turn: of all at once, because it looks at each of them."""
-        self._link_log.changed(self._owners.ownership, now)
+        rows = self._service.statuses(now)
+        for line in self._link_log.changes(rows, self.links.plans(), self._owners.ownership, now):
+            getattr(self._log, line.level)(line.event, **line.details)
         self._owners.set_sessions(self.links.sessions())
         self._sessions.follow(self._owners.sessions)
-        messages = self._events.changes(self._service.statuses(now))
+        messages = self._events.changes(rows)
         for message in messages:
             self.server.broker.router.publish_here(message, now)
         if messages:

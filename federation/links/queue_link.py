@@ -43,6 +43,7 @@ from federation.links.bridging.headers import (
 )
 from federation.links.bridging.own_domain import SEEN
 from federation.links.client import Accepted, Client, End
+from federation.links.handshake import Note
 from federation.links.interest import Domain
 from federation.links.link import Link
 from federation.links.link_states import Event
@@ -379,7 +380,7 @@ class QueueLink(Link):
         if self.plan.is_node:
             return row  # a node without a queue for a group has nothing that could wait
         missing = [full.decode() for full, credit in self.credits.items() if credit.is_missing]
-        notes = [f"the upstream has no queue for {name}: it needs a policy for it" for name in missing]
+        notes = [Note(f"the upstream has no queue for {name}: it needs a policy for it") for name in missing]
         return replace(row, notes=(*row.notes, *notes))
 
 

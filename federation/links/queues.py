@@ -19,6 +19,7 @@ from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.resolution import Resolution
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.headers import QUEUE_BYTES_MAX
+from federation.links.pb.link_status_pb2 import GroupQueue
 from federation.links.queue_link import Demand, QueueLink
 
 
@@ -38,31 +39,6 @@ class QueueDefaults:
 
 QUEUE_DEFAULTS: Final = QueueDefaults()
 NO_TTL: Final = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    """One queue, as operators see it.
-
-    group           `$share/GROUP/FILTER`
-    policy          name of the one that applies, "" for a queue without one, which is removed when it is empty
-    oldest          seconds since the oldest message came, -1.0 for an empty queue
-    downstreams     links of other nodes of the cluster and of other domains that consume from it
-    upstreams       links of this node that consume for it
-    dropped         messages that a full queue has dropped, or that expired in it
-    """
-
-    group: bytes
-    policy: str
-    messages: int
-    bytes: int
-    oldest: float
-    max_length: int
-    max_length_bytes: int
-    members: int
-    downstreams: int
-    upstreams: int
-    dropped: int
 
 
 class Queues:
@@ -179,29 +155,29 @@ class Queues:
 
     # --- what operators see
 
-    def rows(self, now: float) -> list[QueueRow]:
+    def rows(self, now: float) -> list[GroupQueue]:
         """All queues of the node, sorted by group."""
-        found: list[QueueRow] = []
+        found: list[GroupQueue] = []
         for full in sorted([*self._policies, *self._leaving]):
             group = self.consumers.group_of(full)
             queue = None if group is None else queue_session(group)
             if group is None or queue is None:
                 continue
-            policy = self._policies.get(full)
             oldest = None if queue.queue is None else queue.queue.first()
             found.append(
-                QueueRow(
-                    full,
-                    "" if policy is None else policy.name,
-                    queue.queue_length(),
-                    0 if queue.queue is None else queue.queue.bytes,
-                    -1.0 if oldest is None else max(0.0, now - oldest.sent_at),
-                    queue.queue_max,
-                    queue.queue_bytes_max,
-                    len(group),
-                    self.consumers.count(full),
-                    len(self._demands[full].credits) if full in self._demands else 0,
-                    queue.messages_dropped,
+                GroupQueue(
+                    group=full.decode(),
+                    policy=self._policies[full].name if full in self._policies else "",
+                    node=bridging_of(self._broker).home.node_name,
+                    messages=queue.queue_length(),
+                    bytes=0 if queue.queue is None else queue.queue.bytes,
+                    oldest_seconds=None if oldest is None else max(0.0, now - oldest.sent_at),
+                    max_length=queue.queue_max,
+                    max_length_bytes=queue.queue_bytes_max,
+                    members=len(group),
+                    borrowers=self.consumers.count(full),
+                    upstreams=len(self._demands[full].credits) if full in self._demands else 0,
+                    dropped=queue.messages_dropped,
                 )
             )
         return found

@@ -3,110 +3,104 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from broker.message import NEVER, Message
 from broker.metrics.metric import Kind, Metric, counter, counters, gauge, gauges
+from federation.definitions.policy import ApplyTo
 from federation.links.bridging.bridging import LinkBridging
 from federation.links.handshake import Note
-from federation.links.link import Link
-from federation.links.links import Links
 from federation.links.ownership import Ownership
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.queues import Queues
-from federation.links.status import FIGURES, TIMES, LinkState, LinkStatus, next_step
+from federation.links.status import FIGURES, LinkState, LinkStatus, next_step
 
 FAILED: Final = (LinkState.ERROR, LinkState.BLOCKED)
+NANOSECONDS: Final = 1_000_000_000
+
+
+class LogLine(NamedTuple):
+    """`level` is the method of a logger."""
+
+    level: str
+    event: str
+    details: dict[str, Any]
 
 
 class LinkLog:
-    """Tells of each change of a link once. `log` takes the lines."""
+    """Remembers what the log says of each link: a row with the notes of the last time when the link ran."""
 
-    def __init__(self, log: Any, links: Links) -> None:
-        self._log = log
-        self._links = links
-        self._told: dict[str, tuple[LinkState, str]] = {}
-        self._details: dict[str, dict[str, str]] = {}
-        self._notes: dict[str, tuple[Note, ...]] = {}
-        self._sessions_lost: dict[str, int] = {}
+    def __init__(self) -> None:
+        self._told: dict[str, LinkStatus] = {}
 
-    def changed(self, ownership: Ownership | None, now: float) -> None:
-        """Links may have changed. `ownership` knows the other nodes that run links; None while the node starts or stops."""
-        links = self._links
-        movable = links.plans()  # links for queues run on every node
-        for link_id, link in links.by_id.items():
-            if link_id in movable and link_id not in links.epochs:
-                self._tell_ending(link_id, link, ownership)
+    def changes(
+        self, rows: Sequence[LinkStatus], plans: Container[str], ownership: Ownership | None, now: float
+    ) -> list[LogLine]:
+        """A line for each change that is not told yet. `plans`: the links that one node of the cluster runs; `ownership`
+        knows which one, and is None while the node starts or stops."""
+        lines: list[LogLine] = []
+        present = {row.link_id: row for row in rows if row.upstream_name}
+        for row in present.values():
+            lines += self._lines_of(row, ownership, now)
+        for link_id in [link_id for link_id in self._told if link_id not in present]:
+            row = self._told.pop(link_id)
+            node = _runs_on(ownership, link_id)
+            if link_id not in plans:
+                lines.append(_line("info", "link removed: nothing needs it any more", row))
+            elif node:
+                lines.append(_line("info", "link has moved to another node", row, to=node))
             else:
-                self._tell_lost_sessions(link_id, link)
-                self._tell_state(link_id, link, now)
-        for link_id in [link_id for link_id in self._told if link_id not in links.by_id]:
-            details = self._details.pop(link_id)
-            del self._told[link_id]
-            self._notes.pop(link_id, None)
-            self._sessions_lost.pop(link_id, None)
-            if link_id not in movable:
-                self._log.info("link removed: nothing needs it any more", **details)
-            elif node := _runs_on(ownership, link_id):
-                self._log.info("link has moved to another node", **details, to=node)
-            else:
-                self._log.info("link has stopped", **details)
+                lines.append(_line("info", "link has stopped", row))
+        return lines
 
-    def _tell_ending(self, link_id: str, link: Link, ownership: Ownership | None) -> None:
-        """The node stops, or another one runs the link soon; nothing has failed."""
-        told = (LinkState.DRAINING, "")
-        if self._told.get(link_id) != told:
-            self._told[link_id] = told
-            self._details[link_id] = _details(link)
-            if node := _runs_on(ownership, link_id):
-                self._log.info("link moves to another node", **_details(link), to=node)
-
-    def _tell_lost_sessions(self, link_id: str, link: Link) -> None:
-        if link.sessions_lost > self._sessions_lost.get(link_id, 0):
-            self._log.warning("link session lost, with what waited in it", **_details(link))
-        self._sessions_lost[link_id] = link.sessions_lost
-
-    def _tell_state(self, link_id: str, link: Link, now: float) -> None:
-        state, error = told = link.state, link.last_error
-        before = self._told.get(link_id)
-        if before == told or (before is not None and before[0] in FAILED and state is LinkState.STARTING):
-            return  # another try of a link that has failed is told by what becomes of it
-        self._told[link_id] = told
-        details = self._details[link_id] = _details(link)
-        if state is LinkState.INVALID:
-            self._log.error("link invalid", **details, error=error)
-        elif state in FAILED:
-            seconds = round(max(0.0, link.next_timeout() - now), 1)
-            self._log.warning(f"link {state.value}", **details, error=error, next_try_seconds=seconds)
+    def _lines_of(self, row: LinkStatus, ownership: Ownership | None, now: float) -> list[LogLine]:
+        lines: list[LogLine] = []
+        before = self._told.get(row.link_id)
+        if row.plan.kind == ApplyTo.TOPICS.value and row.epoch == 0:
+            # The node stops, or another one runs the link soon; nothing has failed.
+            row = replace(row, state=LinkState.DRAINING, last_error="")
+        elif row.sessions_lost > (0 if before is None else before.sessions_lost):
+            lines.append(_line("warning", "link session lost, with what waited in it", row))
+        notes: tuple[Note, ...] = ()
+        if before is not None:
+            notes = before.notes
+            is_retry = before.state in FAILED and row.state is LinkState.STARTING  # told by what becomes of it
+            if is_retry or (before.state, before.last_error) == (row.state, row.last_error):
+                self._told[row.link_id] = replace(before, sessions_lost=row.sessions_lost)
+                return lines
+        event = f"link {row.state.value}"
+        if row.state is LinkState.DRAINING:
+            if node := _runs_on(ownership, row.link_id):
+                lines.append(_line("info", "link moves to another node", row, to=node))
+        elif row.state is LinkState.INVALID:
+            lines.append(_line("error", event, row, error=row.last_error))
+        elif row.state in FAILED:
+            seconds = round(max(0.0, row.deadline - now), 1)
+            lines.append(_line("warning", event, row, error=row.last_error, next_try_seconds=seconds))
         else:
-            self._log.info(f"link {state.value}", **details)
-            if state is LinkState.RUNNING:
-                self._tell_notes(link_id, link.notes, details)
+            lines.append(_line("info", event, row))
+        if row.state is LinkState.RUNNING:
+            for note in row.notes:
+                if note not in notes:
+                    level = "warning" if note.is_warning else "info"
+                    lines.append(_line(level, "the upstream grants less than asked", row, note=note.text))
+            notes = row.notes
+        self._told[row.link_id] = replace(row, notes=notes)
+        return lines
 
-    def _tell_notes(self, link_id: str, notes: tuple[Note, ...], details: dict[str, str]) -> None:
-        """Tell what the upstream grants less, when that is something else than the last time."""
-        before = self._notes.get(link_id, ())
-        self._notes[link_id] = notes
-        for note in notes:
-            if note not in before:
-                tell = self._log.warning if note.is_warning else self._log.info
-                tell("the upstream grants less than asked", **details, note=note.text)
+
+def _line(level: str, event: str, row: LinkStatus, **details: Any) -> LogLine:
+    return LogLine(level, event, {"upstream": row.plan.upstream.name, "id": row.link_id, "uri": row.uri, **details})
 
 
 def _runs_on(ownership: Ownership | None, link_id: str) -> str:
     """Return the other node that runs a link, or is about to; "" where none is known."""
     owner = None if ownership is None else ownership.owner(link_id)
     return "" if ownership is None or owner is None or owner.node == ownership.node else owner.node
-
-
-def _details(link: Link) -> dict[str, str]:
-    return {"upstream": link.plan.upstream.name, "id": link.plan.link_id, "uri": link.address.redacted()}
-
-
-NANOSECONDS: Final = 1_000_000_000
 
 
 def link_row(status: LinkStatus, now: float, wall_time: Callable[[float], float]) -> pb.Link:
@@ -118,28 +112,30 @@ def link_row(status: LinkStatus, now: float, wall_time: Callable[[float], float]
         seconds, nanos = divmod(int(wall_time(at) * NANOSECONDS), NANOSECONDS)
         return Timestamp(seconds=seconds, nanos=nanos)
 
-    fields: dict[str, Any] = {shown: timestamp(getattr(status, field)) for field, shown in TIMES}
-    fields |= {figure.shown: _known(getattr(status, figure.field)) for figure in FIGURES}
+    plan = status.plan
+    figures: dict[str, Any] = {figure.name: _known(getattr(status, figure.name)) for figure in FIGURES}
     return pb.Link(
-        id=status.link_id,
-        type=status.kind,
-        direction=status.direction,
-        upstream=status.upstream,
+        id=plan.link_id,
+        type=plan.kind,
+        direction=plan.upstream.direction.value,
+        upstream=plan.upstream.name,
         upstream_name=status.upstream_name,
-        mapping=status.mapping,
-        policies=[
-            pb.LinkPolicy(name=name, pattern=pattern)
-            for name, pattern in zip(status.policies, status.patterns, strict=True)
-        ],
+        mapping="; ".join(plan.upstream.exchange),
+        policies=[pb.LinkPolicy(name=policy.name, pattern=policy.pattern) for policy in plan.policies],
         status=status.state.value,
         uri=status.uri,
         local_connection=status.local_connection,
         node=status.node,
+        since=timestamp(status.since),
+        changed=timestamp(status.changed_at),
+        deadline=timestamp(status.deadline),
         next_step=next_step(status, now),
         error=status.last_error,
+        error_at=timestamp(status.error_at),
+        answered=timestamp(status.answered_at),
         dropped={reason: count for reason, count in status.dropped.items() if count},
-        notes=status.notes,
-        **fields,
+        notes=[note.text for note in status.notes],
+        **figures,
     )
 
 
@@ -199,7 +195,7 @@ def link_metrics(statuses: Sequence[LinkStatus], now: float) -> list[Metric]:
                 figure.kind,
                 figure.text,
                 LABELS,
-                {labels: float(value) for labels, status in found if (value := getattr(status, figure.field)) >= 0},
+                {labels: float(value) for labels, status in found if (value := getattr(status, figure.name)) >= 0},
             )
             for figure in FIGURES
         ),
@@ -214,7 +210,7 @@ def link_metrics(statuses: Sequence[LinkStatus], now: float) -> list[Metric]:
 
 
 def _labels(status: LinkStatus) -> tuple[str, ...]:
-    return status.link_id, status.upstream, status.kind
+    return status.link_id, status.plan.upstream.name, status.plan.kind
 
 
 class LinkEvents:
@@ -248,8 +244,8 @@ def _event(event: str, status: LinkStatus, before: str) -> Message:
     fields = {
         "event": event,
         "id": status.link_id,
-        "type": status.kind,
-        "upstream": status.upstream,
+        "type": status.plan.kind,
+        "upstream": status.plan.upstream.name,
         "status": status.state.value,
         "before": before,
         "node": status.node,
@@ -263,7 +259,6 @@ def _event(event: str, status: LinkStatus, before: str) -> Message:
 def queue_metrics(queues: Queues, now: float) -> list[Metric]:
     """Metrics of the queues of this node."""
     rows = queues.rows(now)
-    names = [(row.group.decode(), row) for row in rows]
     consumers = queues.consumers
     return [
         gauge("gmqtt_group_queues", "Shared groups that have a queue.", len(rows)),
@@ -271,13 +266,13 @@ def queue_metrics(queues: Queues, now: float) -> list[Metric]:
             "gmqtt_group_queue_messages",
             "Messages that wait in the queue of a shared group.",
             "group",
-            [(name, row.messages) for name, row in names],
+            [(row.group, row.messages) for row in rows],
         ),
         gauges(
             "gmqtt_group_queue_bytes",
             "Bytes of messages that wait in the queue of a shared group.",
             "group",
-            [(name, row.bytes) for name, row in names],
+            [(row.group, row.bytes) for row in rows],
         ),
         counter("gmqtt_group_queues_refused_total", "Shared groups that got no queue: too many.", queues.refused),
         counter(

@@ -1,21 +1,11 @@
 """The status of a link for operators: one frozen row for each link of a node.
 
-state      evidence                                                          ends
-STARTING   the connection, the session or the subscriptions are being made   running, or error at the deadline
-RUNNING    an answer of the upstream within ROUND_TRIP_SECONDS_MAX           error at the deadline, unless a newer answer comes
-IDLE       no subscription matches the policies: no session is open          starting, with the first subscription
-BLOCKED    another node holds the session, or this node is held              starting or running; looks again at the deadline
-PAUSED     a federated queue without free local consumers                    running, as soon as a consumer has room
-DRAINING   the link ends: messages in flight are finished                    shutdown, at the latest at the deadline
-SHUTDOWN   stopped with a cause                                              starting, after a change or a restart of the link
-ERROR      failed; `last_error` says how                                     starting at the deadline
-INVALID    the definition cannot work; no address is tried                   starting, after a change of the definition
-
 Times are monotonic seconds of the node (`now` of the cores). A core."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -28,105 +18,102 @@ from broker.message import NEVER
 from broker.metrics.metric import Kind
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import Direction
-from federation.links.handshake import local_client_id
+from federation.links.handshake import Note, local_client_id
 from federation.links.relay import Relay
 
 ROUND_TRIP_SECONDS_MAX: Final = 30.0
 """Longest age of the upstream's last answer while a link counts as running. A link asks (PINGREQ) in time for it."""
 ERROR_CHARS_MAX: Final = 500
 """Most characters of an error text in a status."""
+QUEUE: Final = "queue"
+"""Why a message is dropped: the queue of a link that pushes had no room, or the message expired there."""
 
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class LinkState(Enum):
-    """The table above. The values are what the API and `gmqttctl` show."""
+    """The values are what the API and `gmqttctl` show; `next_step` says what ends the state.
 
-    STARTING = "starting"
-    RUNNING = "running"
-    IDLE = "idle"
-    BLOCKED = "blocked"
-    PAUSED = "paused"
-    DRAINING = "draining"
-    SHUTDOWN = "shutdown"
-    ERROR = "error"
-    INVALID = "invalid"
+    STARTING   the connection, the session or the subscriptions are being made
+    RUNNING    the upstream has answered within ROUND_TRIP_SECONDS_MAX
+    IDLE       no subscription matches the policies: no session is open
+    BLOCKED    another node holds the session, or this node is held
+    PAUSED     a federated queue without free local consumers
+    DRAINING   the link ends: messages in flight are finished
+    SHUTDOWN   stopped with a cause
+    ERROR      failed; `last_error` says how
+    INVALID    the definition cannot work; no address is tried
+    """
+
+    _value_: str
+    next_step: str
+
+    def __new__(cls, value: str, next_step: str) -> LinkState:
+        state = object.__new__(cls)
+        state._value_ = value
+        state.next_step = next_step
+        return state
+
+    STARTING = "starting", "fails at the deadline unless the upstream answers before"
+    RUNNING = "running", "fails at the deadline unless the upstream answers again before"
+    IDLE = "idle", "starts when a client subscribes to a topic of the policies"
+    BLOCKED = "blocked", "looks again at the deadline"
+    PAUSED = "paused", "goes on when a consumer of the queue has room"
+    DRAINING = "draining", "stops when the messages in flight are finished, at the latest at the deadline"
+    SHUTDOWN = "shutdown", "starts after a restart of the link or a change of its definition"
+    ERROR = "error", "connects again at the deadline"
+    INVALID = "invalid", "starts after a change of its definition"
 
 
-DOWN_STATES: Final = frozenset({LinkState.BLOCKED, LinkState.SHUTDOWN, LinkState.ERROR, LinkState.INVALID})
-"""States in which a link does not carry the messages that are wanted of it."""
+# States in which a link does not carry the messages that are wanted of it. Words, because a newer node may have states that are
+# not known here.
+_DOWN_STATES: Final = tuple(
+    state.value for state in (LinkState.BLOCKED, LinkState.SHUTDOWN, LinkState.ERROR, LinkState.INVALID)
+)
 DOWN: Final = "down"
 """The word for all of them."""
 STATES: Final = (DOWN, *(state.value for state in LinkState))
-# Words, because a newer node may have states that are not known here.
-_DOWN_WORDS: Final = frozenset(state.value for state in DOWN_STATES)
 
 
 def has_state(state: str, asked: str) -> bool:
     """Return whether a row with this state is asked for. `asked`: one of STATES, "" for all."""
-    return state in _DOWN_WORDS if asked == DOWN else asked in ("", state)
-
-
-NEXT_STEPS: Final[Mapping[LinkState, str]] = MappingProxyType(
-    {
-        LinkState.STARTING: "fails at the deadline unless the upstream answers before",
-        LinkState.RUNNING: "fails at the deadline unless the upstream answers again before",
-        LinkState.IDLE: "starts when a client subscribes to a topic of the policies",
-        LinkState.BLOCKED: "looks again at the deadline",
-        LinkState.PAUSED: "goes on when a consumer of the queue has room",
-        LinkState.DRAINING: "stops when the messages in flight are finished, at the latest at the deadline",
-        LinkState.SHUTDOWN: "starts after a restart of the link or a change of its definition",
-        LinkState.ERROR: "connects again at the deadline",
-        LinkState.INVALID: "starts after a change of its definition",
-    }
-)
+    return state in _DOWN_STATES if asked == DOWN else asked in ("", state)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
     """One link on one node.
 
-    link_id           8 hexadecimal digits, the same on every node
-    kind              `topics` or `queues`
-    direction         `in` (pulls) or `out` (pushes)
-    upstream          the name of the upstream
-    upstream_name     what the link is called there: its client id
-    mapping           topics here and there, as written in `exchange`; "" where they are equal
-    policies          the names of the policies, patterns their filters, in the same order
-    uri               the address that is tried or used, without secrets; "" before the first
-    local_connection  client id of the connection to the local broker; "" while there is none
+    plan              what the definitions say
     since             start of the present state
     changed_at        last change of anything but the figures: state, address, subscriptions, error
+    upstream_name     what the link is called at the upstream: its client id; "" for one that does not run yet
+    uri               the address that is tried or used, without secrets; "" before the first
+    local_connection  client id of the connection to the local broker; "" while there is none
     deadline          when the next step happens at the latest; NEVER: it waits for an event
-    next_step         what ends the state; "" for the sentence in NEXT_STEPS
+    next_step         what ends the state; "" for that of the state
     last_error        without secrets; "" for none. error_at: NEVER for none
     answered_at       the upstream's last answer; NEVER before the first
-    round_trip        seconds from the last question to its answer; -1.0 before the first
-    lag               seconds since the oldest message in flight was stored and waits for other nodes (in), or was sent (out);
-                      0.0 for none in flight, -1.0 where it is not known
+    round_trip_seconds  from the last question to its answer; -1.0 before the first
+    lag_seconds       since the oldest message in flight was stored and waits for other nodes (in), or was sent (out); 0.0 for
+                      none in flight, -1.0 where it is not known
     waiting           messages that wait for the link and are not in flight; -1 where they wait at the upstream
-    oldest_waiting    seconds since the oldest of them came; 0.0 for none, -1.0 where they wait at the upstream
+    oldest_waiting_seconds  since the oldest of them came; 0.0 for none, -1.0 where they wait at the upstream
     in_flight         messages that were received (in) or sent (out) and are not acknowledged
     received          messages that came from the upstream; sent: messages that were pushed to it
     dropped           by reason: of the received ones those that were not published; of those to be pushed those that were not
                       sent, or were refused there
     reconnects        connections after the first; sessions_lost: sessions that the upstream no longer had
     subscriptions     filters that are subscribed at the upstream
-    notes             sentences about what the upstream grants less than asked, or cannot do
+    notes             what the upstream grants less than asked, or cannot do
     node, epoch       the owner of the link and its epoch; "" and 0 before one is known
     """
 
-    link_id: str
-    kind: str
-    upstream: str
+    plan: LinkPlan
     state: LinkState
     since: float
     changed_at: float
-    direction: str = "in"
     upstream_name: str = ""
-    mapping: str = ""
-    policies: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
     uri: str = ""
     local_connection: str = ""
     deadline: float = NEVER
@@ -134,10 +121,10 @@ class LinkStatus:
     last_error: str = ""
     error_at: float = NEVER
     answered_at: float = NEVER
-    round_trip: float = -1.0
-    lag: float = -1.0
+    round_trip_seconds: float = -1.0
+    lag_seconds: float = -1.0
     waiting: int = -1
-    oldest_waiting: float = -1.0
+    oldest_waiting_seconds: float = -1.0
     in_flight: int = 0
     received: int = 0
     sent: int = 0
@@ -145,64 +132,51 @@ class LinkStatus:
     reconnects: int = 0
     sessions_lost: int = 0
     subscriptions: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     node: str = ""
     epoch: int = 0
 
+    @property
+    def link_id(self) -> str:
+        return self.plan.link_id
+
 
 class Figure(NamedTuple):
-    """A figure of LinkStatus, as the API and the metrics show it. A negative one is not known, and not shown. `is_column`: it
-    is one of the table of `gmqttctl federation_status`, too."""
+    """A field of LinkStatus that the API and the metrics show. A negative one is not known, and not shown. `is_column`: it is
+    one of the table of `gmqttctl federation_status`, too."""
 
-    field: str
-    shown: str
+    name: str
     kind: Kind
     text: str
     is_column: bool = False
 
     @property
     def metric(self) -> str:
-        return f"gmqtt_link_{self.shown}" + ("_total" if self.kind is Kind.COUNTER else "")
+        return f"gmqtt_link_{self.name}" + ("_total" if self.kind is Kind.COUNTER else "")
 
 
 FIGURES: Final = (
+    Figure("round_trip_seconds", Kind.GAUGE, "Time from a question to the upstream to its answer, the last time."),
+    Figure("lag_seconds", Kind.GAUGE, "Age of the oldest message in flight on a link."),
+    Figure("in_flight", Kind.GAUGE, "Messages of a link that are not acknowledged.", True),
+    Figure("waiting", Kind.GAUGE, "Messages that wait for a link, where that is known here."),
     Figure(
-        "round_trip",
-        "round_trip_seconds",
-        Kind.GAUGE,
-        "Time from a question to the upstream to its answer, the last time.",
-    ),
-    Figure("lag", "lag_seconds", Kind.GAUGE, "Age of the oldest message in flight on a link."),
-    Figure("in_flight", "in_flight", Kind.GAUGE, "Messages of a link that are not acknowledged.", True),
-    Figure("waiting", "waiting", Kind.GAUGE, "Messages that wait for a link, where that is known here."),
-    Figure(
-        "oldest_waiting",
         "oldest_waiting_seconds",
         Kind.GAUGE,
         "Age of the oldest message that waits for a link, where that is known here.",
     ),
-    Figure("subscriptions", "subscriptions", Kind.GAUGE, "Filters of a link that are subscribed at the upstream."),
-    Figure("epoch", "epoch", Kind.GAUGE, "Epoch of this node as the owner of a link."),
-    Figure("received", "received", Kind.COUNTER, "Messages that a link got from its upstream.", True),
-    Figure("sent", "sent", Kind.COUNTER, "Messages that a link pushed to its upstream.", True),
-    Figure("reconnects", "reconnects", Kind.COUNTER, "Connections of a link after the first."),
-    Figure(
-        "sessions_lost", "sessions_lost", Kind.COUNTER, "Sessions of a link that the upstream did not have any more."
-    ),
+    Figure("subscriptions", Kind.GAUGE, "Filters of a link that are subscribed at the upstream."),
+    Figure("epoch", Kind.GAUGE, "Epoch of this node as the owner of a link."),
+    Figure("received", Kind.COUNTER, "Messages that a link got from its upstream.", True),
+    Figure("sent", Kind.COUNTER, "Messages that a link pushed to its upstream.", True),
+    Figure("reconnects", Kind.COUNTER, "Connections of a link after the first."),
+    Figure("sessions_lost", Kind.COUNTER, "Sessions of a link that the upstream did not have any more."),
 )
-TIMES: Final = (
-    ("since", "since"),
-    ("changed_at", "changed"),
-    ("deadline", "deadline"),
-    ("error_at", "error_at"),
-    ("answered_at", "answered"),
-)
-"""Instants of LinkStatus, and their names in the API; NEVER is not shown."""
 
 
 def next_step(status: LinkStatus, now: float) -> str:
     """The sentence about what comes next, with the seconds until the deadline."""
-    text = status.next_step or NEXT_STEPS[status.state]
+    text = status.next_step or status.state.next_step
     if status.deadline == NEVER:
         return text
     return f"{text} (in {max(0.0, status.deadline - now):.1f} s)"
@@ -229,82 +203,45 @@ def without_secrets(text: str) -> str:
     return text if len(text) <= ERROR_CHARS_MAX else f"{text[: ERROR_CHARS_MAX - 3]}..."
 
 
-class Totals:
-    """received  messages that came from the upstream, with those that were dropped
-    sent      messages that were given to the upstream, with those that it refused
+class Totals(NamedTuple):
+    """Messages of connections.
+
+    received  from the upstream, with those that were dropped
+    sent      to the upstream, with those that it refused
+    dropped   by reason, without those that the broker here refused
     """
 
-    def __init__(self) -> None:
-        self.received = 0
-        self.sent = 0
-        self._surplus = 0  # of topics that do not belong to the link
-        self._refused: dict[int, int] = {}  # by the upstream, by reason code
+    received: int = 0
+    sent: int = 0
+    dropped: Mapping[str, int] = _NONE
 
-    def add(self, relay: Relay) -> None:
-        """Count what a connection has carried."""
-        self.received += relay.messages_received()
-        self.sent += relay.messages_sent()
-        self._surplus += relay.surplus()
+    def plus(self, relay: Relay | None) -> Totals:
+        """With what this connection has carried."""
+        if relay is None:
+            return self
+        dropped = Counter(self.dropped)
         for code, count in relay.incoming.refused.items():
-            self._refused[code] = self._refused.get(code, 0) + count
-
-    def with_open(self, relay: Relay | None) -> Totals:
-        """These and those of the open connection."""
-        found = Totals()
-        found.received = self.received
-        found.sent = self.sent
-        found._surplus = self._surplus
-        found._refused = dict(self._refused)
-        if relay is not None:
-            found.add(relay)
-        return found
-
-    def dropped(self) -> dict[str, int]:
-        """Messages that did not cross the link, by reason, without those that the broker here refused."""
-        found = {reason_name(code).lower().replace(" ", "_"): count for code, count in self._refused.items()}
-        if self._surplus:
-            found["surplus"] = self._surplus
-        return found
+            dropped[reason_name(code).lower().replace(" ", "_")] += count
+        if surplus := relay.surplus():  # of topics that do not belong to the link
+            dropped["surplus"] += surplus
+        return Totals(self.received + relay.messages_received(), self.sent + relay.messages_sent(), dropped)
 
 
-QUEUE: Final = (
-    "queue"  # why a message is dropped: the queue of a link that pushes had no room, or the message expired there
-)
-
-
-def planned(plan: LinkPlan, state: LinkState, since: float, changed_at: float) -> LinkStatus:
-    """The status of a link that has carried nothing yet."""
-    upstream = plan.upstream
-    return LinkStatus(
-        plan.link_id,
-        plan.kind,
-        upstream.name,
-        state,
-        since,
-        changed_at,
-        direction=upstream.direction.value,
-        mapping="; ".join(upstream.exchange),
-        policies=tuple(policy.name for policy in plan.policies),
-        patterns=tuple(policy.pattern for policy in plan.policies),
-    )
-
-
-def with_figures(row: LinkStatus, plan: LinkPlan, relay: Relay | None, broker: Broker) -> LinkStatus:
+def with_figures(row: LinkStatus, relay: Relay | None, broker: Broker) -> LinkStatus:
     """The status with what is on its way. `relay`: None while the link has no connection."""
-    if plan.upstream.direction is Direction.OUT:
-        session = broker.sessions.get(local_client_id(plan))
+    if row.plan.upstream.direction is Direction.OUT:
+        session = broker.sessions.get(local_client_id(row.plan))
         if session is None:
-            return replace(row, waiting=0, oldest_waiting=0.0, lag=0.0)
+            return replace(row, waiting=0, oldest_waiting_seconds=0.0, lag_seconds=0.0)
         sent = None if session.inflight is None else session.inflight.first()
         queued = None if session.queue is None else session.queue.first()
-        dropped = {QUEUE: session.messages_dropped} if session.messages_dropped else {}
         return replace(
             row,
             in_flight=session.inflight_length(),
-            lag=0.0 if sent is None else max(0.0, broker.now - sent.sent_at),
+            lag_seconds=0.0 if sent is None else max(0.0, broker.now - sent.sent_at),
             waiting=session.queue_length(),
-            oldest_waiting=0.0 if queued is None else max(0.0, broker.now - queued.sent_at),
-            dropped=dropped,
+            oldest_waiting_seconds=0.0 if queued is None else max(0.0, broker.now - queued.sent_at),
+            dropped={QUEUE: session.messages_dropped, **row.dropped} if session.messages_dropped else row.dropped,
         )
     if relay is None:
         return row
@@ -314,4 +251,4 @@ def with_figures(row: LinkStatus, plan: LinkPlan, relay: Relay | None, broker: B
         lag = max(0.0, broker.now - oldest_at)
     else:
         lag = -1.0 if in_flight else 0.0  # when the store's part began is not known
-    return replace(row, in_flight=in_flight, lag=lag)
+    return replace(row, in_flight=in_flight, lag_seconds=lag)

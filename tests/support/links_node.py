@@ -13,13 +13,21 @@ from api_calls import api_settings
 from broker.api.server import ApiServer
 from broker.hooks import Members
 from broker.server.logging import get_logger
+from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import LinkPlan
+from federation.definitions.upstream import parse_upstream
 from federation.links.ownership_table import Claim, Owner
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.reports import link_row
 from federation.links.shell.service import LinksService
 from federation.links.status import LinkStatus, has_state
 from federation.shell.member_calls import MemberAway
+
+
+def a_plan(link_id: str, upstream: str, kind: str = "topics", **keys: Any) -> LinkPlan:
+    """A link with one policy. `keys` are those of the upstream."""
+    policy = parse_policy("p", {"pattern": "a/#", "definition": {"federation-upstream": upstream}})
+    return LinkPlan(link_id, kind, parse_upstream(upstream, {"uri": f"mqtt://{upstream}", **keys}), (policy,))
 
 
 class Nodes:

@@ -53,8 +53,8 @@ PHASES: Final = frozenset(phase.value for phase in Phase)
 
 
 class Owners(Extension):
-    """`start`, then `set_links` with each change of the definitions, then `stop`. At the end of each turn `turn_ended`, and
-    while `take_changed`, `take_orders`.
+    """`prepare`, `start`, then `set_links` with each change of the definitions, then `stop`. At the end of each turn
+    `turn_ended`, and while `take_changed`, `take_orders`.
 
     federation  the plugin; None for a node without it, which runs all of its links
     ownership   the core; None before `start` and after `stop`
@@ -77,6 +77,11 @@ class Owners(Extension):
         self._handed_over: asyncio.Event | None = None
 
     # --- start and stop
+
+    def prepare(self, federation: FederationPlugin | None) -> None:
+        """All plugins are there. One of them may have changed who knows the members."""
+        self.federation = federation
+        self._calls = MemberCalls(self._host.members)
 
     def start(self) -> None:
         """Links are claimed from now on; a node with others to join waits for them first."""

@@ -15,7 +15,6 @@ from broker.api.tokens import Role
 from federation.extension import Extension
 from federation.links.links import Links
 from federation.links.pb.link_status_pb2 import (
-    GroupQueue,
     Link,
     ListGroupQueuesRequest,
     ListGroupQueuesResponse,
@@ -29,7 +28,7 @@ from federation.links.pb.link_status_pb2_grpc import FederationLinksServicer, Gr
 from federation.links.queues import Queues
 from federation.links.reports import in_order, link_row
 from federation.links.shell.owners import SERVICE, Owners
-from federation.links.status import STATES, LinkState, LinkStatus, has_state, planned
+from federation.links.status import STATES, LinkState, LinkStatus, has_state
 from federation.shell.member_calls import MemberAway
 
 if TYPE_CHECKING:
@@ -46,25 +45,7 @@ class GroupQueuesService(GroupQueuesServicer):
         self._queues = queues
 
     async def List(self, request: ListGroupQueuesRequest, context: object) -> ListGroupQueuesResponse:
-        return ListGroupQueuesResponse(
-            queues=[
-                GroupQueue(
-                    group=row.group.decode(),
-                    policy=row.policy,
-                    node=self._host.members.node_name,
-                    messages=row.messages,
-                    bytes=row.bytes,
-                    oldest_seconds=None if row.oldest < 0 else row.oldest,
-                    max_length=row.max_length,
-                    max_length_bytes=row.max_length_bytes,
-                    members=row.members,
-                    borrowers=row.downstreams,
-                    upstreams=row.upstreams,
-                    dropped=row.dropped,
-                )
-                for row in self._queues.rows(self._host.now())
-            ]
-        )
+        return ListGroupQueuesResponse(queues=self._queues.rows(self._host.now()))
 
 
 SERVICE_UNAVAILABLE: Final = 503
@@ -83,17 +64,13 @@ class LinksService(FederationLinksServicer, Extension):
 
     def statuses(self, now: float) -> list[LinkStatus]:
         """The links that run here or are about to."""
-        node = self._host.members.node_name
-        epochs = self._links.epochs
-        found = [
-            replace(status, node=node, epoch=epochs.get(status.link_id, 0)) for status in self._links.statuses(now)
-        ]
+        found = self._links.statuses(now)
         plans = self._links.plans()
         for claim in self._owners.waiting():
             plan = plans.get(claim.link_id)
             if plan is not None and claim.link_id not in self._links.by_id:
-                row = planned(plan, LinkState.STARTING, claim.since, claim.since)
-                found.append(replace(row, deadline=claim.deadline, next_step=WAITS, node=node, epoch=claim.epoch))
+                row = LinkStatus(plan, LinkState.STARTING, claim.since, claim.since, deadline=claim.deadline)
+                found.append(replace(row, next_step=WAITS, node=self._host.members.node_name, epoch=claim.epoch))
         return found
 
     def list_here(self, request: ListLinksRequest) -> ListLinksResponse:

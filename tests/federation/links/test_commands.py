@@ -13,12 +13,13 @@ from click.testing import CliRunner, Result
 
 from api_calls import api_settings
 from broker.api.server import ApiServer
-from broker.hooks import Members
 from broker.server.logging import get_logger
 from broker_world import World
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
+from federation.links.bridging.bridging import bridging_of
 from federation.links.commands import QUEUES_HEAD as HEAD
+from federation.links.handshake import Note
 from federation.links.ownership_table import (
     Owner,
 )
@@ -28,20 +29,19 @@ from federation.links.reports import queue_metrics
 from federation.links.shell.service import GroupQueuesService
 from federation.links.status import LinkState, LinkStatus
 from gmqttctl.cli import main
-from links_node import Nodes, links_node
+from links_node import Nodes, a_plan, links_node
 
 HERE = LinkStatus(
-    "0000000a", "topics", "east", LinkState.RUNNING, 1.0, 1.0, node="a", epoch=5, uri="mqtt://east:1883", received=12
+    a_plan("0000000a", "east"), LinkState.RUNNING, 1.0, 1.0, node="a", epoch=5, uri="mqtt://east:1883", received=12
 )
 DOWN = replace(
     HERE,
-    link_id="0000000b",
-    upstream="west",
+    plan=a_plan("0000000b", "west"),
     state=LinkState.ERROR,
     deadline=12.0,
     last_error="refused \x1b[31m",
     node="b",
-    notes=("a note",),
+    notes=(Note("a note"),),
 )
 
 
@@ -128,7 +128,8 @@ def some_queues() -> tuple[World, Queues]:
 async def run_queues(*arguments: str) -> Result:
     world, queues = some_queues()
     api = ApiServer(api_settings(["tcp://127.0.0.1:0"], ["tcp://127.0.0.1:0"]), {}, get_logger("api"), None)
-    host: Any = SimpleNamespace(members=Members("n1"), now=lambda: world.now)
+    bridging_of(world.broker).home.node_name = "n1"
+    host: Any = SimpleNamespace(now=lambda: world.now)
     service = GroupQueuesService(host, queues)
     api.register(pb.DESCRIPTOR.services_by_name["GroupQueues"], service)
     await api.start()

@@ -272,7 +272,7 @@ def test_the_status_notes_a_smaller_grant(properties: Properties, note: str) -> 
     world = World()
     world.want()
     world.run(properties=properties)
-    assert note in " ".join(world.link.status(world.now).notes)
+    assert note in " ".join(note.text for note in world.link.status(world.now).notes)
 
 
 def test_the_status_notes_filters_that_the_upstream_refuses() -> None:
@@ -282,12 +282,16 @@ def test_the_status_notes_filters_that_the_upstream_refuses() -> None:
     (subscribe,) = [packet for packet in world.connect() if isinstance(packet, Subscribe)]
     world.receive(PingResp(), SubAck(subscribe.packet_id, [0x87, 0x80]))
     assert world.state() is LinkState.RUNNING
-    assert world.link.status(world.now).notes == ("the upstream refuses 2 filters, such as s/a: Not authorized",)
+    assert [note.text for note in world.link.status(world.now).notes] == [
+        "the upstream refuses 2 filters, such as s/a: Not authorized"
+    ]
     world.want_no_more(b"s/a")
     (unsubscribe,) = world.sent()
     assert isinstance(unsubscribe, Unsubscribe)
     world.receive(UnsubAck(unsubscribe.packet_id, [0x11]))
-    assert world.link.status(world.now).notes == ("the upstream refuses the filter s/b: Unspecified error",)
+    assert [note.text for note in world.link.status(world.now).notes] == [
+        "the upstream refuses the filter s/b: Unspecified error"
+    ]
 
 
 def test_the_status_notes_filters_beyond_the_bound_of_a_link() -> None:
@@ -297,7 +301,9 @@ def test_the_status_notes_filters_beyond_the_bound_of_a_link() -> None:
     for topic_filter in (b"s/a", b"s/b", b"s/c"):
         found.change(topic_filter, CLIENTS)
     world.link.interest = found
-    assert world.link.status(world.now).notes == ("2 filters are not subscribed to: a link has at most 200000",)
+    assert [note.text for note in world.link.status(world.now).notes] == [
+        "2 filters are not subscribed to: a link has at most 200000"
+    ]
 
 
 def test_subscribe_tells_an_upstream_of_ours_the_domains_behind_a_filter() -> None:

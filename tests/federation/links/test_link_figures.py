@@ -83,17 +83,17 @@ def test_pushed_messages_that_the_upstream_refuses_are_counted() -> None:
 def test_messages_to_push_have_an_age_while_the_upstream_is_away() -> None:
     world = World(OUT, link_max_queued_messages=3)
     world.run()
-    assert (status(world).lag, status(world).waiting, status(world).oldest_waiting) == (0.0, 0, 0.0)
+    assert (status(world).lag_seconds, status(world).waiting, status(world).oldest_waiting_seconds) == (0.0, 0, 0.0)
     publish(world, b"1")
     world.now += 4.0
     found = status(world)
-    assert (found.in_flight, found.lag, found.waiting) == (1, 4.0, 0)
+    assert (found.in_flight, found.lag_seconds, found.waiting) == (1, 4.0, 0)
     world.lose()
     world.now += 1.0
     publish(world, b"2", b"3")
     world.now += 2.0
     found = status(world)
-    assert (found.in_flight, found.lag, found.waiting, found.oldest_waiting) == (1, 7.0, 2, 2.0)
+    assert (found.in_flight, found.lag_seconds, found.waiting, found.oldest_waiting_seconds) == (1, 7.0, 2, 2.0)
     publish(world, b"4", b"5")
     assert status(world).dropped == {"queue": 2}
 
@@ -114,10 +114,10 @@ def test_messages_to_push_wait_no_longer_than_message_ttl() -> None:
 
 def test_messages_that_wait_at_an_upstream_are_not_known_here() -> None:
     world = World()
-    assert (status(world).lag, status(world).waiting, status(world).oldest_waiting) == (-1.0, -1, -1.0)
+    assert (status(world).lag_seconds, status(world).waiting, status(world).oldest_waiting_seconds) == (-1.0, -1, -1.0)
     world.want()
     world.run()
-    assert (status(world).lag, status(world).waiting, status(world).oldest_waiting) == (0.0, -1, -1.0)
+    assert (status(world).lag_seconds, status(world).waiting, status(world).oldest_waiting_seconds) == (0.0, -1, -1.0)
 
 
 def test_a_link_that_pushes_is_drained_when_all_is_acknowledged() -> None:

@@ -38,6 +38,7 @@ from federation.definitions.upstream import parse_upstream
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.group_consumers import OFFER_TOPIC
 from federation.links.bridging.headers import NO_QUEUE, LinkWelcome, encode_welcome, job, offer, parse_limit, quoted
+from federation.links.handshake import Note
 from federation.links.links import Links
 from federation.links.queue_link import NO_QUEUES, NO_ROLE, OTHER_KIND, Credit, Demand
 from federation.links.status import LinkState
@@ -416,7 +417,7 @@ def test_an_upstream_without_the_queue_is_named() -> None:
     upstream.run()
     upstream.offer(NO_QUEUE)
     notes = upstream.link.status(upstream.now).notes
-    assert notes == ("the upstream has no queue for $share/workers/jobs/#: it needs a policy for it",)
+    assert notes == (Note("the upstream has no queue for $share/workers/jobs/#: it needs a policy for it"),)
     upstream.offer(0)
     assert upstream.link.status(upstream.now).notes == ()
 

@@ -45,19 +45,19 @@ class Node:
         self.world.check()
 
     def groups(self) -> list[str]:
-        return [row.group.decode() for row in self.queues.rows(self.world.now)]
+        return [row.group for row in self.queues.rows(self.world.now)]
 
 
 def test_a_policy_that_names_its_group_gives_it_a_queue_at_once() -> None:
     node = Node()
     node.resolve((JOBS, {"max-length": 2, "message-ttl": 5_000}), ("$share/+/other", {}))
     (row,) = node.queues.rows(node.world.now)
-    assert (row.group.decode(), row.policy, row.max_length, row.max_length_bytes) == (JOBS, "p0", 2, 67_108_864)
+    assert (row.group, row.policy, row.max_length, row.max_length_bytes) == (JOBS, "p0", 2, 67_108_864)
     for payload in (b"1", b"2", b"3"):
         node.world.publish(b"jobs/a", payload, qos=1)
     node.world.advance(3)
     (row,) = node.queues.rows(node.world.now)
-    assert (row.messages, row.oldest, row.dropped, row.members) == (2, 3.0, 1, 0)
+    assert (row.messages, row.oldest_seconds, row.dropped, row.members) == (2, 3.0, 1, 0)
     assert node.world.broker.sessions[queue_id(b"workers", b"jobs/#")].queue_seconds_max == 5.0
 
 

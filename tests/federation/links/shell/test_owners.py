@@ -81,7 +81,7 @@ async def test_a_member_is_told_again_after_any_exception(monkeypatch: pytest.Mo
     node = SimpleNamespace(has_left=False, receivers=SimpleNamespace(know_interest=lambda _: True))
     federation = SimpleNamespace(node=node, settings=SimpleNamespace(retry_join=()))
     owners = Owners(cast(Any, host))
-    owners.federation = cast(Any, federation)
+    owners.prepare(cast(Any, federation))
     owners.start()
     await asyncio.wait_for(is_told.wait(), 20)
     assert [str(fault) for fault in faults] == ["surprise"]

@@ -13,10 +13,11 @@ from federation.links.ownership_table import (
     Owner,
 )
 from federation.links.status import LinkState, LinkStatus
-from links_node import Nodes, links_node
+from links_node import Nodes, a_plan, links_node
 
-HERE = LinkStatus("0000000a", "topics", "east", LinkState.RUNNING, 1.0, 1.0, node="a", epoch=5)
-THERE = replace(HERE, link_id="0000000b", upstream="west", state=LinkState.ERROR, last_error="refused", node="b")
+HERE = LinkStatus(a_plan("0000000a", "east"), LinkState.RUNNING, 1.0, 1.0, node="a", epoch=5)
+THERE = replace(HERE, plan=a_plan("0000000b", "west"), state=LinkState.ERROR, last_error="refused", node="b")
+QUEUES = replace(HERE, plan=a_plan("0000000a", "east", "queues"))
 
 
 async def asked(nodes: Nodes, method: str, path: str) -> tuple[int, Any]:
@@ -80,14 +81,13 @@ async def test_a_restart_that_cannot_be_is_refused(nodes: Nodes, expected: int, 
 
 
 async def test_a_link_for_queues_is_restarted_on_every_node() -> None:
-    queues = replace(HERE, kind="queues")
-    nodes = Nodes({"a": [queues], "c": [], "b": [replace(queues, node="b")]})
+    nodes = Nodes({"a": [QUEUES], "c": [], "b": [replace(QUEUES, node="b")]})
     answer = await asked(nodes, "POST", "/v1/federation-links/0000000a/restart")
     assert answer == (200, {"nodes": ["a", "b"]})
     assert sorted(nodes.restarted) == [("a", "0000000a"), ("b", "0000000a")]
 
 
-@pytest.mark.parametrize(("here", "where"), [([replace(HERE, kind="queues")], "a"), ([], "no node")])
+@pytest.mark.parametrize(("here", "where"), [([QUEUES], "a"), ([], "no node")])
 async def test_a_restart_names_the_nodes_that_do_not_answer(here: list[LinkStatus], where: str) -> None:
     answer = await asked(Nodes({"a": here, "b": None}), "POST", "/v1/federation-links/0000000a/restart")
     text = f"the link 0000000a is restarted on {where}; no answer from node b: Connection refused"
