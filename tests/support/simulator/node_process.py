@@ -11,7 +11,7 @@ from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.gossip.addresses import Address
-from federation.node import EXTENSION_DIRECT, TAG_EXTENSIONS, Node, own_tags
+from federation.node import TAG_EXTENSIONS, Node, own_tags
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave, NameConflict
 from federation.serf.retry_join import RetryJoin
@@ -35,8 +35,8 @@ SETTLE_ROUNDS_MAX: Final = 2_000
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
     """`name` may differ from the host's. `seeds` are `retry_join`, tried each `retry_interval` seconds for ever. `disk`: None
-    for a node without a store. `clock_error`: seconds that its clock is ahead. `extensions`: its Serf tag `fed_ext`, which an
-    older version has less of."""
+    for a node without a store. `clock_error`: seconds that its clock is ahead. `extensions`: the Serf tag `fed_ext` of an
+    older version."""
 
     name: str
     seeds: list[Address] = field(default_factory=list)
@@ -46,7 +46,7 @@ class NodeOptions:
     outbox_policy: str = "drop_oldest"
     disk: Disk | None = None
     clock_error: float = 0.0
-    extensions: str = EXTENSION_DIRECT
+    extensions: str | None = None
 
 
 class NodeProcess(SerfProcess):
@@ -55,7 +55,8 @@ class NodeProcess(SerfProcess):
     def __init__(self, host: Host, options: NodeOptions) -> None:
         now = host.world.now
         tags = own_tags(f"{host.ip}:{FEDERATION_PORT}", True)
-        tags[TAG_EXTENSIONS] = options.extensions
+        if options.extensions is not None:
+            tags[TAG_EXTENSIONS] = options.extensions
         config = SerfConfig(options.name, host.ip, GOSSIP_PORT, tags)
         super().__init__(host, config, [])
         self.name = options.name
