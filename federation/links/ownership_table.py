@@ -55,11 +55,10 @@ class Run(NamedTuple):
 
 
 class Drain(NamedTuple):
-    """End the link: nothing new, what is in flight until the deadline. Then `released`. `owner` takes it over, "" for none."""
+    """End the link: nothing new, what is in flight until the deadline. Then `released`."""
 
     link_id: str
     deadline: float
-    owner: str
 
 
 class Stop(NamedTuple):

@@ -198,7 +198,7 @@ class LinksPlugin(Plugin, TurnEnd):
         while owners.take_changed():
             self._has_changed = True
             self.links.set_nodes(owners.nodes_with_queues(), now)
-            for order in owners.take_orders():
+            for order in owners.ownership.take_orders():
                 if isinstance(order, Run):
                     self.links.run(order.link_id, order.epoch, now, order.session)
                 elif isinstance(order, Drain):
@@ -213,7 +213,7 @@ class LinksPlugin(Plugin, TurnEnd):
     def _drop_moved_queues(self, now: float) -> None:
         """Drop what a link was to push here, and another node pushes now."""
         for link_id in self.links.queues_left():
-            if self._owners.settled_at(link_id):
+            if self._owners.ownership.settled_at(link_id):
                 self._tell_dropped(link_id, self.links.drop_queue(link_id, now))
 
     def _tell_dropped(self, link_id: str, count: int) -> None:

@@ -38,10 +38,10 @@ class LinkLog:
         self._told: dict[str, LinkStatus] = {}
 
     def changes(
-        self, rows: Sequence[LinkStatus], plans: Container[str], ownership: Ownership | None, now: float
+        self, rows: Sequence[LinkStatus], plans: Container[str], ownership: Ownership, now: float
     ) -> list[LogLine]:
         """A line for each change that is not told yet. `plans`: the links that one node of the cluster runs; `ownership`
-        knows which one, and is None while the node starts or stops."""
+        knows which one."""
         lines: list[LogLine] = []
         present = {row.link_id: row for row in rows if row.upstream_name}
         for row in present.values():
@@ -57,7 +57,7 @@ class LinkLog:
                 lines.append(_line("info", "link has stopped", row))
         return lines
 
-    def _lines_of(self, row: LinkStatus, ownership: Ownership | None, now: float) -> list[LogLine]:
+    def _lines_of(self, row: LinkStatus, ownership: Ownership, now: float) -> list[LogLine]:
         lines: list[LogLine] = []
         before = self._told.get(row.link_id)
         if row.plan.kind == ApplyTo.TOPICS.value and row.epoch == 0:
@@ -97,10 +97,10 @@ def _line(level: str, event: str, row: LinkStatus, **details: Any) -> LogLine:
     return LogLine(level, event, {"upstream": row.plan.upstream.name, "id": row.link_id, "uri": row.uri, **details})
 
 
-def _runs_on(ownership: Ownership | None, link_id: str) -> str:
+def _runs_on(ownership: Ownership, link_id: str) -> str:
     """Return the other node that runs a link, or is about to; "" where none is known."""
-    owner = None if ownership is None else ownership.owner(link_id)
-    return "" if ownership is None or owner is None or owner.node == ownership.node else owner.node
+    owner = ownership.owner(link_id)
+    return "" if owner is None or owner.node == ownership.node else owner.node
 
 
 def link_row(status: LinkStatus, now: float, wall_time: Callable[[float], float]) -> pb.Link:

@@ -19,20 +19,15 @@ from federation.definitions.imports.mosquitto_bridges import import_bridges
 from federation.definitions.imports.rabbitmq_config import import_config
 from federation.definitions.imports.rabbitmq_definitions import import_definitions
 from federation.definitions.pb import definitions_pb2
-from federation.links.ownership import (
-    Ownership,
-)
-from federation.links.ownership_table import (
-    Phase,
-    Row,
-    Table,
-)
+from federation.links.ownership import Ownership
+from federation.links.ownership_table import Phase, Row, Table
 from federation.links.pb import link_status_pb2
 from federation.links.shell.owners import read_table, write_table
 from federation.topics.filters import covers
 from federation.topics.mapping import MappingError, TopicMapping
 from fuzz_target import Target, joined, separated
 from mutation import mutated
+from ownership_world import member, phases
 from rabbitmq_guide import GUIDE
 
 SECRET: Final = "HIDEME"
@@ -298,7 +293,7 @@ class MemberTarget(Target):
 
     def run(self, data: bytes) -> None:
         definitions = filled("n")
-        ownership = Ownership("a", 1, 100, 0.0)
+        ownership = member()
         ownership.set_links(["0", "1"], 0.0)
         ownership.set_members(["b", "c"], 0.0)
         for now, part in enumerate(separated(data), 1):
@@ -315,7 +310,7 @@ class MemberTarget(Target):
             ownership.take_tables(float(now))
         ownership.set_members([], 200.0)
         ownership.handle_timeout(240.0)
-        assert {ownership.phase("0"), ownership.phase("1")} == {Phase.RUNS}, "alone, it runs all links"
+        assert phases(ownership) == {"0": Phase.RUNS, "1": Phase.RUNS}, "alone, it runs all links"
 
     def _exchange(self, definitions: Definitions, part: bytes) -> None:
         with contextlib.suppress(DecodeError, ExchangeError):

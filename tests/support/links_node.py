@@ -61,7 +61,11 @@ class Nodes:
             return True
         return False
 
-    # --- Owners
+    # --- Owners, and their Ownership
+
+    @property
+    def ownership(self) -> Nodes:
+        return self
 
     def members(self) -> list[str]:
         return [name for name in self.statuses_of if name != "a"]

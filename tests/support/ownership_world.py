@@ -9,23 +9,25 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.message import NEVER
-from federation.links.ownership import (
-    DRAIN_SECONDS_MAX,
-    SETTLE_SECONDS_MAX,
-    Ownership,
-)
-from federation.links.ownership_table import (
-    Drain,
-    Owner,
-    Run,
-    Stop,
-    Table,
-    weight,
-)
+from federation.links.ownership import DRAIN_SECONDS_MAX, Ownership
+from federation.links.ownership_table import Drain, Owner, Phase, Run, Stop, Table, weight
+from federation.links.reconnecting import SessionPlace
 
 LINKS: Final = tuple(f"{number:08x}" for number in range(6))
 QUIET_SECONDS: Final = 60.0
 """More than all waits of a claim after each other."""
+
+
+def member(name: str = "a", waits: bool = False, sessions: dict[str, SessionPlace] | None = None) -> Ownership:
+    """A node that has joined at the time 0."""
+    ownership = Ownership(name, 1, 100, sessions)
+    ownership.join(waits, 0.0)
+    return ownership
+
+
+def phases(ownership: Ownership) -> dict[str, Phase]:
+    """What a node does with its links, by link."""
+    return {row.link_id: row.phase for row in ownership.table().rows}
 
 
 @dataclass
@@ -58,11 +60,12 @@ class World:
 
     # --- what happens to the nodes
 
-    def start(self, name: str, settles: float = SETTLE_SECONDS_MAX) -> None:
+    def start(self, name: str, waits: bool = True) -> None:
         # The clocks of machines differ, that of one machine goes on.
         self.clocks[name] = self.clocks.get(name, self.rng.randrange(1_000)) + 1_000
         self.serial += 1
-        ownership = Ownership(name, self.serial, self.clocks[name], self.now + settles)
+        ownership = Ownership(name, self.serial, self.clocks[name])
+        ownership.join(waits, self.now)
         self.processes[name] = Process(ownership)
         self.group.setdefault(name, 0)
         self.views[name] = set()
@@ -173,6 +176,8 @@ class World:
     def after(self, name: str) -> None:
         """Carry out the orders of a node and send its tables."""
         process = self.processes[name]
+        if process.ownership.waits_until_ready():
+            process.ownership.ready(self.now)  # the nodes subscribe to nothing
         for order in process.ownership.take_orders():
             if isinstance(order, Run):
                 is_again = process.running.get(order.link_id) == order.epoch

@@ -15,20 +15,8 @@ from broker.server.logging import get_logger
 from federation.definitions.resolution import LINKS_MAX
 from federation.definitions.uri import URI_BYTES_MAX
 from federation.extension import Extension
-from federation.links.ownership import (
-    READY_SECONDS_MAX,
-    SETTLE_SECONDS_MAX,
-    Ownership,
-)
-from federation.links.ownership_table import (
-    Claim,
-    Order,
-    Owner,
-    Phase,
-    Row,
-    Table,
-    Telling,
-)
+from federation.links.ownership import Ownership
+from federation.links.ownership_table import Phase, Row, Table, Telling
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.reconnecting import SessionPlace
 from federation.node import TAG_ADDR
@@ -54,24 +42,24 @@ PHASES: Final = frozenset(phase.value for phase in Phase)
 
 class Owners(Extension):
     """`prepare`, `start`, then `set_links` with each change of the definitions, then `stop`. At the end of each turn
-    `turn_ended`, and while `take_changed`, `take_orders`.
+    `turn_ended`, and while `take_changed`, the orders of the ownership.
 
     federation  the plugin; None for a node without it, which runs all of its links
-    ownership   the core; None before `start` and after `stop`
-    sessions    where the links of the cluster have sessions, as far as this node knows; before `start` those that the process
-                before knew
+    ownership   the core; one that takes no part before `start` and after `stop`
+    sessions    where links have sessions, as far as this node knows; before `start` those that the process before knew
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self.federation: FederationPlugin | None = None
+        self.ownership = Ownership("", 0, 0)
         self.sessions: dict[str, SessionPlace] = {}
         self._log = get_logger("links")
         self._loop = asyncio.get_running_loop()
         self._calls = MemberCalls(host.members)
         self._tellings: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self.ownership: Ownership | None = None
+        self._is_running = False
         self._has_left = False
         self._has_changed = False
         self._handed_over: asyncio.Event | None = None
@@ -86,40 +74,33 @@ class Owners(Extension):
     def start(self) -> None:
         """Links are claimed from now on; a node with others to join waits for them first."""
         now = self._host.now()
-        federation = self.federation
-        waits = federation is not None and bool(federation.settings.retry_join)
-        self.ownership = Ownership(
-            self._host.members.node_name,
-            random.getrandbits(63),
-            int(self._host.wall_time(now) * 1000),
-            now + SETTLE_SECONDS_MAX if waits else now,
-            now + READY_SECONDS_MAX if waits else now,
-            self.sessions,
-        )
+        epoch_min = int(self._host.wall_time(now) * 1000)
+        self.ownership = Ownership(self._host.members.node_name, random.getrandbits(63), epoch_min, self.sessions)
+        self.ownership.join(self.federation is not None and bool(self.federation.settings.retry_join), now)
+        self._is_running = True
         self.members_changed()
 
     def set_links(self, link_ids: Iterable[str]) -> None:
         """The links of the definitions, as Ownership.set_links."""
-        if self.ownership is not None:
-            self.ownership.set_links(link_ids, self._host.now())
-            self._carry_out()
+        self.ownership.set_links(link_ids, self._host.now())
+        self._carry_out()
 
     def released(self, link_ids: Iterable[str]) -> None:
         """Links are drained."""
-        if self.ownership is not None:
-            for link_id in link_ids:
-                self.ownership.released(link_id, self._host.now())
-            self._carry_out()
+        for link_id in link_ids:
+            self.ownership.released(link_id, self._host.now())
+        self._carry_out()
 
     def set_sessions(self, places: Mapping[str, SessionPlace | None]) -> None:
         """Links that run here have their sessions at these places, as Ownership.set_sessions."""
-        if self.ownership is not None:
+        if self._is_running:
             if self.ownership.set_sessions(places):
                 self._carry_out()
             self.sessions = self.ownership.sessions()
 
     async def stop(self) -> None:
-        self.ownership = None
+        self._is_running = False
+        self.ownership = Ownership("", 0, 0)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -131,53 +112,43 @@ class Owners(Extension):
     # --- what the federation tells
 
     def members_changed(self) -> None:
-        ownership = self.ownership
-        if ownership is None:
+        if not self._is_running:
             return
         now = self._host.now()
-        federation = self.federation
-        if federation is not None and federation.node.has_left:
-            if not self._has_left:
-                ownership.leave(now)
-            self._has_left = True
-        elif self._has_left:
-            self._has_left = False
-            ownership.come_back(now)
-        ownership.set_members(self.members(), now)
+        had_left = self._has_left
+        self._has_left = self.federation is not None and self.federation.node.has_left
+        if self._has_left and not had_left:
+            self.ownership.leave(now)
+        elif had_left and not self._has_left:
+            self.ownership.join(True, now)
+        self.ownership.set_members(self.members(), now)
         self._carry_out()
 
     def turn_ended(self) -> None:
         """Look whether the turn has brought the interest of other nodes."""
-        if self.ownership is not None and self.ownership.waits_until_ready() and self._knows_interest():
+        if self.ownership.waits_until_ready() and self._knows_interest():
+            self.ownership.ready(self._host.now())
             self._carry_out()
 
     def _knows_interest(self) -> bool:
         """Return whether all living members have told once what they subscribe to."""
-        federation = self.federation
-        if federation is None:
+        if self.federation is None:
             return True
         living = [other.name for other in self._host.members.others() if other.status == "ALIVE"]
-        return federation.node.receivers.know_interest(living)
+        return self.federation.node.receivers.know_interest(living)
 
     def take_changed(self) -> bool:
         """Return whether there may be orders, other members, or other owners since the last call."""
         has_changed, self._has_changed = self._has_changed, False
         return has_changed
 
-    def take_orders(self) -> list[Order]:
-        """Return what to do with the links of this node."""
-        return [] if self.ownership is None else self.ownership.take_orders()
-
     async def before_leave(self) -> None:
         """Drain the links, and let the other members know."""
-        ownership = self.ownership
-        if ownership is None:
-            return
-        handed_over = self._handed_over = asyncio.Event()
-        ownership.leave(self._host.now())
+        self._handed_over = asyncio.Event()
+        self.ownership.leave(self._host.now())
         self._carry_out()
         try:
-            await asyncio.wait_for(handed_over.wait(), HAND_OVER_SECONDS_MAX)
+            await asyncio.wait_for(self._handed_over.wait(), HAND_OVER_SECONDS_MAX)
         except TimeoutError:
             self._log.warning("links are not handed over before the leave", seconds=HAND_OVER_SECONDS_MAX)
 
@@ -199,21 +170,9 @@ class Owners(Extension):
             other.name: other.tags.get(TAG_ADDR, "") for other in self._living() if other.tags[TAG] != WITHOUT_QUEUES
         }
 
-    def owner(self, link_id: str) -> Owner | None:
-        """Return who runs a link, or is about to."""
-        return None if self.ownership is None else self.ownership.owner(link_id)
-
     def is_alone(self) -> bool:
         """Return whether no other node of this cluster may run links."""
         return self.federation is None or not any(TAG in other.tags for other in self._host.members.others())
-
-    def settled_at(self, link_id: str) -> str:
-        """The other member that runs a link for good; "" for none."""
-        return "" if self.ownership is None else self.ownership.settled_at(link_id)
-
-    def waiting(self) -> list[Claim]:
-        """The claims that wait for other members."""
-        return [] if self.ownership is None else self.ownership.waiting()
 
     async def list_at(self, name: str, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
         """The links of another member. Raises MemberAway."""
@@ -229,49 +188,38 @@ class Owners(Extension):
     # --- what other members ask
 
     async def tell(self, request: pb.OwnerTable, context: Any) -> pb.OwnerTable:
-        ownership = self.ownership
-        if ownership is None:
+        if not self._is_running:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "links have not started, or have stopped")
-            raise AssertionError("abort raises")
         try:
-            table = read_table(request)
+            self.ownership.handle_table(read_table(request), self._host.now())
         except ValueError as fault:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
-            raise AssertionError("abort raises") from None
-        ownership.handle_table(table, self._host.now())
         self._carry_out()
-        return write_table(ownership.table())
+        return write_table(self.ownership.table())
 
     # --- orders, tables, time
 
     def _carry_out(self) -> None:
         """Tell the other members, set the timer, and ask for the end of the turn, in which the orders are taken."""
-        ownership = self.ownership
-        if ownership is None:
-            return
-        if ownership.waits_until_ready() and self._knows_interest():
-            ownership.ready(self._host.now())
         self._has_changed = True
         self._host.flush_soon()
-        now = self._host.now()
-        for telling in ownership.take_tables(now):
+        for telling in self.ownership.take_tables(self._host.now()):
             task = self._loop.create_task(self._tell_member(telling))
             self._tellings.add(task)
             task.add_done_callback(self._tellings.discard)
-        if self._handed_over is not None and ownership.has_left():
+        if self._handed_over is not None and self.ownership.has_left():
             self._handed_over.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        at = ownership.next_timeout()
+        at = self.ownership.next_timeout()
         if at != NEVER:
             self._timer = self._loop.call_at(at, self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer = None
-        if self.ownership is not None:
-            self.ownership.handle_timeout(self._host.now())
-            self._carry_out()
+        self.ownership.handle_timeout(self._host.now())
+        self._carry_out()
 
     async def _tell_member(self, telling: Telling) -> None:
         name, table = telling
@@ -279,17 +227,13 @@ class Owners(Extension):
             answer = await self._calls.call(
                 name, f"/{SERVICE}/Tell", write_table(table), pb.OwnerTable.FromString, CALL_SECONDS_MAX
             )
-            told = read_table(answer)
+            self.ownership.handle_answer(name, table.serial, read_table(answer), self._host.now())
         except Exception as fault:  # whatever it is, the member is told again
             if isinstance(fault, MemberAway | ValueError):
                 self._log.debug("the owners of links are not told to a member", node=name, reason=str(fault))
             else:
                 self._host.plugin_error(fault)
-            if self.ownership is not None:
-                self.ownership.telling_failed(name, self._host.now())
-        else:
-            if self.ownership is not None:
-                self.ownership.handle_answer(name, table.serial, told, self._host.now())
+            self.ownership.telling_failed(name, self._host.now())
         self._carry_out()
 
 

@@ -66,7 +66,7 @@ class LinksService(FederationLinksServicer, Extension):
         """The links that run here or are about to."""
         found = self._links.statuses(now)
         plans = self._links.plans()
-        for claim in self._owners.waiting():
+        for claim in self._owners.ownership.waiting():
             plan = plans.get(claim.link_id)
             if plan is not None and claim.link_id not in self._links.by_id:
                 row = LinkStatus(plan, LinkState.STARTING, claim.since, claim.since, deadline=claim.deadline)
@@ -127,7 +127,7 @@ class LinksService(FederationLinksServicer, Extension):
         return ListLinksResponse(links=in_order(rows), unanswered=sorted(unanswered))
 
     async def Restart(self, request: RestartLinkRequest, context: object) -> RestartLinkResponse:
-        owner = self._owners.owner(request.id)
+        owner = self._owners.ownership.owner(request.id)
         if owner is None:
             return await self._restart_everywhere(request.id)
         node = self._host.members.node_name

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.message import NEVER
 from federation.definitions.resolution import LINKS_MAX
 from federation.links.ownership import (
     CLAIM_SECONDS_MAX,
@@ -18,7 +17,6 @@ from federation.links.ownership import (
     RECLAIM_SECONDS,
     RETRY_SECONDS,
     SETTLE_SECONDS_MAX,
-    UNKNOWN_MAX,
     Ownership,
 )
 from federation.links.ownership_table import (
@@ -31,7 +29,7 @@ from federation.links.ownership_table import (
     weight,
 )
 from federation.links.reconnecting import SessionPlace
-from ownership_world import LINKS, QUIET_SECONDS, World
+from ownership_world import LINKS, QUIET_SECONDS, World, member, phases
 
 
 def world_of(names: str, view_delay: float = 2.0) -> World:
@@ -44,7 +42,7 @@ def world_of(names: str, view_delay: float = 2.0) -> World:
 
 def test_a_node_without_others_runs_its_links_at_once() -> None:
     world = World(random.Random(1))
-    world.start("a", settles=0.0)
+    world.start("a", waits=False)
     assert sorted(world.processes["a"].running) == sorted(LINKS)
 
 
@@ -59,11 +57,12 @@ def test_a_node_that_waits_for_others_runs_its_links_when_there_are_none() -> No
 
 def test_a_node_that_does_not_know_the_interest_of_others_claims_nothing_for_a_while() -> None:
     for is_told in (True, False):
-        ownership = Ownership("a", 1, 100, 0.0, READY_SECONDS_MAX)
+        ownership = member(waits=True)
         ownership.set_links(["0"], 0.0)
+        ownership.handle_timeout(SETTLE_SECONDS_MAX)
         assert (ownership.waits_until_ready(), ownership.take_orders()) == (True, [])
         if is_told:
-            ownership.ready(1.0)
+            ownership.ready(SETTLE_SECONDS_MAX)
         else:
             assert ownership.next_timeout() == READY_SECONDS_MAX
             ownership.handle_timeout(READY_SECONDS_MAX)
@@ -73,7 +72,7 @@ def test_a_node_that_does_not_know_the_interest_of_others_claims_nothing_for_a_w
 def test_a_link_settles_at_the_other_member_that_runs_it_and_to_which_it_falls() -> None:
     names = sorted("ab", key=lambda name: weight("0", name))
     for here, there in (names, reversed(names)):
-        ownership = Ownership(here, 1, 100, NEVER, NEVER)
+        ownership = member(here, waits=True)
         ownership.set_links(["0"], 0.0)
         ownership.set_members([there], 0.0)
         found = []
@@ -86,7 +85,7 @@ def test_a_link_settles_at_the_other_member_that_runs_it_and_to_which_it_falls()
 
 
 def test_epochs_of_links_that_no_member_knows_are_forgotten() -> None:
-    ownership = Ownership("a", 1, 100, NEVER, NEVER)
+    ownership = member(waits=True)
     ownership.set_members(["b", "c"], 0.0)
     ownership.handle_table(Table("b", 1, 1, (Row("0", Phase.RUNS, 7), Row("1", Phase.RUNS, 8))), 0.0)
     ownership.handle_table(Table("b", 1, 2, (Row("1", Phase.RUNS, 8),)), 0.0)
@@ -107,7 +106,7 @@ def session_of(ownership: Ownership) -> SessionPlace | None:
 
 
 def test_a_node_that_takes_over_a_link_knows_where_its_session_is() -> None:
-    ownership = Ownership("a", 1, 100, 0.0)
+    ownership = member()
     ownership.set_members("b", 0.0)
     ownership.handle_table(Table("b", 1, 1, (Row("0", Phase.RUNS, 150, EAST),)), 0.0)
     ownership.set_links("0", 0.0)
@@ -123,7 +122,7 @@ def test_a_node_that_takes_over_a_link_knows_where_its_session_is() -> None:
 
 
 def test_of_two_nodes_that_run_a_link_that_with_the_higher_epoch_knows_where_its_session_is() -> None:
-    ownership = Ownership("a", 1, 100, NEVER, NEVER)
+    ownership = member(waits=True)
     ownership.set_links("0", 0.0)
     ownership.set_members("bcde", 0.0)
     told = (
@@ -143,7 +142,7 @@ def test_of_two_nodes_that_run_a_link_that_with_the_higher_epoch_knows_where_its
 
 
 def test_a_node_that_runs_a_link_with_a_lower_epoch_has_no_say_about_its_session() -> None:
-    ownership = Ownership("a", 1, 100, 0.0, 0.0, {"0": EAST})
+    ownership = member(sessions={"0": EAST})
     ownership.set_links("0", 0.0)
     assert ownership.take_orders() == [Run("0", 100, EAST)]
     ownership.set_members("b", 0.0)
@@ -153,7 +152,7 @@ def test_a_node_that_runs_a_link_with_a_lower_epoch_has_no_say_about_its_session
 
 
 def test_sessions_of_links_that_no_member_knows_are_forgotten() -> None:
-    ownership = Ownership("a", 1, 100, 0.0, 0.0, {"0": EAST, "1": WEST})
+    ownership = member(sessions={"0": EAST, "1": WEST})
     ownership.set_links("0", 0.0)
     assert ownership.sessions() == {"0": EAST}
     ownership.set_links("", 0.0)
@@ -218,13 +217,13 @@ def test_a_node_that_leaves_drains_its_links_before_others_take_them() -> None:
     assert leaver.ownership.has_left()
     assert leaver.running == {}
     assert all(world.runners(link) for link in LINKS)
-    leaver.ownership.come_back(world.now)
+    leaver.ownership.join(True, world.now)
     world.after("a")
     world.check_rest()
 
 
 def test_a_node_that_keeps_a_link_is_told_when_the_rival_is_gone() -> None:
-    ownership = Ownership("a", 1, 100, 0.0)
+    ownership = member()
     ownership.set_links(["0"], 0.0)
     assert ownership.take_orders() == [Run("0", 100)]
     ownership.set_members(["b"], 1.0)
@@ -255,7 +254,7 @@ def test_a_link_runs_only_where_it_is_defined() -> None:
     assert sorted(world.processes["a"].running) == sorted(LINKS)
     assert world.processes["b"].ownership.owner(LINKS[0]) == Owner("a", world.processes["a"].running[LINKS[0]])
     assert world.processes["b"].ownership.owner("unknown!") is None
-    assert world.processes["b"].ownership.phase(LINKS[0]) is None
+    assert phases(world.processes["b"].ownership) == {}
 
 
 def test_few_links_move_when_a_member_comes() -> None:
@@ -273,7 +272,7 @@ def test_few_links_move_when_a_member_comes() -> None:
 
 
 def test_a_late_table_is_ignored() -> None:
-    ownership = Ownership("a", 1, 100, 0.0)
+    ownership = member()
     ownership.set_links(["0"], 0.0)
     ownership.set_members(["b"], 0.0)
     ownership.handle_table(Table("b", 7, 2, ()), 0.0)
@@ -284,7 +283,7 @@ def test_a_late_table_is_ignored() -> None:
 
 
 def test_a_member_that_cannot_be_told_is_told_again_later() -> None:
-    ownership = Ownership("a", 1, 100, 0.0)
+    ownership = member()
     ownership.set_links(["0"], 0.0)
     ownership.set_members(["b"], 0.0)
     (telling,) = ownership.take_tables(0.0)
@@ -297,7 +296,7 @@ def test_a_member_that_cannot_be_told_is_told_again_later() -> None:
 
 
 def test_a_claim_waits_for_the_answers_of_all_members() -> None:
-    ownership = Ownership("a", 1, 100, 0.0)
+    ownership = member()
     ownership.set_members(["b", "c"], 0.0)
     for name in "bc":
         ownership.handle_table(Table(name, 1, 1, ()), 0.0)
@@ -311,23 +310,23 @@ def test_a_claim_waits_for_the_answers_of_all_members() -> None:
 
 
 def test_a_beaten_claim_rests_before_the_next_one() -> None:
-    ownership = Ownership("a", 1, 100, 0.0)
+    ownership = member()
     ownership.set_members(["b"], 0.0)
     ownership.handle_table(Table("b", 1, 1, ()), 0.0)
     ownership.set_links(["0"], 0.0)
-    assert ownership.phase("0") is Phase.CLAIMS
+    assert phases(ownership) == {"0": Phase.CLAIMS}
     assert ownership.waiting() == [Claim("0", 100, 0.0, CLAIM_SECONDS_MAX)]
     ownership.handle_table(Table("b", 1, 2, (Row("0", Phase.CLAIMS, 100),)), 0.0)
-    assert ownership.phase("0") is Phase.ABLE
+    assert phases(ownership) == {"0": Phase.ABLE}
     ownership.handle_table(Table("b", 1, 3, ()), 0.5)
-    assert ownership.phase("0") is Phase.ABLE
+    assert phases(ownership) == {"0": Phase.ABLE}
     assert ownership.next_timeout() <= RECLAIM_SECONDS
     ownership.handle_timeout(RECLAIM_SECONDS)
     assert ownership.table().rows == (Row("0", Phase.CLAIMS, 101),)
 
 
 def test_a_member_that_started_again_is_told_again() -> None:
-    ownership = Ownership("a", 1, 100, 0.0)
+    ownership = member()
     ownership.set_links(["0"], 0.0)
     ownership.set_members(["b"], 0.0)
     (telling,) = ownership.take_tables(0.0)
@@ -338,7 +337,7 @@ def test_a_member_that_started_again_is_told_again() -> None:
 
 
 def test_an_answer_under_another_name_counts_as_none() -> None:
-    ownership = Ownership("a", 1, 100, 0.0)
+    ownership = member()
     ownership.set_links(["0"], 0.0)
     ownership.set_members(["b"], 0.0)
     (telling,) = ownership.take_tables(0.0)
@@ -347,20 +346,20 @@ def test_an_answer_under_another_name_counts_as_none() -> None:
     assert ownership.next_timeout() <= RETRY_SECONDS
 
 
-def test_tables_of_strangers_are_bounded_and_used_when_they_become_members() -> None:
-    ownership = Ownership("a", 1, 100, 0.0)
+def test_the_table_of_a_stranger_is_answered_and_asked_for_when_it_is_a_member() -> None:
+    ownership = member()
     ownership.set_links(["0"], 0.0)
-    for number in range(UNKNOWN_MAX + 1):
-        ownership.handle_table(Table(f"n{number}", 1, 1, (Row("0", Phase.RUNS, 900 + number),)), 0.0)
+    table = Table("b", 1, 1, (Row("0", Phase.RUNS, 900),))
+    assert ownership.handle_table(table, 0.0) == ownership.table()
+    ownership.set_members(["b"], 1.0)
     assert ownership.owner("0") == Owner("a", 100)
-    ownership.set_members(["n0"], 1.0)
-    assert ownership.owner("0") == Owner("a", 100)
-    ownership.set_members(["n1"], 1.0)
-    assert ownership.owner("0") == Owner("n1", 901)
+    (telling,) = ownership.take_tables(1.0)
+    ownership.handle_answer("b", telling.table.serial, table, 1.0)
+    assert ownership.owner("0") == Owner("b", 900)
 
 
 def test_too_many_links_are_refused() -> None:
-    ownership = Ownership("a", 1, 100, 0.0)
+    ownership = member()
     with pytest.raises(ValueError, match=str(LINKS_MAX)):
         ownership.set_links([str(number) for number in range(LINKS_MAX + 1)], 0.0)
 

@@ -10,13 +10,14 @@ from broker.session.connection import Connection
 from federation.definitions.resolution import Resolution
 from federation.links.bridging.bridging import bridging_of
 from federation.links.links import Links
+from federation.links.ownership import Ownership
 from federation.links.ownership_table import (
     Drain,
     Run,
 )
 from federation.links.relay import Relay
 from federation.serf.events import Event, MemberStatus
-from simulator.link_owners import OWNER_PORT, LinkOwners, make_ownership
+from simulator.link_owners import OWNER_PORT, LinkOwners
 from simulator.link_streams import MQTT_PORT, NODE_PORT, ListenerEnd, UpstreamEnd
 from simulator.network import Stream
 from simulator.node_process import NodeOptions, NodeProcess
@@ -38,9 +39,8 @@ class DomainNode(NodeProcess):
         bridging_of(self.broker).home.node_name = options.name
         self.links = Links(domain.encode(), self.broker, host.rng)
         incarnation = host.rng.getrandbits(INCARNATION_BITS)
-        self.owners = LinkOwners(
-            make_ownership(options.name, incarnation, int(now * 1000) + 1, bool(options.seeds), now)
-        )
+        self.owners = LinkOwners(Ownership(options.name, incarnation, int(now * 1000) + 1))
+        self.owners.core.join(bool(options.seeds), now)
         self._ends: dict[str, UpstreamEnd] = {}
         self._repeated = 0  # by ends that are gone
         self._listened: dict[Stream, ListenerEnd] = {}

@@ -6,17 +6,8 @@ import json
 from typing import Final
 
 from federation.gossip.addresses import Address
-from federation.links.ownership import (
-    READY_SECONDS_MAX,
-    SETTLE_SECONDS_MAX,
-    Ownership,
-)
-from federation.links.ownership_table import (
-    Order,
-    Phase,
-    Row,
-    Table,
-)
+from federation.links.ownership import Ownership
+from federation.links.ownership_table import Order, Phase, Row, Table
 from federation.links.reconnecting import SessionPlace
 from simulator.network import Stream
 from simulator.process import Machine
@@ -95,17 +86,6 @@ class LinkOwners:
             self._calls[stream] = _Call(telling.name, telling.table.serial, now + CALL_SECONDS_MAX)
             stream.write(_write(telling.table))
         return orders
-
-
-def make_ownership(node: str, incarnation: int, epoch_min: int, waits: bool, now: float) -> Ownership:
-    """As the plugin makes it: a node that has others to join waits for them first."""
-    return Ownership(
-        node,
-        incarnation,
-        epoch_min,
-        now + SETTLE_SECONDS_MAX if waits else now,
-        now + READY_SECONDS_MAX if waits else now,
-    )
 
 
 def _write(table: Table) -> bytes:
