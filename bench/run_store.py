@@ -20,7 +20,8 @@ from typing import Final
 from mqtt_load import connect_packet, cpu_seconds, read_packet
 
 from broker.session.outgoing import QUEUED
-from broker.store.records import MESSAGE, NO_TIME, OUTGOING, SESSION, SUBSCRIPTION
+from broker.store.kinds import MESSAGE, OUTGOING, SESSION, SUBSCRIPTION
+from broker.store.records import NO_TIME
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
 from broker.store.store import pack_record
 

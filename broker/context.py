@@ -21,6 +21,7 @@ from broker.publisher import Publisher
 from broker.routing.retained import RetainedStore
 from broker.routing.shared import SharedGroup
 from broker.slices import Work
+from broker.store.identity import new_identity
 from broker.timers import TimerWheel
 
 DIRTY_MAX: Final = 2**31
@@ -36,6 +37,7 @@ class Context(HookPoints):
     wall_offset      how much Unix time is ahead of `now`, in seconds
     changed_groups   shared groups with a queue: what waits there has changed, or the room of a member
     acks_awaited     acknowledgements that wait for those of other nodes: each of these ends in a flush
+    identity         of the store, or of the process without one
     memory_level     what the node takes (broker/memory_limit.py); the shell measures
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     """
@@ -55,6 +57,7 @@ class Context(HookPoints):
         self.wall_offset = 0.0
         self.changed_groups: dict[SharedGroup, None] = {}
         self.acks_awaited = 0
+        self.identity = new_identity(rng, False)
         self.memory_level = MEMORY_FREE
         self.take_limits(settings)
 

@@ -11,11 +11,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from broker.broker import Broker
 from broker.config.addresses import AddressError, parse_address
 from broker.message import NEVER, Message
+from broker.store.identity import StoreIdentity
+from broker.store.journal import Journal, StoredRecord
+from broker.store.kinds import INTEREST, OUTBOX, POSITION
 from federation.serf.events import (
     Event,
     Member,
@@ -27,19 +30,26 @@ from federation.serf.events import (
     MemberUpdate,
 )
 from federation.settings import DEFAULT_FEDERATION_PORT, FederationSettings
+from federation.stream.block import restored_block
 from federation.stream.counters import StreamCounters
 from federation.stream.full_state import LocalState
-from federation.stream.outbox import Outbox
+from federation.stream.outbox import Outbox, Serials
+from federation.stream.positions import Positions
+from federation.stream.promises import Promises
 from federation.stream.receiver import MISSING_SECONDS_MAX, PeerReceiver
 from federation.stream.receivers import Receivers
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import Outlets, PeerSender
 from federation.stream.state import State
+from federation.stream.stored_interest import InterestPage, StoredInterest
 from federation.stream.tree import FederationTree
 
 TAG_ADDR: Final = "fed_addr"  # HOST:PORT of the member's stream server
 TAG_EXTENSIONS: Final = "fed_ext"  # what it reads beyond the Go broker's stream, joined by commas
-EXTENSION_DIRECT: Final = "direct2"  # the direct stream, and our fields of the Go broker's events
+EXTENSION_FIELDS: Final = "direct2"  # our fields of the Go broker's events
+EXTENSION_DIRECT: Final = "direct3"  # the direct stream
+EXTENSIONS: Final = f"{EXTENSION_FIELDS},{EXTENSION_DIRECT}"
+TAG_STORE: Final = "store"  # id of the member's store; absent without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +68,13 @@ class SendsNothing:
     seconds: float
 
 
-def own_tags(advertised: str, direct: bool) -> dict[str, str]:
+def own_tags(advertised: str, direct: bool, identity: StoreIdentity | None = None) -> dict[str, str]:
     """Serf tags of a node whose stream server others reach at `advertised` (HOST:PORT). `direct`: it takes direct streams."""
     tags = {TAG_ADDR: advertised}
     if direct:
-        tags[TAG_EXTENSIONS] = EXTENSION_DIRECT
+        tags[TAG_EXTENSIONS] = EXTENSIONS
+    if identity is not None and identity.is_durable:
+        tags[TAG_STORE] = identity.store_id
     return tags
 
 
@@ -102,6 +114,12 @@ class Node:
         self.settings = settings
         self._changes = RetainedChanges(name)
         self.tree = FederationTree(broker.router, self._changes)
+        self.promises: Promises | None = None
+        self._journal: Journal | None = None
+        self._serials = Serials(0)
+        self._positions = Positions(None)
+        self._unheard_until = NEVER
+        self._unheard = 0  # the promise of all packets until other nodes were heard, 0 for none
         self.outlets = Outlets()
         self.senders: dict[str, PeerSender] = {}
         self.receivers = Receivers()
@@ -113,6 +131,72 @@ class Node:
         self._given_up_at: dict[str, float] = {}  # failed members: when their outbox is dropped
         self._events: list[BadAddress | SendsNothing] = []
         broker.forwarder = self.tree
+
+    # --- the store ---
+
+    def begin(self, now: float, has_seeds: bool) -> None:
+        """The store of the broker is open, or there is none: take back what it keeps for other nodes. Before the first member.
+        has_seeds: there are nodes to join. Raises ValueError or TypeError for a record that no node has written."""
+        broker = self.broker
+        self._serials = Serials(broker.identity.starts)
+        journal = broker.commits.journal
+        if journal is None:
+            return
+        self._journal = journal
+        self._positions = Positions(journal)
+        self.promises = Promises(broker.commits, self.settings.suback_wait == "peers")
+        self.tree.stored = stored = StoredInterest(journal)
+        pages: list[InterestPage] = []
+        blocks: list[tuple[int, int, StoredRecord]] = []
+        for number, content in list(journal.kept.items()):
+            if not isinstance(content, StoredRecord):
+                continue
+            kind = content.stored[0]
+            if kind == POSITION:
+                self._positions.restore(number, content)
+            elif kind == INTEREST:
+                pages.append(stored.restore(number, content))
+            elif kind == OUTBOX:
+                blocks.append((cast(int, content.stored[2]), number, content))
+        for page in pages:
+            self._restored(page.node, now)
+            for (share_name, topic_filter), note in list(page.filters.items()):
+                self.tree.add_interest(page.node, share_name, topic_filter, note)
+        blocks.sort()
+        for _, number, content in blocks:
+            block = restored_block(content.stored, broker.wall_offset, now)
+            journal.kept[number] = block
+            self._restored(cast(str, content.stored[1]), now).outbox.restore(block, number)
+        if has_seeds or self.senders:
+            self._unheard = broker.commits.promise_min = broker.commits.promise()
+            self._unheard_until = now + self.settings.startup_wait
+
+    def _restored(self, name: str, now: float) -> PeerSender:
+        """The sender to a member of before the start, which may be away."""
+        sender = self.senders.get(name)
+        if sender is None:
+            sender = self._add(name, True, True, now)
+            sender.is_living = False
+            self._given_up_at[name] = now + self.settings.outbox_age_max
+        return sender
+
+    def turn_ended(self, now: float) -> bool:
+        """The output of clients is written, and the blocks to other nodes. True when there is more output."""
+        if self.promises is None:
+            return False
+        if self._unheard and self._has_heard(now):
+            self.broker.commits.promise_min = 0
+            self.broker.commits.kept(self._unheard)
+            self._unheard = 0
+            return True
+        return self._unheard == 0 and self.promises.turn_ended(now)
+
+    def _has_heard(self, now: float) -> bool:
+        """Return whether the interest of all members is known, since this start, or was waited for long enough."""
+        if now >= self._unheard_until:
+            return True
+        receivers = self.receivers.by_name
+        return bool(receivers) and all(receiver.has_interest for receiver in receivers.values())
 
     # --- membership ---
 
@@ -161,31 +245,44 @@ class Node:
             # A member of the gossip only, such as a serf agent.
             self._remove(name, "it takes no event streams")
             return
-        extended = self.settings.batch and EXTENSION_DIRECT in member.tags.get(TAG_EXTENSIONS, "").split(",")
+        extensions = member.tags.get(TAG_EXTENSIONS, "").split(",") if self.settings.batch else []
+        extended = EXTENSION_FIELDS in extensions
+        is_direct = EXTENSION_DIRECT in extensions
         self._given_up_at.pop(name, None)
         sender = self.senders.get(name)
         if sender is None:
-            sender = self._add(name, extended, now)
-        sender.set_extended(extended)
+            sender = self._add(name, extended, is_direct, now)
+        sender.set_extended(extended, is_direct)
         sender.is_living = True
         self.receivers.by_name[name].extended = extended
         sender.connect(addr, now)
 
-    def _add(self, name: str, extended: bool, now: float) -> PeerSender:
+    def _add(self, name: str, extended: bool, is_direct: bool, now: float) -> PeerSender:
         counters = self.counters.get(name)
         if counters is None:
             counters = self.counters[name] = StreamCounters()
         settings = self.settings
         outbox = Outbox(
-            settings.outbox_bytes_max, settings.outbox_age_max, settings.outbox_policy == "drop_oldest", counters
+            settings.outbox_bytes_max,
+            settings.outbox_age_max,
+            settings.outbox_policy == "drop_oldest",
+            counters,
+            name,
+            self._journal,
+            self._serials,
         )
-        sender = PeerSender(name, extended, self._state, self.outlets, outbox, self._changes, self._rng)
+        store_id = self.broker.identity.store_id
+        sender = PeerSender(
+            name, extended, self._state, self.outlets, outbox, self._changes, self._rng, store_id, self.promises
+        )
+        sender.is_direct = is_direct
         self.senders[name] = sender
         self.tree.add_node(sender)
-        receiver = PeerReceiver(name, self.tree, self.broker.router, counters, self._changes, now)
+        receiver = PeerReceiver(name, self.tree, self.broker.router, counters, self._changes, now, self._positions)
         # It may have given up less than this node did: what it sent and this node did before is not done again.
         session_id, next_event_id = self._sessions.pop(name, ("", 0))
         receiver.begin_anew(session_id, next_event_id)
+        receiver.extended = extended
         self.receivers.by_name[name] = receiver
         return sender
 
@@ -212,12 +309,18 @@ class Node:
             at = min(at, receiver.next_timeout())
         for given_up_at in self._given_up_at.values():
             at = min(at, given_up_at)
+        if self.promises is not None:
+            at = min(at, self.promises.next_timeout())
+            if self._unheard:
+                at = min(at, self._unheard_until)
         return at
 
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early. Senders that may have blocks now stand in `outlets`."""
         for name in [name for name, at in self._given_up_at.items() if at <= now]:
             self._remove(name, f"it was away for more than {self.settings.outbox_age_max:g} s")
+        if self.promises is not None:
+            self.promises.handle_timeout(now)
         for sender in self.senders.values():
             if sender.next_timeout() <= now:
                 sender.handle_timeout(now)

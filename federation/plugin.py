@@ -61,7 +61,7 @@ class FederationPlugin(Plugin):
         self._streams: StreamServer | None = None
         self._sockets: GossipSockets | None = None
         self._clients: dict[str, PeerClient] = {}
-        self._outlet_flush = OutletFlush(self.node.outlets, self._arm_timer)
+        self._outlet_flush = OutletFlush(self.node, self._arm_timer, server.flush_soon)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._drained: asyncio.Event | None = None  # of a leave that waits for acknowledgements
@@ -78,9 +78,16 @@ class FederationPlugin(Plugin):
 
     async def start(self) -> None:
         settings = self.settings
+        try:
+            self.node.begin(self.server.now(), bool(settings.retry_join))
+        except (TypeError, ValueError, KeyError) as error:
+            raise StartError(
+                f"persistence: a record of another node does not have the values of its kind: {error}"
+            ) from error
         bytes_max = message_bytes_max(self.server.settings.mqtt.max_packet_size)
         # What an incoming batch causes is written at once; waiting for the end of the loop turn would only add latency.
         self._streams = StreamServer(self.node, bytes_max, self._changed, self._log, self.server.turns, self.extensions)
+        self._streams.acks_due = self._outlet_flush.acks_due
         fed_addr = settings.fed_addr
         try:
             fed_port = self._streams.bind(fed_addr.host, fed_addr.port)
@@ -100,7 +107,7 @@ class FederationPlugin(Plugin):
                 node_name=settings.node_name,
                 advertise_ip=await self._resolve(gossip_advertised),
                 advertise_port=gossip_advertised.port,
-                tags=self.server.tags | own_tags(fed_advertised.host_port, settings.batch),
+                tags=self.server.tags | own_tags(fed_advertised.host_port, settings.batch, self.server.broker.identity),
             )
             serf = Serf(config, random.Random(), self.server.now())
         except ValueError as error:
@@ -222,7 +229,9 @@ class FederationPlugin(Plugin):
         if self._drained is not None:
             self._look_whether_drained()
         broker = self.server.broker
-        if broker.reading_changes or broker.dirty or broker.acks_awaited:
+        promises = self.node.promises
+        is_kept = promises is not None and promises.settle()
+        if is_kept or broker.reading_changes or broker.dirty or broker.acks_awaited:
             self.server.flush_soon()
 
     def _arm_timer(self) -> None:

@@ -122,16 +122,29 @@ class FederationSettings:
         "Raising it bridges longer absences and takes up to that memory for each node.",
     )
     outbox_age_max: float = extension(
-        300.0,
+        86_400.0,
         "Longest time that events wait for a node that is away. Then they are dropped and counted, and the node gets the "
         "full state when it returns.",
-        Duration(0.001, "5m"),
+        Duration(0.001, "24h"),
         "Raising it bridges longer absences and delivers older messages after them.",
     )
     outbox_policy: str = extension(
         "drop_oldest",
         "Which events are dropped, and counted, at outbox_bytes_max: the oldest or the new ones.",
         Choice(("drop_oldest", "drop_newest")),
+    )
+    startup_wait: float = extension(
+        5.0,
+        "Longest time after a start in which a node with a store waits for the interest of the other nodes before it "
+        "acknowledges QoS 1 and 2 messages. A node that has nobody to join does not wait.",
+        Duration(0.0, "5s"),
+        "Lowering it may lose messages for subscriptions that were made on other nodes while this one was down.",
+    )
+    suback_wait: str = extension(
+        "peers",
+        "What the answer to a SUBSCRIBE of a durable session waits for, on a node with a store. `peers`: the nodes that are "
+        "reached know of it, so that each message that is published there afterwards comes. `local`: this node alone.",
+        Choice(("peers", "local")),
     )
     batch: bool = extension(
         True,

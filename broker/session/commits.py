@@ -2,6 +2,10 @@
 
 The event log and the store have a change on disk only after a sync, and share one sync among many changes. They begin a
 commit with the first change of a group, and finish it after the sync. In between what speaks of the changes waits here.
+
+A promise is to a commit what other nodes are to the disk: it is kept when they have what was forwarded to them, or this node
+has it in its store. Promises have numbers of their own, because what other nodes wait for is the disk of this one alone: two
+nodes that waited for each other's promises would wait for ever.
 """
 
 # compiled with mypyc
@@ -19,12 +23,13 @@ ACKS_WAITING_MAX: Final = 1_024  # acknowledgements of one connection; it is not
 
 
 class WaitingAcks:
-    """Packets of one connection that wait for one commit, in succession."""
+    """Packets of one connection that wait for one commit and one promise, in succession."""
 
-    __slots__ = ("acks", "connection", "number")
+    __slots__ = ("acks", "connection", "number", "promise")
 
-    def __init__(self, number: int, connection: Output, ack: bytes) -> None:
+    def __init__(self, number: int, promise: int, connection: Output, ack: bytes) -> None:
         self.number = number
+        self.promise = promise
         self.connection = connection
         self.acks = [ack]
 
@@ -32,13 +37,19 @@ class WaitingAcks:
 class Commits:
     """Commits have rising numbers. What waits for one waits for all before it, whoever finishes first.
 
-    journal  of the store, None without one
-    due      number of the commit that the packet being handled has to wait for, 0 for none
+    journal      of the store, None without one
+    due          number of the commit that the packet being handled has to wait for, 0 for none
+    promise_due  of the promise, likewise
+    promise_min  of the promise that every packet has to wait for, 0 for none
     """
 
     def __init__(self) -> None:
         self.journal: Journal | None = None
         self.due = 0
+        self.promise_due = 0
+        self.promise_min = 0
+        self._promised = 0
+        self._kept = 0  # it and all before it
         self._begun = 0
         self._finished = 0  # it and all before it
         self._open: dict[int, None] = {}  # begun and not finished, in order
@@ -58,10 +69,22 @@ class Commits:
         """The packet being handled waits for a commit that has begun."""
         self.due = max(self.due, number)
 
+    def promise(self) -> int:
+        """Begin a promise, and return its number for `kept`. The packet being handled waits for it."""
+        self._promised += 1
+        self._last = None
+        self.promise_due = self._promised
+        return self._promised
+
+    def require_promises(self) -> None:
+        """The packet being handled waits for all promises that have begun."""
+        self.promise_due = self._promised
+
     def next_packet(self) -> bool:
         """Another packet is handled. Without this call its acknowledgement may wait longer than it has to. True when the
         store takes no changes."""
         self.due = 0
+        self.promise_due = self.promise_min
         journal = self.journal
         if journal is None:
             return False
@@ -75,7 +98,7 @@ class Commits:
             if journal.commit == 0:
                 journal.commit = self.begin()
             self.require(journal.commit)
-        return self.due > self._finished
+        return self.due > self._finished or self.promise_due > self._kept
 
     def acknowledge(self, connection: Output, data: bytes) -> None:
         """Write a packet that speaks of what the packet being handled has changed: now, or after all commits that have
@@ -91,7 +114,7 @@ class Commits:
         if last is not None and last.connection is connection:
             last.acks.append(data)
         else:
-            self._last = last = WaitingAcks(self._begun, connection, data)
+            self._last = last = WaitingAcks(self._begun, self._promised, connection, data)
             self._waiting.append(last)
         connection.acks_waiting += 1
         if connection.acks_waiting >= ACKS_WAITING_MAX and not connection.acks_held:
@@ -140,9 +163,20 @@ class Commits:
         for first_open in self._open:
             self._finished = first_open - 1
             break
+        self._release_acks()
+        while self._waiters and self._waiters[0][0] <= self._finished:
+            self._waiters.popleft()[1].committed()
+
+    def kept(self, number: int) -> None:
+        """This promise and all before it are kept. As `finish`."""
+        self._kept = number
+        self._release_acks()
+
+    def _release_acks(self) -> None:
         finished = self._finished
+        kept = self._kept
         waiting = self._waiting
-        while waiting and waiting[0].number <= finished:
+        while waiting and waiting[0].number <= finished and waiting[0].promise <= kept:
             found = waiting.popleft()
             if found is self._last:
                 self._last = None
@@ -153,8 +187,6 @@ class Commits:
                 continue
             connection.write_answers(acks)
             self._release(connection)
-        while self._waiters and self._waiters[0][0] <= finished:
-            self._waiters.popleft()[1].committed()
 
     def _release(self, connection: Output) -> None:
         if connection.acks_held and connection.acks_waiting * 2 <= ACKS_WAITING_MAX:

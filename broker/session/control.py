@@ -271,6 +271,7 @@ class FiltersAnswer(Work):
         commits.next_packet()
         if session.records is not None:
             session.records.journal.is_touched = True  # what the packet has changed may be older than this turn
+            commits.require_promises()  # other nodes are to know of the interest
         commits.acknowledge(connection, encode_packet(answer, connection.version, connection.maximum_packet_size))
 
 

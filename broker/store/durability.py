@@ -17,7 +17,7 @@ from broker.server.logging import get_logger
 from broker.server.start_error import StartError
 from broker.server.writer_thread import WriterThread
 from broker.store.restoring import RecordFault, Restoring
-from broker.store.store import Store, StoreFault, unpack_record
+from broker.store.store import Store, StoreFault, pack_record, unpack_record
 from broker.store.store_writer import StoreWriter
 
 RECORDS_OF_A_TURN: Final = 10_000  # then signals are looked at
@@ -58,6 +58,9 @@ class Durability:
         try:
             store.open()
             restoring = await self._restore(store)
+            journal = restoring.end()
+            number, record = restoring.identity()
+            store.commit([(number, pack_record(record))])
         except (StoreFault, RecordFault) as fault:
             store.close()
             self._store = None
@@ -66,7 +69,6 @@ class Durability:
             gc.enable()
         for warning in store.warnings:
             self._log.warning(warning)
-        journal = restoring.end()
         broker = host.broker
         self._thread = WriterThread(host.loop, "store")
         self._thread.start()

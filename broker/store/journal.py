@@ -9,7 +9,32 @@ acknowledged in between is not written at all.
 # compiled with mypyc
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
+
 from broker.message import Message
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Content:
+    """What a record of another package describes: events for other nodes, and what is known of them."""
+
+    __slots__ = ()
+
+    def values(self, wall_offset: float) -> tuple[object, ...]:
+        """Return the values of the record; the first one is its kind (broker/store/records.py)."""
+        raise AssertionError("a content without a record")
+
+
+class StoredRecord(Content):
+    """A record of the store that its owner has not taken yet. Without the owner it stays as it is."""
+
+    __slots__ = ("stored",)
+
+    def __init__(self, stored: tuple[object, ...]) -> None:
+        self.stored = stored
+
+    def values(self, wall_offset: float) -> tuple[object, ...]:
+        return self.stored
 
 
 class Journal:
@@ -18,6 +43,8 @@ class Journal:
     is_touched   a change came since `Commits.next_packet` that an acknowledgement has to wait for
     commit       number of the commit (Commits) that ends when the changes are in the store, 0 when nobody waits for it
     is_full      the store takes no changes now
+    kept         contents of other packages by record number, those of the last start first
+    stored_below records below this number are in the store, as far as they were not changed since
     """
 
     def __init__(self) -> None:
@@ -26,11 +53,13 @@ class Journal:
         self.is_touched = False
         self.commit = 0
         self.is_full = False
+        self.kept: dict[int, Content] = {}
+        self.stored_below = 1
         self._first_new = 1  # records from this number on are not in any batch yet
 
     def begin_behind(self, number: int) -> None:
         """The store has records up to this number."""
-        self.next_number = self._first_new = number + 1
+        self.next_number = self._first_new = self.stored_below = number + 1
 
     def add(self, content: object) -> int:
         """A new record. Returns its number."""
@@ -51,6 +80,17 @@ class Journal:
             del self.changes[number]
         else:
             self.changes[number] = None
+
+    def keep(self, content: Content) -> int:
+        """A new record of another package. Returns its number."""
+        number = self.add(content)
+        self.kept[number] = content
+        return number
+
+    def drop(self, number: int) -> None:
+        """Delete a record of another package."""
+        del self.kept[number]
+        self.remove(number)
 
     def add_reference(self, message: Message) -> int:
         """One more record refers to the message. The first one adds the record of the message. Returns its number."""
@@ -73,3 +113,7 @@ class Journal:
         self._first_new = self.next_number
         self.commit = 0
         return taken
+
+    def taken_is_stored(self) -> None:
+        """All that `take` gave so far is in the store."""
+        self.stored_below = self._first_new

@@ -20,13 +20,25 @@ from typing import Any, Final
 from broker.broker import Broker
 from broker.config.settings import Settings
 from broker.store.durability import make_store
-from broker.store.records import MESSAGE, OUTGOING, RECEIVED, RETAINED, SESSION, SUBSCRIPTION
+from broker.store.kinds import (
+    INTEREST,
+    MESSAGE,
+    OUTBOX,
+    OUTGOING,
+    POSITION,
+    RECEIVED,
+    RETAINED,
+    SESSION,
+    STORE,
+    SUBSCRIPTION,
+)
 from broker.store.restoring import RecordFault, Restoring
 from broker.store.store import VERSION, Store, StoreFault, pack_record, unpack_record
 
 HEADER: Final = "gmqttd_store"
 TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
-BINARIES: Final = ("payload", "properties")
+BINARIES: Final = ("payload", "properties", "events")
+NESTED: Final = ("filters", "retained", "expiring")  # bytes in them are {SUFFIX: text}
 SUFFIX: Final = "_base64"
 MESSAGE_FIELDS: Final = ("topic", "payload", "qos", "retain", "properties", "expires_at", "client_id")
 WILL_FIELDS: Final = (
@@ -45,12 +57,17 @@ FIELDS: Final = {
     OUTGOING: ("session", "message", "qos", "retain", "identifiers", "expires_at", "packet_id", "state"),
     RECEIVED: ("session", "packet_id"),
     RETAINED: MESSAGE_FIELDS,
+    STORE: ("store_id", "starts"),
+    OUTBOX: ("node", "serial", "done", "since", "count", "messages", "events", "expiring", "retained"),
+    POSITION: ("store_id", "serial", "done"),
+    INTEREST: ("node", "filters"),
 }
 # At the end of records that have something to do with links.
 OPTIONAL: Final = {SESSION: "link", SUBSCRIPTION: "wants", MESSAGE: "link", RETAINED: "link"}
 KINDS: Final = {
     **{"session": SESSION, "subscription": SUBSCRIPTION, "message": MESSAGE},
     **{"outgoing": OUTGOING, "received": RECEIVED, "retained": RETAINED},
+    **{"store": STORE, "outbox": OUTBOX, "position": POSITION, "interest": INTEREST},
 }
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
@@ -133,6 +150,8 @@ def compact(settings: Settings, config_folder: str) -> None:
 def export_lines(records: Iterable[tuple[int, tuple[Any, ...]]]) -> Iterator[str]:
     yield json.dumps({HEADER: VERSION})
     for number, (kind, *values) in records:
+        if kind == STORE:
+            continue  # what is imported is another store: others may not take it for this one
         names = FIELDS[kind] if len(values) == len(FIELDS[kind]) else (*FIELDS[kind], OPTIONAL[kind])
         named = _named(names, values)
         yield json.dumps({"number": number, "kind": KIND_NAMES[kind], **named}, ensure_ascii=False)
@@ -147,6 +166,8 @@ def _named(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
             found[name + SUFFIX] = b64encode(value).decode()
         elif name == "wants":
             found[name] = [want.decode() for want in value]
+        elif name in NESTED:
+            found[name] = _plain(value)
         elif name == "will" and value is not None:
             found[name] = _named(WILL_FIELDS, value)
         else:
@@ -161,8 +182,8 @@ def import_lines(lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
         for at, line in enumerate(lines, 1):
             found = json.loads(line)
             if at == 1:
-                if found[HEADER] != VERSION:
-                    raise StoreFault(f"line 1: version {found[HEADER]}, this gmqttd reads version {VERSION}")
+                if not 0 < found[HEADER] <= VERSION:
+                    raise StoreFault(f"line 1: version {found[HEADER]}, this gmqttd reads versions up to {VERSION}")
                 continue
             kind = KINDS[found["kind"]]
             optional = OPTIONAL.get(kind, "")
@@ -175,6 +196,19 @@ def import_lines(lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
         raise StoreFault(f"line {at} is not a line of an export: {_text_of(error)}") from None
     if at == 0:
         raise StoreFault("the file is empty")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {SUFFIX: b64encode(value).decode()}
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _nested(value: Any) -> Any:
+    """The inverse of _plain. Raises TypeError, KeyError and binascii.Error for others."""
+    if isinstance(value, dict):
+        return b64decode(value[SUFFIX], validate=True)
+    return tuple([_nested(part) for part in value]) if isinstance(value, list) else value
 
 
 def _text_of(error: Exception) -> str:
@@ -196,6 +230,8 @@ def _values(names: Iterable[str], found: dict[str, Any]) -> list[Any]:
             values.append(tuple([want.encode() for want in found[name]]))
         elif name == "identifiers":
             values.append(tuple(found[name]))
+        elif name in NESTED:
+            values.append(_nested(found[name]))
         else:
             values.append(found[name])
     return values

@@ -1,7 +1,7 @@
 """The content of records: objects of the broker as tuples of plain values, and back.
 
 Times are wall time in records: seconds since 1970, `wall_offset` more than the monotonic time of the process. Another process
-has another monotonic clock, and therefore another offset. The first value of a record is its kind. What other brokers
+has another monotonic clock, and therefore another offset. The first value of a record is its kind (kinds). What other brokers
 and queues of groups add are further values at the end, which records without it do not have.
 """
 
@@ -17,13 +17,8 @@ from broker.routing.names import full_filter
 from broker.routing.subscription import Subscription
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
-
-SESSION: Final = 1
-SUBSCRIPTION: Final = 2
-MESSAGE: Final = 3  # of queued and in-flight messages, which refer to it
-OUTGOING: Final = 4
-RECEIVED: Final = 5  # a QoS 2 message that was received and not released
-RETAINED: Final = 6
+from broker.store.journal import Content
+from broker.store.kinds import MESSAGE, OUTGOING, RECEIVED, RETAINED, SESSION, SUBSCRIPTION
 
 NO_TIME: Final = 0.0  # of what never expires
 
@@ -59,6 +54,9 @@ def all_contents(broker: Broker) -> dict[int, object]:
                     found[outgoing.message.record] = outgoing.message
     for message in broker.retained.messages():
         found[message.record] = message
+    journal = broker.commits.journal
+    if journal is not None:
+        found.update(journal.kept)
     return found
 
 
@@ -104,6 +102,8 @@ def encode(content: object, wall_offset: float) -> tuple[object, ...]:
         return (*record, content.along) if content.along else record
     if isinstance(content, Session):
         return encode_session(content, wall_offset)
+    if isinstance(content, Content):
+        return content.values(wall_offset)
     session_record, packet_id = cast(tuple[int, int], content)
     return RECEIVED, session_record, packet_id
 

@@ -79,7 +79,7 @@ class RedisStore(Store):
         if found is None and not create:
             raise StoreFault(f"{self._place}: there is no store")
         version = int(found or self._version)
-        if version != self._version:
+        if version > self._version:
             raise StoreFault(
                 f"{self._place}: version {version}, this gmqttd knows {self._version}: start a newer gmqttd"
             )

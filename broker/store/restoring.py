@@ -19,16 +19,21 @@ from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.session.session_records import SessionRecords
 from broker.session.will import PendingWill
-from broker.store.journal import Journal
-from broker.store.records import (
+from broker.store.identity import StoreIdentity, new_identity
+from broker.store.journal import Journal, StoredRecord
+from broker.store.kinds import (
+    INTEREST,
     MESSAGE,
+    OUTBOX,
     OUTGOING,
+    POSITION,
     RECEIVED,
     RETAINED,
     SESSION,
+    STORE,
     SUBSCRIPTION,
-    monotonic_time,
 )
+from broker.store.records import monotonic_time
 
 
 class RecordFault(Exception):
@@ -43,6 +48,8 @@ class Restoring:
     the process before end no session: the queue is cut to its bounds by its next message. Retained messages above the limits
     are deleted. Jobs that a member of a group with a queue had not acknowledged go back to that.
 
+    What other packages keep is in `journal.kept` afterwards, until they take it.
+
     refused  number of these
     """
 
@@ -55,6 +62,8 @@ class Restoring:
         self._sessions: dict[int, Session] = {}
         self._messages: dict[int, Message] = {}
         self._surplus: list[int] = []
+        self._identity: StoreIdentity | None = None
+        self._identity_number = 0
 
     def add(self, number: int, record: tuple[object, ...]) -> None:
         """Restore one record. Raises RecordFault."""
@@ -79,6 +88,12 @@ class Restoring:
                 if not self._broker.retained.put(message):
                     self.refused += 1
                     self._surplus.append(number)
+            elif kind in (OUTBOX, POSITION, INTEREST):
+                self.journal.kept[number] = StoredRecord(record)
+            elif kind == STORE and self._identity is None:
+                _, store_id, starts = record
+                self._identity = StoreIdentity(cast(str, store_id), cast(int, starts) + 1, True)
+                self._identity_number = number
             else:
                 raise RecordFault(f"record {number} is of the unknown kind {kind}")
         except (TypeError, ValueError, IndexError, HeaderError) as error:
@@ -87,8 +102,14 @@ class Restoring:
             raise RecordFault(f"record {number} refers to record {error}, which is not there") from None
 
     def end(self) -> Journal:
-        """All records were added. The broker tells the journal from now on."""
+        """All records were added. The broker tells the journal from now on. The caller writes `identity`."""
         journal = self.journal
+        if self._identity is None:
+            self._identity = new_identity(self._broker.rng, True)
+            self._identity_number = journal.next_number
+            journal.begin_behind(self._identity_number)
+        journal.kept[self._identity_number] = self._identity
+        self._broker.identity = self._identity
         self._broker.set_journal(journal)
         for number in self._surplus:
             journal.remove(number)
@@ -99,6 +120,11 @@ class Restoring:
             if message.references == 0:
                 journal.remove(number)
         return journal
+
+    def identity(self) -> tuple[int, tuple[object, ...]]:
+        """(number, record) of the store with this start, which the store must have before the first message."""
+        assert self._identity is not None
+        return self._identity_number, self._identity.values(self._wall_offset)
 
     def _session(self, record: tuple[object, ...]) -> Session:
         return self._sessions[cast(int, record[1])]

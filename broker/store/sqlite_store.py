@@ -24,7 +24,7 @@ WAL_BYTES: Final = 64 * 2**20  # the log is cut to this size when a large batch 
 ROWS: Final = (512, 64, 8, 1)
 
 Migration = Callable[[sqlite3.Connection], None]
-MIGRATIONS: Final[Mapping[int, Migration]] = {}  # by the version that each begins with
+MIGRATIONS: Final[Mapping[int, Migration]] = {1: lambda database: None}  # by the version that each begins with
 
 
 class SqliteStore(Store):

@@ -12,7 +12,9 @@ from typing import Final
 
 import msgpack  # type: ignore[import-untyped]
 
-VERSION: Final = 1  # of the records; a store of a newer version is refused, one of an older version is migrated
+VERSION: Final = 2
+"""Of the records. 2 has those of other packages, and the identity of the store. A store of a newer version is refused, one of
+an older version is migrated."""
 CHECKSUM_BYTES: Final = 4
 
 

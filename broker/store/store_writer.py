@@ -133,6 +133,7 @@ class StoreWriter(TurnEnd):
         self._move(State.IDLE)
         self._call = self._store.commit
         self._batch = {}
+        self._journal.taken_is_stored()
         begun, self._begun = self._begun, []
         for commit in begun:
             self._broker.commits.finish(commit)

@@ -76,9 +76,16 @@ class Event(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     UNSUBSCRIBE_FIELD_NUMBER: _builtins.int
     STATE_MARK_FIELD_NUMBER: _builtins.int
+    SERIAL_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     state_mark: Global___StateMark.ValueType
     """Only to nodes that announce fed_ext: a Go broker ends on an event that it does not know."""
+    serial: _builtins.int
+    """Only to nodes that announce fed_ext, and only of messages: the serial number of the block in the outbox, and which event
+    of it this is, from 1 on. With the store id of ClientHello they tell an event that was done before, over all sessions.
+    """
+    place: _builtins.int
     @_builtins.property
     def Subscribe(self) -> Global___Subscribe: ...
     @_builtins.property
@@ -93,10 +100,12 @@ class Event(_message.Message):
         message: Global___Message | None = ...,
         unsubscribe: Global___Unsubscribe | None = ...,
         state_mark: Global___StateMark.ValueType = ...,
+        serial: _builtins.int = ...,
+        place: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "message", b"message", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "id", b"id", "message", b"message", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "id", b"id", "message", b"message", "place", b"place", "serial", b"serial", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_Event: _TypeAlias = _typing.Literal["Subscribe", "message", "unsubscribe", "state_mark"]  # noqa: Y015
     _WhichOneofArgType_Event: _TypeAlias = _typing.Literal["Event", b"Event"]  # noqa: Y015
@@ -309,15 +318,19 @@ class ClientHello(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    STORE_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
+    store_id: _builtins.str
+    """The store whose serial numbers the events have."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
+        store_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "store_id", b"store_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

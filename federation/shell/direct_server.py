@@ -107,7 +107,10 @@ class DirectServerProtocol(asyncio.Protocol):
             transport.write(data)
         if core.is_over:
             self._close(transport)
-        elif core.next_timeout() < self._timer_at:
+            return
+        if core.awaits_store():
+            self._host.acks_due[self] = None
+        if core.next_timeout() < self._timer_at:
             self._arm()
 
     def _close(self, transport: asyncio.Transport) -> None:

@@ -74,6 +74,8 @@ class GoCall:
             response_deserializer=pb.ServerHello.FromString,
         )
         request = pb.ClientHello(session_id=self._sender.session_id)
+        if self._sender.extended:
+            request.store_id = self._sender.store_id
         reply: pb.ServerHello = await hello(request, metadata=self._metadata, timeout=HELLO_SECONDS_MAX)
         if not core.hello_reply(reply.clean_start, reply.next_event_id, self._loop.time()):
             return None, None

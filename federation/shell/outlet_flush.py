@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.server.turns import TurnEnd
+from federation.node import Node
 from federation.shell.direct_client import DirectConnection
-from federation.stream.sender import Outlet, Outlets
+from federation.shell.stream_host import StreamShell
+from federation.stream.sender import Outlet
 
 
 class PeerWriter(Outlet):
@@ -34,12 +36,17 @@ class OutletFlush(TurnEnd):
 
     is_watched  a timer is set that checks all deadlines
     arm         sets the timer
+    flush_soon  ends this turn once more
+    acks_due    connections from other nodes whose acknowledgements wait for the store
     """
 
-    def __init__(self, outlets: Outlets, arm: Callable[[], None]) -> None:
+    def __init__(self, node: Node, arm: Callable[[], None], flush_soon: Callable[[], None]) -> None:
         self.is_watched = False
-        self._outlets = outlets
+        self.acks_due: dict[StreamShell, None] = {}
+        self._node = node
+        self._outlets = node.outlets
         self._arm = arm
+        self._flush_soon = flush_soon
 
     def turn_ended(self, now: float) -> None:
         """Flush the outlets; set the timer when a new deadline may be near."""
@@ -54,3 +61,16 @@ class OutletFlush(TurnEnd):
         # a block that gathers and the rest of a full state; the timer finds the others.
         if gathers or not self.is_watched or outlets.ready:
             self._arm()
+        promises = self._node.promises
+        if promises is not None:
+            if self._node.turn_ended(now):
+                self._flush_soon()
+            if promises.is_due_changed:
+                promises.is_due_changed = False
+                self._arm()
+        acks_due = self.acks_due
+        if acks_due:
+            streams = list(acks_due)
+            acks_due.clear()
+            for stream in streams:
+                stream.carry_out()

@@ -27,7 +27,10 @@ class StreamShell(Protocol):
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StreamHost:
     """`changed` is called after each event that may have changed the broker. Where there are `turns`, the batches of a direct
-    stream are one: what they brought for receivers here is written at once."""
+    stream are one: what they brought for receivers here is written at once.
+
+    acks_due  streams whose acknowledgements wait for the store: each is to `carry_out` at the end of a turn
+    """
 
     def __init__(
         self, node: Node, bytes_max: int, changed: Callable[[], None], log: Any, turns: Turns | None = None
@@ -41,6 +44,7 @@ class StreamHost:
         self.connections: set[asyncio.BaseTransport] = set()
         self.connections_refused = 0
         self.is_stopping = False
+        self.acks_due: dict[StreamShell, None] = {}
         self._streams: dict[StreamShell, None] = {}
 
     def stream_opened(self, stream: StreamShell) -> None:

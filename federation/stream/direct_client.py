@@ -11,6 +11,7 @@ from typing import Final
 from broker.message import NEVER
 from federation.stream.direct_wire import (
     PING,
+    PROMISED,
     STATUS_OK,
     ClientReader,
     DirectError,
@@ -76,7 +77,7 @@ class DirectClient:
     def connected(self, now: float) -> None:
         """The connection is there."""
         self._pings.received(now)
-        self._output = encode_hello(self._node_name, self._sender.session_id)
+        self._output = encode_hello(self._node_name, self._sender.session_id, self._sender.store_id)
         self._sender.hello_sent(self.attempt)
 
     def receive_data(self, data: bytes, now: float) -> None:
@@ -136,9 +137,10 @@ class DirectClient:
         sender = self._sender
         if not self._is_streaming or self.is_over or sender.attempt != self.attempt:
             return output
-        batches = [
-            encode_batch_of(block.first_id, block.events, block.encode(now)) for block in sender.take_blocks(now)
-        ]
+        batches: list[bytes] = []
+        for block in sender.take_blocks(now):
+            serial = block.serial | PROMISED if block.is_promised else block.serial
+            batches.append(encode_batch_of(block.first_id, block.events, block.encode(now), serial, block.done))
         if not batches:
             return output
         data = batches[0] if len(batches) == 1 else b"".join(batches)
@@ -177,7 +179,7 @@ class DirectProbe:
         self._until = now + HELLO_SECONDS_MAX
 
     def data_to_send(self) -> bytes:
-        return encode_hello("", "")
+        return encode_hello("", "", "")
 
     def receive_data(self, data: bytes, now: float) -> None:
         try:

@@ -48,6 +48,7 @@ class DirectServer(ServedStream):
         self._ack = -1  # the newest one that is due
         self._ack_at = NEVER  # when it is written
         self._ack_batches = 0
+        self._is_promised = False  # somebody waits for it
         self._output = b""
         self._hello_until = now + HELLO_SECONDS_MAX
         self._receivers = receivers
@@ -81,7 +82,7 @@ class DirectServer(ServedStream):
         except NotAMember as error:
             self._refuse(STATUS_NOT_A_MEMBER, str(error))
             return
-        clean_start, next_event_id = receiver.hello(hello.session_id)
+        clean_start, next_event_id = receiver.hello(hello.session_id, hello.store_id)
         self._output = encode_reply(Reply(STATUS_OK, clean_start, next_event_id, ""))
         self.begin(receiver, now)
 
@@ -110,17 +111,27 @@ class DirectServer(ServedStream):
                 is_pinged = True
             else:
                 ack = receiver.receive_batch(
-                    self, reader.first_id, reader.count, reader.data, now, reader.start, reader.stop
+                    self,
+                    reader.first_id,
+                    reader.count,
+                    reader.data,
+                    now,
+                    reader.start,
+                    reader.stop,
+                    reader.serial,
+                    reader.done,
                 )
                 if ack >= 0:
                     self._ack = ack
+                    if reader.is_promised:
+                        self._is_promised = True
             if self.is_over or not reader.next_batch():
                 break
         if self._ack >= 0:
             # One acknowledgement for several small batches: at 1,000 messages a second one for each woke the other node
             # between every two of them.
             self._ack_batches += 1
-            if size >= ACK_BYTES or self._ack_batches >= ACK_BATCHES:
+            if self._is_promised or size >= ACK_BYTES or self._ack_batches >= ACK_BATCHES:
                 self._ack_at = now
             elif self._ack_at == NEVER:
                 self._ack_at = now + ACK_SECONDS
@@ -160,11 +171,16 @@ class DirectServer(ServedStream):
             self._output += encode_ack(ack)
         self._output += encode_end(malformed, text)
 
+    def awaits_store(self) -> bool:
+        """Return whether an acknowledgement that somebody waits for is due when the store has its events: ask data_to_send
+        after each commit."""
+        return self._is_promised and self._ack >= 0
+
     def data_to_send(self, now: float) -> bytes:
         """Answers that are due, b"" for none."""
         output = self._output
         self._output = b""
-        if now >= self._ack_at and not self.is_over:
+        if (now >= self._ack_at or self.awaits_store()) and not self.is_over:
             assert self.receiver is not None
             stored = self.receiver.stored.newest()
             if stored >= self._ack:
@@ -172,6 +188,9 @@ class DirectServer(ServedStream):
                 self._ack = -1
                 self._ack_at = NEVER
                 self._ack_batches = 0
+                self._is_promised = False
+            elif now < self._ack_at:
+                return output
             else:
                 output += encode_ack(stored if stored >= 0 else ACK_PONG)
                 self._ack_at = now + ACK_SECONDS

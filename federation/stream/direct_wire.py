@@ -1,6 +1,7 @@
 """The bytes of the direct stream (docs/protocol-extensions.md); integers are big endian.
 
-One TCP connection carries one event stream. The client sends Hello and batches, the server answers and acknowledges.
+One TCP connection carries one event stream. The client sends Hello and batches, the server answers and acknowledges. Hello has
+the id of the client's store. A batch of messages is a block of the outbox, whose serial number belongs to that store.
 """
 
 # compiled with mypyc
@@ -11,10 +12,12 @@ from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 
-PREFACE: Final = b"GMQD\x02"  # tells the connection from one of gRPC, which begins with "PRI * HTTP/2.0"
+PREFACE: Final = b"GMQD\x03"  # tells the connection from one of gRPC, which begins with "PRI * HTTP/2.0"
 NAME_BYTES_MAX: Final = 1024
 TEXT_BYTES_MAX: Final = 1024
-BATCH_HEADER_SIZE: Final = 16  # length u32 (of all that follows it), first_event_id u64, event_count u32
+# length u32 (of all that follows it), first_event_id u64, event_count u32, serial u64, done u32
+BATCH_HEADER_SIZE: Final = 28
+PROMISED: Final = 1 << 62  # in serial: somebody waits for the acknowledgement
 REPLY_HEAD_SIZE: Final = 12  # status u8, clean_start u8, next_event_id u64, text_length u16
 ACK_SIZE: Final = 8
 WRITER_BYTES: Final = 240  # with the header as much as a BytesWriter takes before it asks for memory
@@ -42,6 +45,7 @@ class Hello:
 
     node_name: str
     session_id: str
+    store_id: str
 
 
 @dataclass
@@ -66,10 +70,9 @@ class Answers:
         self.end_malformed = False
 
 
-def encode_hello(node_name: str, session_id: str) -> bytes:
-    name = node_name.encode("utf-8", "surrogateescape")
-    session = session_id.encode()
-    return b"".join((PREFACE, len(name).to_bytes(2, "big"), name, len(session).to_bytes(2, "big"), session))
+def encode_hello(node_name: str, session_id: str, store_id: str) -> bytes:
+    fields = node_name.encode("utf-8", "surrogateescape"), session_id.encode(), store_id.encode()
+    return PREFACE + b"".join([len(field).to_bytes(2, "big") + field for field in fields])
 
 
 def encode_reply(reply: Reply) -> bytes:
@@ -84,12 +87,12 @@ def encode_reply(reply: Reply) -> bytes:
     )
 
 
-def encode_batch(first_id: int, count: int, events: bytes) -> bytes:
-    """first_id is below 2^63, count below 2^31."""
-    return encode_batch_of(first_id, count, [events])
+def encode_batch(first_id: int, count: int, events: bytes, serial: int = 0, done: int = 0) -> bytes:
+    """first_id and serial (perhaps with PROMISED) are below 2^63, count and done below 2^31."""
+    return encode_batch_of(first_id, count, [events], serial, done)
 
 
-def encode_batch_of(first_id: int, count: int, pieces: list[bytes]) -> bytes:
+def encode_batch_of(first_id: int, count: int, pieces: list[bytes], serial: int, done: int) -> bytes:
     """As encode_batch, of events in pieces."""
     size = 0
     for piece in pieces:
@@ -98,6 +101,8 @@ def encode_batch_of(first_id: int, count: int, pieces: list[bytes]) -> bytes:
     write_i32_be(writer, size + BATCH_HEADER_SIZE - 4)
     write_i64_be(writer, first_id)
     write_i32_be(writer, count)
+    write_i64_be(writer, serial)
+    write_i32_be(writer, done)
     if size > WRITER_BYTES:
         return b"".join([writer.getvalue(), *pieces])
     for piece in pieces:
@@ -125,6 +130,8 @@ class ServerReader:
     """Splits what a client sends. bytes_max bounds one batch; an incomplete one is kept, at most so much.
 
     first_id, count         of the batch that next_batch found; count 0 is a ping
+    serial, done            likewise, without PROMISED
+    is_promised             somebody waits for its acknowledgement
     data, start, stop       its frames are data[start:stop]
     fault                   what is wrong behind the last batch; nothing after it is read
     """
@@ -132,6 +139,9 @@ class ServerReader:
     def __init__(self, bytes_max: int) -> None:
         self.first_id = 0
         self.count = 0
+        self.serial = 0
+        self.done = 0
+        self.is_promised = False
         self.data = b""
         self.start = 0
         self.stop = 0
@@ -173,7 +183,7 @@ class ServerReader:
             raise DirectError("the connection does not begin with the preface of a direct stream")
         fields: list[bytes] = []
         pos = len(PREFACE)
-        for name in ("node name", "session id"):
+        for name in ("node name", "session id", "store id"):
             if pos + 2 > len(whole):
                 self._keep(whole, 0, pos + 2)
                 return None
@@ -186,11 +196,11 @@ class ServerReader:
                 return None
             fields.append(whole[pos - size : pos])
         try:
-            session_id = fields[1].decode()
+            session_id, store_id = fields[1].decode(), fields[2].decode()
         except UnicodeDecodeError:
-            raise DirectError("session id is not UTF-8") from None
+            raise DirectError("session id or store id is not UTF-8") from None
         self._keep(whole, pos, BATCH_HEADER_SIZE)
-        return Hello(fields[0].decode("utf-8", "surrogateescape"), session_id)
+        return Hello(fields[0].decode("utf-8", "surrogateescape"), session_id, store_id)
 
     def receive(self, data: bytes) -> None:
         """Bytes came. After it, next_batch until it finds none."""
@@ -215,6 +225,10 @@ class ServerReader:
             if left >= needed:
                 self.first_id = _unsigned(read_i64_be(data, pos + 4), U64_MAX)
                 self.count = _unsigned(read_i32_be(data, pos + 12), U32_MAX)
+                serial: int = read_i64_be(data, pos + 16)
+                self.is_promised = serial & PROMISED != 0
+                self.serial = serial & (PROMISED - 1)
+                self.done = _unsigned(read_i32_be(data, pos + 24), U32_MAX)
                 self.start = pos + BATCH_HEADER_SIZE
                 self.stop = pos + needed
                 return True

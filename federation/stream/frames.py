@@ -194,6 +194,19 @@ def skip_packets(data: bytes, pos: int, end: int, count: int) -> int:
     return pos
 
 
+def count_packets(data: bytes, pos: int, end: int) -> int:
+    """Return how many packets begin in data[pos:end]. What cannot be read counts as one more."""
+    count = 0
+    while pos < end:
+        count += 1
+        try:
+            size, start = _packet_size(data, pos, end)
+        except FrameError:
+            return count
+        pos = start + size
+    return count
+
+
 def decode_groups(data: bytes, start: int, end: int) -> tuple[tuple[tuple[bytes, bytes], ...], int]:
     """(groups, position after them)."""
     if start + 2 > end:

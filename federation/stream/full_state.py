@@ -15,6 +15,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from broker.message import Message
+from federation.stream.block import Block
 from federation.stream.frames import (
     IS_MENDED,
     IS_NEWS,
@@ -27,7 +28,7 @@ from federation.stream.frames import (
     encode_frame,
     encode_interest,
 )
-from federation.stream.outbox import BLOCK_BYTES_MAX, Block
+from federation.stream.outbox import BLOCK_BYTES_MAX
 from federation.stream.retained_changes import HERE, RetainedChanges
 
 TOPICS_MAX: Final = 8_192  # retained topics looked up for one block; those without a message add nothing to it
@@ -63,7 +64,8 @@ class LocalState:
 
 
 class FullState:
-    """Of one sender. `interest` are the changes to tell, by (share_name, topic_filter): whether it is wanted now."""
+    """Of one sender. `interest` are the changes to tell, by (share_name, topic_filter): whether it is wanted now. `changes` is
+    how many there were."""
 
     def __init__(self, local: LocalState, changes: RetainedChanges) -> None:
         self._local = local
@@ -74,6 +76,7 @@ class FullState:
         self._retained: list[Message] = []
         self._deleted: list[bytes] = []
         self._at = 0
+        self.changes = 0
         self._has_links = False  # a link wants a filter, or has wanted one in this session
         self._is_mending = False
         self._given_up: set[bytes] = set()  # topics of retained messages that the other node refuses to read
@@ -113,6 +116,7 @@ class FullState:
         """False when nothing is left to tell of the filter. Changes alternate, so one that undoes what was not told
         yet leaves nothing: while a node is away no more waits for it than what is different there. With links the last
         change is told in any case: others may want the filter than before."""
+        self.changes += 1
         key = (share_name, topic_filter)
         if self.interest.get(key, wanted) != wanted and not self._has_links:
             del self.interest[key]
@@ -128,16 +132,21 @@ class FullState:
     def has_more(self) -> bool:
         return self._filters is not None or bool(self.interest) or self.has_retained()
 
+    def has_interest(self) -> bool:
+        """Return whether filters or changes of them are still to be told."""
+        return self._filters is not None or bool(self.interest)
+
     def has_retained(self) -> bool:
         return bool(self._retained) or bool(self._deleted)
 
     def next_block(self, extended: bool, now: float) -> Block | None:
         """None when there is nothing more. `extended`: the begin and end of the filters are marked, and deletions are told."""
         filters = self._filters
-        if filters is not None:
-            return self._next_filters(filters, extended, now)
-        if self.interest:
-            return self._next_changes(extended, now)
+        if filters is not None or self.interest:
+            found = self._next_changes(extended, now) if filters is None else self._next_filters(filters, extended, now)
+            if self._filters is None and not self.interest:
+                found.told = self.changes
+            return found
         while self._retained:
             block = self._next_retained(self._retained, now)
             if block.count:

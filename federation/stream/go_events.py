@@ -30,6 +30,7 @@ from broker.message import NEVER, Message
 from broker.origin import NAME, carried_origin, split_properties
 from broker.routing.names import check_topic_name, full_filter, parse_filter
 from federation.pb import federation_pb2 as pb
+from federation.stream.block import Block, BlockConverter
 from federation.stream.counters import DropReason, SkipReason, StreamCounters
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
@@ -52,9 +53,7 @@ from federation.stream.frames import (
     extension,
 )
 from federation.stream.held_batches import StreamError
-from federation.stream.outbox import Block
 from federation.stream.receiver import OpenStream, PeerReceiver
-from federation.stream.sender import BlockConverter
 
 EXPIRY_MIN: Final = 1  # 0 would be no expiry
 EVENT_BYTES_MAX: Final = 4 * 2**20  # a Go broker takes gRPC messages up to gRPC's default
@@ -119,9 +118,13 @@ def encode_events(block: Block, next_event_id: int, now: float) -> list[bytes]:
         events = block_events(block, now)
     encoded: list[bytes] = []
     event_id = block.first_id
+    has_places = converted is None and block.serial > 0
     for event in events:
         if event_id >= next_event_id:
             event.id = event_id
+            if has_places:
+                event.serial = block.serial
+                event.place = block.done + event_id - block.first_id + 1
             expiry = event.message.message_expiry if elapsed and event.HasField("message") else 0
             if expiry:
                 event.message.message_expiry = max(EXPIRY_MIN, expiry - elapsed)
@@ -225,7 +228,7 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
     except DecodeError:
         raise StreamError("what came is not an Event", True) from None
     event_id = event.id
-    if not receiver.accept_event(stream, event_id):
+    if not receiver.accept_event(stream, event_id, event.serial, event.place):
         return event_id
     kind = event.WhichOneof("Event")
     try:

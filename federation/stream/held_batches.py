@@ -22,13 +22,16 @@ class StreamError(Exception):
 @dataclass
 class HeldBatch:
     """A batch with frames that are not applied yet: those from `pos` on. The first of them has the event id
-    first_id + done. They stay in `data`, because slicing would copy the rest of a large batch each time."""
+    first_id + done. They stay in `data`, because slicing would copy the rest of a large batch each time. serial, skipped: as of
+    PeerReceiver.receive_batch."""
 
     first_id: int
     count: int
     done: int
     data: bytes
     pos: int
+    serial: int
+    skipped: int
 
 
 class HeldBatches:

@@ -2,8 +2,11 @@
 
 Messages gather in blocks. A block travels as one batch of a direct stream, or as single events of the Go broker's stream.
 Event ids are given when a block is sent for the first time, so a message that is dropped before leaves no gap in them. A block
-that has ids is kept until it is acknowledged, whatever its age: the sender's window bounds how many there are. A durable outbox
-is another class with the same methods as this one.
+that has ids is held until it is acknowledged, whatever its age: the sender's window bounds how many there are.
+
+A block with messages that were acknowledged to their publishers, or will be, is promised. The sender says when promised blocks
+are kept in the store: it is behind. Each is one record, written as the block is then; what comes later goes to another block.
+The serial number of a block rises through all starts of its store: by it the other node knows what it has done.
 
 Bounds: bytes (waiting and unacknowledged together) and age (waiting only). Policy: the oldest blocks or the new messages
 are dropped. Every dropped message is counted. The topics of dropped retained messages are kept, so that the other node can
@@ -20,147 +23,63 @@ from typing import Final
 from broker.codec.wire import VARINT_MAX
 from broker.message import NEVER, Message
 from broker.origin import PROPERTY_HEAD
+from broker.store.journal import Journal
+from federation.stream.block import CHUNK_OVERHEAD, UNNUMBERED, Block, BlockOwner
 from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.frames import (
-    BLOCK_HEAD_SIZE,
     BLOCK_HEADER_SIZE,
     GROUPS_MAX,
-    HEADER_SIZE,
-    IS_MENDED,
     IS_NEWS,
     PUBLISH,
     RETAINED,
-    count_events,
-    decode_block_version,
     encode_block_header,
-    encode_expiring_packet,
-    encode_frame,
-    encode_groups,
     encode_packet,
-    expiry_offset,
-    fill_expiry,
-    skip_packets,
 )
 
 BLOCK_BYTES_MAX: Final = 65_536  # a block that has so much is closed
 BLOCK_MESSAGES_MAX: Final = 2_048
 BLOCK_SECONDS_MAX: Final = 1.0  # so that dropping by age is no coarser
-CHUNK_OVERHEAD: Final = 48  # bytes of memory of a bytes object and its place in a list, beside its content
 PACKET_OVERHEAD_MAX: Final = 32  # bytes of a PUBLISH beside topic, properties and payload
 LOST_TOPICS_MAX: Final = 65_536  # topics of dropped retained messages; past it the whole retained state is due
 
-UNNUMBERED: Final = -1
+START_BITS: Final = 40  # of a serial number: those below count the blocks of one start
 
 
-class Block:
-    """Events that are sent together.
+class Serials:
+    """The serial numbers of blocks, for all outboxes of a process: none comes twice while its store lives, also where a node
+    leaves and joins again. starts: StoreIdentity.starts."""
 
-    first_id    event id of the first one, UNNUMBERED before it is sent for the first time
-    count       how many events its frames hold
-    events      how many event ids it takes: `count`, or fewer towards a Go broker, which is not sent all of them
-    messages    how many application messages it has
-    expiring    (index in chunks, offset from the chunk's end, expires_at): where to fill in the seconds that are left
-    serial      rising number of a block of messages in its outbox, 0 for state
-    is_state    interest or retained state: a full state replaces it
-    retained    (topic, whether it is a deletion) of its retained messages, None for none
-    converted   the same as events of the Go broker's stream, made by its codec
+    def __init__(self, starts: int) -> None:
+        self._last = starts << START_BITS
+
+    def next(self) -> int:
+        self._last += 1
+        return self._last
+
+
+class Outbox(BlockOwner):
+    """bytes_max and age_max (seconds) bound it; `size` is what it holds, in bytes of memory. lost_topics_max bounds
+    lost_topics.
+
+    journal   of the store that keeps promised blocks, None without one
+    newest    the block that got the last message
+    told      as that of the newest acknowledged block
     """
 
-    __slots__ = (
-        "chunks",
-        "converted",
-        "count",
-        "events",
-        "expiring",
-        "first_id",
-        "is_state",
-        "messages",
-        "opened_at",
-        "retained",
-        "serial",
-        "size",
-    )
-
-    def __init__(self, is_state: bool, now: float) -> None:
-        self.chunks: list[bytes] = []
-        self.expiring: list[tuple[int, int, float]] | None = None
-        self.first_id = UNNUMBERED
-        self.count = 0
-        self.events = 0
-        self.messages = 0
-        self.size = 0
-        self.serial = 0
-        self.is_state = is_state
-        self.opened_at = now
-        self.retained: list[tuple[bytes, bool]] | None = None
-        self.converted: object | None = None
-
-    def append_frame(self, frame: bytes) -> None:
-        """One event without an expiry."""
-        self.chunks.append(frame)
-        self.count += 1
-        self.size += len(frame) + CHUNK_OVERHEAD
-
-    def append_message(
-        self, kind: int, message: Message, groups: tuple[tuple[bytes, bytes], ...], flags: int = 0
+    def __init__(
+        self,
+        bytes_max: int,
+        age_max: float,
+        drop_oldest: bool,
+        counters: StreamCounters,
+        node: str = "",
+        journal: Journal | None = None,
+        serials: Serials | None = None,
     ) -> None:
-        """One message as a frame of its own: PUBLISH with its groups, or RETAINED without."""
-        prefix = encode_groups(groups) if kind == PUBLISH else b""
-        if message.expires_at == NEVER:
-            self.append_frame(encode_frame(kind, prefix + encode_packet(message, 5), flags))
-        else:
-            self.append_frame(encode_frame(kind, prefix + encode_expiring_packet(message), flags))
-            self.note_expiry(message)
-        if not flags & (IS_NEWS | IS_MENDED):  # they stand for messages that were counted
-            self.messages += 1
-        if message.retain:
-            if self.retained is None:
-                self.retained = []
-            self.retained.append((message.topic, not message.payload))
-
-    def note_expiry(self, message: Message) -> None:
-        """The last chunk ends with encode_expiring_packet(message)."""
-        if self.expiring is None:
-            self.expiring = []
-        self.expiring.append((len(self.chunks) - 1, expiry_offset(message), message.expires_at))
-
-    def leave_out(self, done: int, now: float) -> None:
-        """The first `done` events, which are fewer than it has, were done by the other node. A message that expires keeps the
-        seconds that are left at `now`."""
-        data = b"".join(self.encode(now))
-        pos = 0
-        self.count -= done
-        while done > 0:
-            start = pos + HEADER_SIZE
-            end = start + int.from_bytes(data[pos + 2 : start], "big")
-            events = count_events(data, data[pos], data[pos + 1], start, end)
-            pos = end
-            if events > done:
-                version = decode_block_version(data, start)
-                at = skip_packets(data, start + BLOCK_HEAD_SIZE, end, done)
-                data = encode_block_header(version, events - done, end - at) + data[at:]
-                pos = 0
-            done -= events
-        self.chunks = [data[pos:]]
-        self.expiring = None
-        self.messages = min(self.messages, self.count)
-
-    def encode(self, now: float) -> list[bytes]:
-        """The frames as they leave at `now`, in pieces."""
-        if self.expiring is not None:
-            for index, offset, expires_at in self.expiring:
-                chunk = self.chunks[index]
-                self.chunks[index] = fill_expiry(chunk, len(chunk) + offset, expires_at, now)
-        return self.chunks
-
-
-class Outbox:
-    """bytes_max and age_max (seconds) bound it; `size` is what it holds, in bytes of memory. lost_topics_max bounds
-    lost_topics."""
-
-    def __init__(self, bytes_max: int, age_max: float, drop_oldest: bool, counters: StreamCounters) -> None:
+        super().__init__(node)
         # What each message touches comes first (see Connection).
         self._open: Block | None = None
+        self.newest = Block(False, 0.0)
         self.waiting: deque[Block] = deque()  # closed blocks without ids
         # Whose present retained message the other node is to be told: topic -> whether it was deleted. Taken from the front,
         # which a dict does by walking over what it deleted before.
@@ -174,6 +93,11 @@ class Outbox:
         self.drop_oldest = drop_oldest
         self.counters = counters
         self.lost_topics_max = LOST_TOPICS_MAX
+        self.journal = journal
+        self.told = 0
+        self._kept: deque[tuple[int, int]] = deque()  # (record, serial) of kept blocks that are perhaps not stored yet
+        self._stored = 0  # serial of the newest block that is stored with all promised ones before it
+        self._serials = Serials(0) if serials is None else serials
         self._serial = 0  # of the newest block of messages
         self._open_until = 0.0
         # The PUBLISH_BLOCK at the end of the open block that still grows: its version (0: none), where its header
@@ -276,9 +200,8 @@ class Outbox:
                 return block
             self.close_block()
         block = Block(False, now)
-        self._serial += 1
-        block.serial = self._serial
-        self._open = block
+        self._serial = block.serial = self._serials.next()
+        self._open = self.newest = block
         self._open_until = now + BLOCK_SECONDS_MAX
         return block
 
@@ -298,6 +221,70 @@ class Outbox:
             self._end_run()
             self._open = None
             self.waiting.append(block)
+
+    # --- the store ---
+
+    def keep_newest(self) -> None:
+        """The message that came last is to be in the store before it is acknowledged."""
+        block = self.newest
+        journal = self.journal
+        assert journal is not None
+        if block.record:
+            journal.is_touched = True
+        else:
+            self._keep(block, journal)
+
+    def keep_promised(self) -> None:
+        """Keep all blocks that are promised and not acknowledged."""
+        journal = self.journal
+        if journal is None:
+            return
+        for blocks in (self.on_way, self.waiting):
+            for block in blocks:
+                if block.is_promised and not block.record:
+                    self._keep(block, journal)
+        newest = self._open
+        if newest is not None and newest.is_promised and not newest.record:
+            self._keep(newest, journal)
+
+    def _keep(self, block: Block, journal: Journal) -> None:
+        block.owner = self
+        block.record = journal.keep(block)
+        self._kept.append((block.record, block.serial))
+
+    def _unkeep(self, block: Block) -> None:
+        if block.record and self.journal is not None:
+            self.journal.drop(block.record)
+            block.record = 0
+
+    def is_safe(self, serial: int) -> bool:
+        """Return whether promised messages up to this block are stored, acknowledged, or dropped and counted."""
+        kept = self._kept
+        if kept and self.journal is not None:
+            stored_below = self.journal.stored_below
+            while kept and kept[0][0] < stored_below:
+                self._stored = kept.popleft()[1]
+        return serial <= self._stored or self.is_done(serial)
+
+    def is_next_unstored(self) -> bool:
+        """Return whether the next block to send has to be in the store first."""
+        block = self.waiting[0] if self.waiting else self._open
+        return block is not None and block.is_once and self._is_unstored(block)
+
+    def _is_unstored(self, block: Block) -> bool:
+        return self.journal is not None and block.record >= self.journal.stored_below
+
+    def close_if_open(self, block: Block) -> None:
+        if self._open is block:
+            self.close_block()
+
+    def restore(self, block: Block, record: int) -> None:
+        """A block of the store waits again. They come in the order of their serial numbers."""
+        block.owner = self
+        block.record = record
+        self._serial = self._stored = block.serial
+        self.size += block.size
+        self.waiting.append(block)
 
     # --- blocks leave ---
 
@@ -325,6 +312,13 @@ class Outbox:
         if self.waiting:
             return self.waiting[0].serial > mark
         return self._open is None or self._open.serial > mark
+
+    def has_state(self) -> bool:
+        """Return whether interest is on its way."""
+        for block in self.on_way:  # noqa: SIM110 (compiled without a generator)
+            if block.is_state:
+                return True
+        return False
 
     def is_empty(self) -> bool:
         """Nothing waits to be sent."""
@@ -361,6 +355,8 @@ class Outbox:
         return events
 
     def _forget(self, block: Block) -> None:
+        self.told = max(self.told, block.told)
+        self._unkeep(block)
         self.on_way_size -= block.size
         if not block.is_state:
             self.size -= block.size
@@ -415,6 +411,7 @@ class Outbox:
     def _drop_first_waiting(self, reason: DropReason) -> None:
         block = self.waiting.popleft()
         self.size -= block.size
+        self._unkeep(block)
         self.counters.drop(reason, block.messages)
         if block.retained is not None:
             for topic, is_deletion in block.retained:

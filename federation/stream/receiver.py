@@ -32,6 +32,7 @@ from federation.stream.frames import (
     FrameError,
     body_start,
     count_events,
+    count_packets,
     decode_block_version,
     decode_groups,
     decode_interest,
@@ -41,6 +42,7 @@ from federation.stream.frames import (
 )
 from federation.stream.go_state import GoState
 from federation.stream.held_batches import HeldBatch, HeldBatches, StreamError
+from federation.stream.positions import Positions
 from federation.stream.retained_changes import LONG_AGO, RetainedChanges
 from federation.stream.stored_events import StoredEvents
 from federation.stream.tree import FederationTree
@@ -65,6 +67,7 @@ class PeerReceiver(EventEffects):
     extended   the node marks its full state and names groups on both streams (its Serf tag says so)
     stream     the stream that counts, None while there is none
     stored     which of the events that are done are in the store
+    position   how far the events of its store are done
     """
 
     def __init__(
@@ -75,8 +78,11 @@ class PeerReceiver(EventEffects):
         counters: StreamCounters,
         changes: RetainedChanges,
         now: float,
+        positions: Positions | None = None,
     ) -> None:
         super().__init__(name, tree, router, counters, changes, now)
+        self._positions = Positions(None) if positions is None else positions
+        self.position = self._positions.of("")
         self.stream: OpenStream | None = None
         self.next_event_id = 0
         self._gaps = 0
@@ -98,9 +104,11 @@ class PeerReceiver(EventEffects):
 
     # --- sessions and streams ---
 
-    def hello(self, session_id: str) -> tuple[bool, int]:
+    def hello(self, session_id: str, store_id: str = "") -> tuple[bool, int]:
         """(clean_start, next_event_id). After a clean start the old interest stays until the new one is complete; its
-        next_event_id is of the session so far, whose ids begin at 0 again."""
+        next_event_id is of the session so far, whose ids begin at 0 again. store_id "": on a stream without it."""
+        if store_id and store_id != self.position.store_id:
+            self.position = self._positions.of(store_id)
         if not session_id or len(session_id) > SESSION_ID_CHARS_MAX:
             raise StreamError(f"session_id of {len(session_id)} characters, 1 to {SESSION_ID_CHARS_MAX}", True)
         self._held.clear()
@@ -188,11 +196,20 @@ class PeerReceiver(EventEffects):
     # --- batches of frames: the direct stream ---
 
     def receive_batch(
-        self, stream: OpenStream, first_id: int, count: int, data: bytes, now: float, start: int = 0, stop: int = -1
+        self,
+        stream: OpenStream,
+        first_id: int,
+        count: int,
+        data: bytes,
+        now: float,
+        start: int = 0,
+        stop: int = -1,
+        serial: int = 0,
+        skipped: int = 0,
     ) -> int:
         """Apply `count` events with ids from first_id, whose frames are data[start:stop] or all of data; the event id to
-        acknowledge, -1 for none (yet). Raises StreamError for frames that cannot be told apart, after everything in front of
-        them was applied.
+        acknowledge, -1 for none (yet). They are those behind `skipped` events of the block with this serial number. Raises
+        StreamError for frames that cannot be told apart, after everything in front of them was applied.
 
         While `publisher.held` is above zero batches wait; the shell should not read then, and call `resume` afterwards.
         """
@@ -201,16 +218,17 @@ class PeerReceiver(EventEffects):
         if self.publisher.held or self._block is not None or not self._held.is_empty():
             if stream is not self.stream:
                 raise StreamError("replaced by a newer stream of this node", False)
-            self._held.append(HeldBatch(first_id, count, 0, data[start:stop], 0))
+            self._held.append(HeldBatch(first_id, count, 0, data[start:stop], 0, serial, skipped))
             return self.resume(now)
         self._check(stream, first_id)
         self._router.context.slices.begin()
-        ack = self._apply(first_id, count, 0, data, start, stop, now)
+        ack = self._apply(first_id, count, 0, data, start, stop, serial, skipped, now)
         self.note_done()
         return ack
 
     def note_done(self) -> None:
         """Acknowledgements wait for the store from here on."""
+        self._positions.changed(self.position)
         self.stored.done(self.next_event_id - 1, self._block is None)
 
     def resume(self, now: float) -> int:
@@ -227,14 +245,47 @@ class PeerReceiver(EventEffects):
             if batch.done == 0 and self.stream is not None:
                 self._check(self.stream, batch.first_id)
             data = batch.data
-            ack = max(ack, self._apply(batch.first_id, batch.count, batch.done, data, batch.pos, len(data), now))
+            ack = max(
+                ack,
+                self._apply(
+                    batch.first_id,
+                    batch.count,
+                    batch.done,
+                    data,
+                    batch.pos,
+                    len(data),
+                    batch.serial,
+                    batch.skipped,
+                    now,
+                ),
+            )
         self.note_done()
         return ack
 
-    def _apply(self, first_id: int, count: int, done: int, data: bytes, pos: int, end: int, now: float) -> int:
+    def _apply(
+        self,
+        first_id: int,
+        count: int,
+        done: int,
+        data: bytes,
+        pos: int,
+        end: int,
+        serial: int,
+        skipped: int,
+        now: float,
+    ) -> int:
         """`done` events of the batch are passed, the frames of the others are data[pos:end]."""
         counters = self.counters
+        position = self.position
+        known = 0  # events at the front that were done in another session
+        if serial:
+            known = position.skips(serial, skipped, count)
+            if serial > position.serial:
+                position.serial = serial
+                position.done = 0
         if done == 0:
+            if known and first_id >= self.next_event_id:
+                counters.drop(SkipReason.DUPLICATE, known)
             counters.bytes_received += end - pos
             if first_id < self.next_event_id:
                 counters.drop(SkipReason.DUPLICATE, min(self.next_event_id - first_id, count))
@@ -245,7 +296,7 @@ class PeerReceiver(EventEffects):
                 context.rest(self.publisher)
             slices.steps += 1
             if self.publisher.held or self._block is not None:
-                self._held.put_back(HeldBatch(first_id, count, done, data[:end], pos))
+                self._held.put_back(HeldBatch(first_id, count, done, data[:end], pos, serial, skipped))
                 return -1
             start = pos + HEADER_SIZE
             if start > end:
@@ -273,7 +324,11 @@ class PeerReceiver(EventEffects):
                 # Counted as done before it is done: whatever is wrong with it, it does not come again.
                 self.next_event_id += new
                 counters.events_received += new
-                self._apply_frame(data, kind, flags, start, stop, events - new, now)
+                if serial:
+                    new = min(new, done - known)
+                    position.done = max(position.done, skipped + done) if serial == position.serial else position.done
+                if new > 0:
+                    self._apply_frame(data, kind, flags, start, stop, events - new, now)
             pos = stop
         if done < count:
             raise StreamError(f"batch of {count} events has {done}", True)
@@ -283,11 +338,13 @@ class PeerReceiver(EventEffects):
     def _publish_block(self, data: bytes, version: int, pos: int, end: int, now: float) -> None:
         """data[pos:end] to receivers here, until one of them is full: then the rest waits."""
         pos = self._router.publish_block(data, version, self.publisher, now, pos, end)
+        self.position.rest = 0
         if pos < end:
             self._block = data
             self._block_version = version
             self._block_at = pos
             self._block_end = end
+            self.position.rest = count_packets(data, pos, end)
 
     def _apply_frame(self, data: bytes, kind: int, flags: int, start: int, end: int, done: int, now: float) -> None:
         """`done` events of a PUBLISH_BLOCK came before, on another stream."""
@@ -322,8 +379,9 @@ class PeerReceiver(EventEffects):
 
     # --- single events: the Go broker's stream ---
 
-    def accept_event(self, stream: OpenStream, event_id: int) -> bool:
-        """One event comes; False when it was done before. It is acknowledged in any case. Raises StreamError."""
+    def accept_event(self, stream: OpenStream, event_id: int, serial: int = 0, place: int = 0) -> bool:
+        """One event comes, the place-th of the block with this serial number (0: not told); False when it was done before. It
+        is acknowledged in any case. Raises StreamError."""
         self._check(stream, event_id)
         if event_id < self.next_event_id:
             self.counters.drop(SkipReason.DUPLICATE, 1)
@@ -331,6 +389,13 @@ class PeerReceiver(EventEffects):
         self.next_event_id = event_id + 1
         self._gaps = 0
         self.counters.events_received += 1
+        if serial:
+            position = self.position
+            if position.skips(serial, place - 1, 1):
+                self.counters.drop(SkipReason.DUPLICATE, 1)
+                return False
+            position.serial = serial
+            position.done = place
         return True
 
     def receive_interest(

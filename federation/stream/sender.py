@@ -14,11 +14,12 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from broker.hooks import Peer
 from broker.message import NEVER, Message
+from federation.stream.block import Block, BlockConverter
 from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.full_state import FullState, LocalState
-from federation.stream.outbox import Block, Outbox
+from federation.stream.outbox import Outbox
+from federation.stream.promises import PromisedPeer, Promises
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.state import MOVES, Attention, OnWay, State
 from federation.stream.stream_choice import StreamChoice
@@ -57,20 +58,14 @@ class Outlet:
         raise AssertionError("an outlet that writes nothing")
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class BlockConverter:
-    """A stream on which a node is not sent every event. It decides before the block has its event ids."""
-
-    def convert(self, block: Block, now: float) -> int:
-        """Return how many events of the block are sent."""
-        raise AssertionError("a converter that converts nothing")
-
-
-class PeerSender(Peer):
+class PeerSender(PromisedPeer):
     """Doors: connect, connect_anew, hello_sent, hello_reply, hello_refused, ack, connection_lost, refused, stop; take_blocks;
     next_timeout, handle_timeout.
 
-    extended    the other node takes direct streams and reads our fields of the Go broker's events (its Serf tag says so)
+    extended    the other node reads our fields of the Go broker's events (its Serf tag says so)
+    is_direct   it takes direct streams (likewise)
+    store_id    of this node, said in Hello
+    promises    whose acknowledgements wait for the node, None without a store
     addr        HOST:PORT of its stream server
     backoff_seconds_min, backoff_seconds_max
                 bound the wait before the next try: it doubles from one to the other
@@ -81,7 +76,6 @@ class PeerSender(Peer):
     choice      which kind of stream that is
     is_living   Serf does not take the node for failed
     acked_at    of the last acknowledgement, NEVER before the first one
-    round_trip  seconds from sending events to their acknowledgement, the last time; -1.0 before the first one
     """
 
     def __init__(
@@ -93,25 +87,27 @@ class PeerSender(Peer):
         outbox: Outbox,
         changes: RetainedChanges,
         rng: random.Random,
+        store_id: str = "",
+        promises: Promises | None = None,
     ) -> None:
-        super().__init__(name, extended)
+        super().__init__(name, extended, outbox, FullState(local, changes))
         # What each message touches comes first (see Connection).
         self.reachable = False
         self.extended = extended
+        self.is_direct = extended
+        self.store_id = store_id
+        self.promises = promises
         self.attention = QUIET
         self.state = State.STOPPED
         self._on_way = OnWay.SENT
-        self.outbox = outbox
         self.outlet: Outlet | None = None
         self._last_messages = 0
-        self.full_state = FullState(local, changes)
         self.counters: StreamCounters = outbox.counters
         self._next_id = 0
         self._last_sent_at = 0.0
         self._progress_at = 0.0
         self.is_living = True
         self.acked_at = NEVER
-        self.round_trip = -1.0
         self._timed_id = 0
         self._timed_at = NEVER  # when the event of _timed_id was sent; NEVER while none is timed
         self._half = outbox.bytes_max // 2
@@ -138,6 +134,8 @@ class PeerSender(Peer):
         outbox = self.outbox
         full = outbox.append_message(message, groups, now)
         self.counters.messages_queued += 1
+        if message.qos and self.promises is not None:
+            self.promise_message(message.qos, self.promises)
         if self.reachable:
             if outbox.size > self._half:
                 self.congested = True
@@ -158,6 +156,8 @@ class PeerSender(Peer):
         """Tell the other node."""
         if self.full_state.change(share_name, topic_filter, wanted) and self.reachable:
             self.want_attention()
+            if self.promises is not None and wanted:
+                self.promise_interest(self.promises)
 
     def note_changed(self, topic_filter: bytes) -> None:
         """Tell the other node that other links want the filter."""
@@ -202,10 +202,11 @@ class PeerSender(Peer):
         if attempt == self.attempt and self.state is State.STREAMING:
             self._say_hello(now)
 
-    def set_extended(self, extended: bool) -> None:
+    def set_extended(self, extended: bool, is_direct: bool) -> None:
         """Its tags say what it reads. A change means another program, and a new session."""
-        if extended != self.extended:
+        if extended != self.extended or is_direct != self.is_direct:
             self.extended = extended
+            self.is_direct = is_direct
             self.names_groups = extended
             self.addr = ""
             self._new_session()
@@ -226,7 +227,7 @@ class PeerSender(Peer):
         self._move(State.HELLO)
         self.attempt += 1
         self._deadline = now + HELLO_SECONDS_MAX
-        self.choice.begin(self.extended, self.addr)
+        self.choice.begin(self.is_direct, self.addr)
 
     def hello_sent(self, attempt: int) -> None:
         """The connection of a direct stream took the Hello."""
@@ -282,7 +283,8 @@ class PeerSender(Peer):
         self._streaming_since = now
         self._last_messages = 0
         self.counters.connects += 1
-        self.choice.stream_began(self.extended, now)
+        self.choice.stream_began(self.is_direct, now)
+        self.catch_up(now)
         self.want_attention()
         return True
 
@@ -323,6 +325,7 @@ class PeerSender(Peer):
         self.state = state
         self.reachable = state is State.STREAMING
         if not self.reachable:
+            self.fall_behind()
             self.congested = False
             self._timed_at = NEVER
             if self.attention is WATCHING:
@@ -344,6 +347,8 @@ class PeerSender(Peer):
             self.round_trip = now - self._timed_at
             self._timed_at = NEVER
         self.counters.events_acked += self.outbox.acknowledge(event_id)
+        if self.is_behind:
+            self.catch_up(now)
         if self.congested and self.outbox.size < self._quarter:
             self.congested = False
             self._local.outbox_has_room(now)
@@ -426,6 +431,8 @@ class PeerSender(Peer):
 
     def _next_message_block(self, now: float) -> Block | None:
         outbox = self.outbox
+        if outbox.is_next_unstored():
+            return None
         block = outbox.take_waiting()
         if block is not None:
             return block
@@ -449,7 +456,8 @@ class PeerSender(Peer):
             at = min(at, self.choice.next_timeout())
             if outbox.on_way:
                 at = min(at, self._ack_due_at())
-            if outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
+            is_full = outbox.on_way_size >= WINDOW_BYTES_MAX or len(outbox.on_way) >= WINDOW_BLOCKS_MAX
+            if not is_full and not outbox.is_next_unstored():
                 at = min(at, outbox.open_since() + LINGER_SECONDS)
         return at
 

@@ -19,6 +19,7 @@ from broker.routing.trie import Trie
 from federation.stream.counters import SkipReason
 from federation.stream.retained_changes import HERE, RetainedChanges
 from federation.stream.sender import PeerSender
+from federation.stream.stored_interest import StoredInterest
 
 FILTERS_MAX: Final = 1_000_000  # of one node; the tree refuses and counts further ones
 
@@ -46,11 +47,13 @@ class FederationTree(Forwarder):
 
     members      the senders to all nodes that are added, by name
     filters_max  of one node
+    stored       keeps the interest in the store, None without one
     """
 
     def __init__(self, router: Router, changes: RetainedChanges | None = None, filters_max: int = FILTERS_MAX) -> None:
         self._router = router
         self._filters_max = filters_max
+        self.stored: StoredInterest | None = None
         self._changes = changes
         self._trie = Trie()
         self.members: dict[str, PeerSender] = {}
@@ -142,6 +145,8 @@ class FederationTree(Forwarder):
         if key in known:
             if known[key] != note:
                 known[key] = note
+                if self.stored is not None:
+                    self.stored.set(name, key, note)
                 self._change_note(name, topic_filter, note)
             return True
         try:
@@ -153,6 +158,8 @@ class FederationTree(Forwarder):
             sender.counters.drop(SkipReason.FILTERS_FULL, 1)
             return False
         known[key] = note
+        if self.stored is not None:
+            self.stored.set(name, key, note)
         entry = self._put(sender, share_name, topic_filter)
         if note and not share_name:
             _set_note(entry, name, note)
@@ -179,6 +186,8 @@ class FederationTree(Forwarder):
         if key not in known:
             return
         del known[key]
+        if self.stored is not None:
+            self.stored.remove(name, key)
         self._take(self.members[name], share_name, topic_filter)
         self._forget(topic_filter)
         observer = self._router.context.interest_observer

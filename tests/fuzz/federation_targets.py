@@ -14,6 +14,7 @@ from federation.gossip.counters import Counters
 from federation.gossip.wire import open_packet
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
+from federation.stream.block import Block
 from federation.stream.counters import StreamCounters
 from federation.stream.direct_server import SILENCE_SECONDS_MAX, DirectServer
 from federation.stream.direct_wire import (
@@ -44,7 +45,7 @@ from federation.stream.frames import (
 from federation.stream.full_state import LocalState
 from federation.stream.go_events import encode_events, receive_event
 from federation.stream.held_batches import StreamError
-from federation.stream.outbox import Block, Outbox
+from federation.stream.outbox import Outbox
 from federation.stream.receiver import OpenStream, PeerReceiver
 from federation.stream.receivers import Receivers
 from federation.stream.retained_changes import RetainedChanges
@@ -123,7 +124,7 @@ class DirectTarget(Target):
 
     def __init__(self) -> None:
         self.frames = frames()
-        hello = encode_hello("other", "session")
+        hello = encode_hello("other", "session", "store")
         seeds = [
             hello + encode_batch(0, 1, frame) + PING + encode_batch(1, 1, self.frames[0]) for frame in self.frames[:6]
         ]
@@ -135,7 +136,7 @@ class DirectTarget(Target):
         if rng.random() < 0.3:
             return super().make(rng)
         first_id = 0
-        parts = [encode_hello("other", "session")]
+        parts = [encode_hello("other", "session", "store")]
         for _ in range(rng.randint(1, 3)):
             chosen = [rng.choice(self.frames) for _ in range(rng.randint(1, 3))]
             events = sum(3 if frame is self.frames[7] else 1 for frame in chosen)

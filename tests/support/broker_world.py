@@ -78,6 +78,7 @@ class World:
                 self.stored.pop(number, None)
             else:
                 self.stored[number] = record
+        journal.taken_is_stored()
         self.broker.commits.finish(commit)
         return True
 

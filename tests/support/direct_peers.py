@@ -130,7 +130,7 @@ class Raw:
         return found
 
     async def hello(self, name: str = "peer", session_id: str = "s") -> Reply:
-        self.writer.write(encode_hello(name, session_id))
+        self.writer.write(encode_hello(name, session_id, "store"))
         return await self.reply()
 
     async def reply(self) -> Reply:

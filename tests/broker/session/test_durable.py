@@ -8,7 +8,7 @@ import pytest
 
 from broker.codec.packets import ConnAck, SubAck, UnsubAck, Will
 from broker.store.journal import Journal
-from broker.store.records import SESSION, SUBSCRIPTION
+from broker.store.kinds import SESSION, SUBSCRIPTION
 
 
 def kept(make_world: Any, **limits: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from broker.broker import Broker
 from broker.codec.packets import PubAck, PubComp, PubRec, PubRel
 from broker.store.journal import Journal
-from broker.store.records import MESSAGE, OUTGOING, RECEIVED
+from broker.store.kinds import MESSAGE, OUTGOING, RECEIVED
 
 
 def kept(make_world: Any, **limits: Any) -> Any:

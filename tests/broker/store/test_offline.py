@@ -14,8 +14,8 @@ from broker.codec import properties as props
 from broker.codec.packets import PubRec, Will
 from broker.server.cli import main
 from broker.store.journal import Journal
+from broker.store.kinds import INTEREST, OUTBOX, POSITION, SESSION, STORE
 from broker.store.offline import FIELDS, KIND_NAMES
-from broker.store.records import SESSION
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
 from broker.store.store import VERSION, pack_record
 from federation.links.bridging.bridging import bridging_of
@@ -57,7 +57,23 @@ def records(make_world: Any) -> dict[int, Any]:
     client.send(PubRec(client.take_publishes()[0].packet_id))
     client.publish(b"a", qos=2, packet_id=9)
     world.connect("without will", expiry=0xFFFFFFFF)
-    assert {record[0] for record in stored.values()} == set(KIND_NAMES)
+    stored |= {
+        1001: (
+            OUTBOX,
+            "n2",
+            1 << 40 | 1,
+            0,
+            1e9,
+            2,
+            2,
+            b"\0frames",
+            ((7, -4, 1e9 + 60),),
+            (("grüße/a".encode(), False),),
+        ),
+        1002: (POSITION, "0f" * 16, 1 << 40 | 9, 3),
+        1003: (INTEREST, "n2", ((b"", "grüße/#".encode(), b""), (b"s", b"a", b"note"))),
+    }
+    assert {record[0] for record in stored.values()} == set(KIND_NAMES) - {STORE}
     return stored
 
 
@@ -113,15 +129,15 @@ def test_check_names_damaged_records(folder: Folder, records: dict[int, Any]) ->
     store = SqliteStore(folder.data)
     store.open()
     packed = dict(store.records())
-    store.commit([(1000, b""), (1001, pack_record((99,))), (1002, packed[session][:-1] + b"\0")])
-    store.commit([(1003, pack_record((SESSION, "too short")))])
+    store.commit([(2000, b""), (2001, pack_record((99,))), (2002, packed[session][:-1] + b"\0")])
+    store.commit([(2003, pack_record((SESSION, "too short")))])
     store.close()
     before = (folder.data / FILE_NAME).read_bytes()
     result = folder.call("check")
     assert result.exit_code == 1
     assert f"{len(records)} good records" in result.stdout
     faults = result.stderr.splitlines()
-    assert [fault.split(" ")[1] for fault in faults] == ["1000", "1001", "1002", "1003"]
+    assert [fault.split(" ")[1] for fault in faults] == ["2000", "2001", "2002", "2003"]
     assert (folder.data / FILE_NAME).read_bytes() == before
 
 
@@ -129,8 +145,8 @@ def test_an_export_is_imported_elsewhere(folder: Folder, tmp_path: Path) -> None
     exported = folder.call("export")
     assert exported.exit_code == 0
     lines = [json.loads(line) for line in exported.stdout.splitlines()]
-    assert lines[0] == {"gmqttd_store": 1}
-    assert {line["kind"] for line in lines[1:]} == set(KIND_NAMES.values())
+    assert lines[0] == {"gmqttd_store": VERSION}
+    assert {line["kind"] for line in lines[1:]} == set(KIND_NAMES.values()) - {"store"}
     assert next(line["topic"] for line in lines if line.get("kind") == "retained") == "grüße/a"
     other = Folder(tmp_path / "two")
     (tmp_path / "export").write_text(exported.stdout, encoding="utf-8")
@@ -150,7 +166,7 @@ def test_an_export_is_imported_elsewhere(folder: Folder, tmp_path: Path) -> None
         ("", "the file is empty"),
         ("{}\n", "line 1 is not a line of an export"),
         ("[]\n", "line 1 is not a line of an export"),
-        ('{"gmqttd_store": 2}\n', "line 1: version 2, this gmqttd reads version 1"),
+        ('{"gmqttd_store": 99}\n', "line 1: version 99, this gmqttd reads versions up to"),
         (
             '{"gmqttd_store": 1}\n{"number": 1, "kind": "received", "session": 7, "packet_id": 1}\n',
             "refers to record 7",
@@ -193,4 +209,5 @@ def test_a_store_of_each_version_is_read(tmp_path: Path, version: int) -> None:
     folder.data.mkdir()
     shutil.copy(STORES / f"version{version}.db", folder.data / FILE_NAME)
     assert folder.call("check").exit_code == 0
-    assert folder.call("export").stdout == (STORES / f"version{version}.jsonl").read_text(encoding="utf-8")
+    lines = (STORES / f"version{version}.jsonl").read_text(encoding="utf-8").splitlines()
+    assert folder.call("export").stdout.splitlines()[1:] == lines[1:]

@@ -11,17 +11,8 @@ from broker.codec.properties import USER_PROPERTY
 from broker.message import NEVER
 from broker.session.outgoing import AWAIT_PUBACK, AWAIT_PUBCOMP, QUEUED
 from broker.store.journal import Journal
-from broker.store.records import (
-    MESSAGE,
-    NO_TIME,
-    OUTGOING,
-    RECEIVED,
-    RETAINED,
-    SESSION,
-    SUBSCRIPTION,
-    monotonic_time,
-    wall_time,
-)
+from broker.store.kinds import MESSAGE, OUTGOING, RECEIVED, RETAINED, SESSION, SUBSCRIPTION
+from broker.store.records import NO_TIME, monotonic_time, wall_time
 from federation.links.bridging.bridging import bridging_of
 
 WALL_OFFSET = 1_700_000_000.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.store.redis_store import RedisStore
-from broker.store.store import LostCommits, OwnerLost, StoreFault
+from broker.store.store import VERSION, LostCommits, OwnerLost, StoreFault
 from redis_process import REDIS_MISSING, REDIS_SERVER, RedisServer
 
 pytestmark = pytest.mark.skipif(REDIS_SERVER is None, reason=REDIS_MISSING)
@@ -130,9 +130,9 @@ def test_two_nodes_share_a_database_by_their_prefixes(start: Start) -> None:
 
 def test_a_newer_store_is_refused(start: Start) -> None:
     server = start()
-    newer = RedisStore(server.settings, version=2)
+    newer = RedisStore(server.settings, version=VERSION + 1)
     newer.open()
     newer.commit([(1, b"a")])
     newer.close()
-    with pytest.raises(StoreFault, match="version 2"):
+    with pytest.raises(StoreFault, match=f"version {VERSION + 1}"):
         opened(server)

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
-from broker.store.store import StoreFault, pack_record, unpack_record
+from broker.store.store import VERSION, StoreFault, pack_record, unpack_record
 
-OLD = 1  # a version, and the next one
-NEW = 2
+OLD = VERSION  # a version, and the next one
+NEW = VERSION + 1
 
 
 def written(folder: Path, count: int = 3, version: int = OLD) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,11 +207,14 @@ async def test_changes_that_cannot_be_encoded_are_not_acknowledged(
 
 async def test_a_node_whose_store_was_taken_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
+    real = SqliteStore.commit
 
-    def commit(*_: object) -> None:
+    def commit(store: SqliteStore, batch: Sequence[tuple[int, bytes | None]]) -> None:
         nonlocal calls
         calls += 1
-        raise OwnerLost("another node has it")
+        if calls > 1:
+            raise OwnerLost("another node has it")
+        real(store, batch)  # of the start
 
     monkeypatch.setattr(SqliteStore, "commit", commit)
     host, durability = await started(Settings(data_dir=str(tmp_path / "data")))
@@ -223,4 +226,4 @@ async def test_a_node_whose_store_was_taken_stops_at_once(tmp_path: Path, monkey
         await committed(host)
     await durability.close()
     host.turns.stop()
-    assert (host.stop_reason, calls) == ("another node has it", 1)
+    assert (host.stop_reason, calls) == ("another node has it", 2)

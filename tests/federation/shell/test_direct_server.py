@@ -37,7 +37,7 @@ async def test_hello_batch_and_ping_in_pieces(start_station: StartStation, piece
     n1 = await lone(start_station)
     peer = await Raw.connect(n1.port)
     peer.writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    data = encode_hello("peer", "s") + encode_batch(0, 2, interest(b"a") + interest(b"b")) + PING
+    data = encode_hello("peer", "s", "store") + encode_batch(0, 2, interest(b"a") + interest(b"b")) + PING
     for at in range(0, len(data), pieces):
         peer.writer.write(data[at : at + pieces])
         await peer.writer.drain()

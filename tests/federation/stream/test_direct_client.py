@@ -35,7 +35,7 @@ def begin(now: float = 0.0) -> tuple[PeerSender, DirectClient]:
     sender.connect("host:1", now)
     client = DirectClient("this", sender, now)
     client.connected(now)
-    assert client.data_to_send(now) == encode_hello("this", sender.session_id)
+    assert client.data_to_send(now) == encode_hello("this", sender.session_id, sender.store_id)
     return sender, client
 
 
@@ -186,7 +186,7 @@ def test_a_probe_that_is_answered_moves_the_session_to_a_direct_stream(
 ) -> None:
     sender, _ = streaming()
     probe = DirectProbe(sender, 1.0)
-    assert probe.data_to_send() == encode_hello("", "")
+    assert probe.data_to_send() == encode_hello("", "", "")
     probe.receive_data(data, 1.0)
     assert (probe.is_over, sender.state) == (is_over, state)
 

@@ -16,6 +16,7 @@ from federation.stream.direct_server import (
 )
 from federation.stream.direct_wire import (
     ACK_PONG,
+    BATCH_HEADER_SIZE,
     PING,
     STATUS_INVALID,
     STATUS_NOT_A_MEMBER,
@@ -48,7 +49,7 @@ class Served:
         self.server = DirectServer(self.world.nodes["n1"].receivers, BYTES_MAX, self.now)
         self.next_id = 0
         if hello:
-            self.server.receive_data(encode_hello("n2", "session"), self.now)
+            self.server.receive_data(encode_hello("n2", "session", "store"), self.now)
             assert self.take() == encode_reply(Reply(STATUS_OK, True, 0, ""))
 
     def take(self) -> bytes:
@@ -73,10 +74,10 @@ class Served:
 @pytest.mark.parametrize(
     ("data", "status", "text"),
     [
-        (encode_hello("stranger", "s"), STATUS_NOT_A_MEMBER, "stranger has not yet joined"),
-        (encode_hello("n1", "s"), STATUS_NOT_A_MEMBER, "n1 has not yet joined"),
-        (encode_hello("", "s"), STATUS_INVALID, "node name of 0 bytes, 1 to 1024 are allowed"),
-        (encode_hello("n2", "s" * 300), STATUS_INVALID, "session_id of 300 characters, 1 to 256"),
+        (encode_hello("stranger", "s", "store"), STATUS_NOT_A_MEMBER, "stranger has not yet joined"),
+        (encode_hello("n1", "s", "store"), STATUS_NOT_A_MEMBER, "n1 has not yet joined"),
+        (encode_hello("", "s", "store"), STATUS_INVALID, "node name of 0 bytes, 1 to 1024 are allowed"),
+        (encode_hello("n2", "s" * 300, "store"), STATUS_INVALID, "session_id of 300 characters, 1 to 256"),
         (b"PRI * HTTP/2.0", STATUS_INVALID, "the connection does not begin with the preface of a direct stream"),
     ],
 )
@@ -87,13 +88,13 @@ def test_a_refused_hello_is_answered_with_the_reason(data: bytes, status: int, t
     assert served.server.is_over
     assert served.server.refused == text
     assert served.server.next_timeout() == NEVER
-    served.server.receive_data(encode_hello("n2", "s"), served.now)
+    served.server.receive_data(encode_hello("n2", "s", "store"), served.now)
     assert served.take() == b""
 
 
 def test_a_hello_has_its_time_from_the_begin_not_from_its_last_byte() -> None:
     served = Served(hello=False)
-    hello = encode_hello("n2", "session")
+    hello = encode_hello("n2", "session", "store")
     for at in range(4):
         served.server.receive_data(hello[at : at + 1], served.now)
         assert served.after(1.0) == b""
@@ -141,10 +142,10 @@ def test_silence_ends_a_stream_after_its_due_acknowledgement() -> None:
 def test_batches_in_front_of_a_wrong_one_are_acknowledged_before_the_end() -> None:
     served = Served()
     data = encode_batch(0, 1, interest(b"a")) + encode_batch(1, 1, interest(b"b"))
-    served.server.receive_data(data + (BYTES_MAX + 1).to_bytes(4, "big") + bytes(12), served.now)
+    served.server.receive_data(data + (BYTES_MAX + 1).to_bytes(4, "big") + bytes(BATCH_HEADER_SIZE), served.now)
     answers = served.end()
     assert (answers.ack, answers.end_malformed) == (1, True)
-    assert answers.end_text == f"batch of {BYTES_MAX + 1} bytes, 12 to {BYTES_MAX} are allowed"
+    assert answers.end_text == f"batch of {BYTES_MAX + 1} bytes, {BATCH_HEADER_SIZE - 4} to {BYTES_MAX} are allowed"
     assert len(served.world.nodes["n1"].tree.interest_of("n2")) == 2
 
 
@@ -171,7 +172,7 @@ def test_a_stream_that_begins_while_receivers_are_full_waits() -> None:
     served = Served(hello=False)
     node = served.world.nodes["n1"]
     node.broker.hold(node.receivers.get("n2").publisher)
-    served.server.receive_data(encode_hello("n2", "session"), served.now)
+    served.server.receive_data(encode_hello("n2", "session", "store"), served.now)
     served.take()
     assert not served.server.wants_reading()
     assert served.after(HELD_SECONDS) == encode_ack(ACK_PONG), "nothing is done that could be acknowledged"
@@ -193,7 +194,7 @@ def test_a_batch_that_takes_its_time_is_no_silence() -> None:
 def test_a_newer_stream_or_the_end_of_the_membership_ends_it() -> None:
     served = Served()
     second = DirectServer(served.world.nodes["n1"].receivers, BYTES_MAX, served.now)
-    second.receive_data(encode_hello("n2", "session"), served.now)
+    second.receive_data(encode_hello("n2", "session", "store"), served.now)
     assert served.end().end_text == "replaced by a newer stream of this node"
     assert second.data_to_send(served.now) == encode_reply(Reply(STATUS_OK, False, 0, ""))
     served.world.part("n1", "n2")

@@ -12,9 +12,11 @@ from direct_peers import read_batches
 from federation.stream.direct_wire import (
     ACK_END,
     ACK_PONG,
+    BATCH_HEADER_SIZE,
     NAME_BYTES_MAX,
     PING,
     PREFACE,
+    PROMISED,
     STATUS_INVALID,
     STATUS_NOT_A_MEMBER,
     STATUS_OK,
@@ -85,7 +87,7 @@ def serve(pieces: list[bytes], bytes_max: int = BYTES_MAX) -> tuple[Hello | None
 def test_any_cut_gives_the_same_hello_and_batches(
     name: str, session_id: str, sent: list[BatchFields], sizes: list[int]
 ) -> None:
-    data = encode_hello(name, session_id) + b"".join(encode_batch(*batch) for batch in sent)
+    data = encode_hello(name, session_id, "store") + b"".join(encode_batch(*batch) for batch in sent)
     for pieces in ([data], cut(data, sizes), cut(data, [1])):
         hello, found, fault = serve(pieces)
         assert hello is not None
@@ -94,24 +96,24 @@ def test_any_cut_gives_the_same_hello_and_batches(
         assert fault == ""
 
 
-@given(batches, st.binary(min_size=16, max_size=40), cuts)
+@given(batches, st.binary(min_size=BATCH_HEADER_SIZE, max_size=60), cuts)
 def test_batches_in_front_of_a_fault_count_however_they_are_cut(
     sent: list[BatchFields], after: bytes, sizes: list[int]
 ) -> None:
     wrong = (BYTES_MAX + 1).to_bytes(4, "big") + after
-    data = encode_hello("a", "b") + b"".join(encode_batch(*batch) for batch in sent) + wrong
+    data = encode_hello("a", "b", "store") + b"".join(encode_batch(*batch) for batch in sent) + wrong
     for pieces in ([data], cut(data, sizes), cut(data, [1])):
         hello, found, fault = serve(pieces)
         assert hello is not None
         assert found == sent
-        assert fault == f"batch of {BYTES_MAX + 1} bytes, 12 to {BYTES_MAX} are allowed"
+        assert fault == f"batch of {BYTES_MAX + 1} bytes, {BATCH_HEADER_SIZE - 4} to {BYTES_MAX} are allowed"
 
 
 def test_nothing_is_read_behind_a_fault() -> None:
     reader = ServerReader(BYTES_MAX)
-    assert reader.receive_hello(encode_hello("a", "b") + bytes(16)) is not None
+    assert reader.receive_hello(encode_hello("a", "b", "store") + bytes(BATCH_HEADER_SIZE)) is not None
     assert read_batches(reader, b"") == []
-    assert str(reader.fault) == f"batch of 0 bytes, 12 to {BYTES_MAX} are allowed"
+    assert str(reader.fault) == f"batch of 0 bytes, {BATCH_HEADER_SIZE - 4} to {BYTES_MAX} are allowed"
     assert read_batches(reader, encode_batch(0, 1, b"x")) == []
 
 
@@ -119,20 +121,21 @@ def test_nothing_is_read_behind_a_fault() -> None:
 def test_garbage_raises_direct_errors_only(garbage: bytes, sizes: list[int]) -> None:
     serve(cut(garbage, sizes))
     serve(cut(PREFACE + garbage, sizes))
-    serve(cut(encode_hello("a", "b") + garbage, sizes))
+    serve(cut(encode_hello("a", "b", "store") + garbage, sizes))
 
 
 @pytest.mark.parametrize(
     ("data", "text"),
     [
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "does not begin with the preface"),
-        (b"GMQD\x01\0\x01a\0\x01b", "does not begin with the preface"),
+        (b"GMQD\x02\0\x01a\0\x01b", "does not begin with the preface"),
         (PREFACE + b"\0\0" + b"\0\x01b", "node name of 0 bytes"),
         (PREFACE + b"\xff\xff", "node name of 65535 bytes"),
         (PREFACE + (NAME_BYTES_MAX + 1).to_bytes(2, "big"), f"node name of {NAME_BYTES_MAX + 1} bytes"),
         (PREFACE + b"\0\x01a\0\0", "session id of 0 bytes"),
         (PREFACE + b"\0\x01a\x04\x01", "session id of 1025 bytes"),
-        (PREFACE + b"\0\x01a\0\x02\xff\xff", "session id is not UTF-8"),
+        (PREFACE + b"\0\x01a\0\x02\xff\xff\0\x01b", "session id or store id is not UTF-8"),
+        (PREFACE + b"\0\x01a\0\x01b\0\0", "store id of 0 bytes"),
     ],
 )
 def test_the_error_of_a_wrong_hello_names_its_fault(data: bytes, text: str) -> None:
@@ -143,7 +146,7 @@ def test_the_error_of_a_wrong_hello_names_its_fault(data: bytes, text: str) -> N
 
 
 def test_a_hello_that_is_not_whole_waits() -> None:
-    whole = encode_hello("node1", "session")
+    whole = encode_hello("node1", "session", "store")
     reader = ServerReader(BYTES_MAX)
     for at in range(len(whole) - 1):
         assert reader.receive_hello(whole[at : at + 1]) is None
@@ -154,41 +157,53 @@ def test_a_hello_that_is_not_whole_waits() -> None:
 
 def test_a_name_that_is_not_utf_8_keeps_its_bytes() -> None:
     name = b"node\xff".decode("utf-8", "surrogateescape")
-    hello, _, _ = serve([encode_hello(name, "s")])
+    hello, _, _ = serve([encode_hello(name, "s", "store")])
     assert hello is not None
     assert hello.node_name == name
 
 
-@pytest.mark.parametrize("length", [0, 1, 11, BYTES_MAX + 1, 2**32 - 1])
+@pytest.mark.parametrize("length", [0, 1, BATCH_HEADER_SIZE - 5, BYTES_MAX + 1, 2**32 - 1])
 def test_the_size_of_a_batch_is_bounded(length: int) -> None:
-    _, found, fault = serve([encode_hello("a", "b") + length.to_bytes(4, "big") + bytes(12)])
+    _, found, fault = serve([encode_hello("a", "b", "store") + length.to_bytes(4, "big") + bytes(BATCH_HEADER_SIZE)])
     assert found == []
-    assert fault == f"batch of {length} bytes, 12 to {BYTES_MAX} are allowed"
+    assert fault == f"batch of {length} bytes, {BATCH_HEADER_SIZE - 4} to {BYTES_MAX} are allowed"
 
 
 @pytest.mark.parametrize(("first_id", "count"), [(2**63, 2**31), (2**64 - 1, 2**32 - 1)])
 def test_ids_and_counts_have_no_sign(first_id: int, count: int) -> None:
-    header = (13).to_bytes(4, "big") + first_id.to_bytes(8, "big") + count.to_bytes(4, "big")
-    _, found, _ = serve([encode_hello("a", "b") + header + b"x"])
+    header = (
+        (BATCH_HEADER_SIZE - 3).to_bytes(4, "big") + first_id.to_bytes(8, "big") + count.to_bytes(4, "big") + bytes(12)
+    )
+    _, found, _ = serve([encode_hello("a", "b", "store") + header + b"x"])
     assert found == [(first_id, count, b"x")]
 
 
+@pytest.mark.parametrize("is_promised", [False, True])
+def test_a_batch_names_its_block(is_promised: bool) -> None:
+    reader = ServerReader(BYTES_MAX)
+    assert reader.receive_hello(encode_hello("a", "b", "store")) is not None
+    serial = 3 << 40 | 7
+    reader.receive(encode_batch(0, 1, b"x", serial | PROMISED if is_promised else serial, 2**31 - 1))
+    assert reader.next_batch()
+    assert (reader.serial, reader.done, reader.is_promised) == (serial, 2**31 - 1, is_promised)
+
+
 def test_the_largest_batch_passes() -> None:
-    events = bytes(BYTES_MAX - 12)
-    _, found, fault = serve([encode_hello("a", "b"), encode_batch(7, 3, events)])
+    events = bytes(BYTES_MAX + 4 - BATCH_HEADER_SIZE)
+    _, found, fault = serve([encode_hello("a", "b", "store"), encode_batch(7, 3, events)])
     assert found == [(7, 3, events)]
     assert fault == ""
 
 
 def test_a_ping_is_a_batch_without_events() -> None:
-    _, found, _ = serve([encode_hello("a", "b") + PING + encode_batch(0, 1, b"x") + PING])
+    _, found, _ = serve([encode_hello("a", "b", "store") + PING + encode_batch(0, 1, b"x") + PING])
     assert found == [(0, 0, b""), (0, 1, b"x"), (0, 0, b"")]
 
 
 def test_a_batch_that_comes_in_small_pieces_needs_no_more_memory_than_its_size() -> None:
     size = 2**19
     reader = ServerReader(2**20)
-    assert reader.receive_hello(encode_hello("a", "b")) is not None
+    assert reader.receive_hello(encode_hello("a", "b", "store")) is not None
     data = encode_batch(0, 1, bytes(size))
     tracemalloc.start()
     try:

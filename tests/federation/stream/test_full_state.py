@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.message import Message
+from federation.stream.block import Block
 from federation.stream.frames import (
     HAS_EXTENSIONS,
     HEADER_SIZE,
@@ -23,7 +24,7 @@ from federation.stream.frames import (
     extension,
 )
 from federation.stream.full_state import TOPICS_MAX, FullState
-from federation.stream.outbox import BLOCK_BYTES_MAX, Block
+from federation.stream.outbox import BLOCK_BYTES_MAX
 from federation.stream.retained_changes import HERE, RetainedChanges
 from senders import Local
 

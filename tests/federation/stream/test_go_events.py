@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker.codec.writer import encode_publish
 from broker.message import NEVER, Message
 from federation.pb import federation_pb2 as pb
+from federation.stream.block import Block
 from federation.stream.counters import DropReason, SkipReason, StreamCounters
 from federation.stream.frames import (
     IS_WRITTEN_THERE,
@@ -32,7 +33,6 @@ from federation.stream.go_events import (
     receive_event,
 )
 from federation.stream.held_batches import StreamError
-from federation.stream.outbox import Block
 from federation.stream.receiver import OpenStream, PeerReceiver
 from federation_world import World
 from origins import origin, text_of

@@ -6,7 +6,7 @@ from federation.stream.held_batches import HELD_BYTES_MAX, HeldBatch, HeldBatche
 
 
 def batch(first_id: int, size: int = 1) -> HeldBatch:
-    return HeldBatch(first_id, 1, 0, bytes(size), 0)
+    return HeldBatch(first_id, 1, 0, bytes(size), 0, 0, 0)
 
 
 def test_the_rest_of_a_batch_comes_first_again() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from broker.codec.writer import encode_publish
 from broker.message import NEVER, Message
+from federation.stream.block import Block
 from federation.stream.counters import DropReason
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
@@ -19,7 +20,7 @@ from federation.stream.frames import (
     decode_groups,
     decode_packet,
 )
-from federation.stream.outbox import BLOCK_BYTES_MAX, BLOCK_MESSAGES_MAX, BLOCK_SECONDS_MAX, Block, Outbox
+from federation.stream.outbox import BLOCK_BYTES_MAX, BLOCK_MESSAGES_MAX, BLOCK_SECONDS_MAX, Outbox
 from origins import origin, text_of
 from senders import make_outbox
 

@@ -7,10 +7,11 @@ import random
 import pytest
 
 from broker.message import NEVER, Message
+from federation.stream.block import Block
 from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.frames import HEADER_SIZE, PUBLISH, PUBLISH_BLOCK, STATE_BEGIN, STATE_END, SUBSCRIBE, UNSUBSCRIBE
 from federation.stream.full_state import LocalState
-from federation.stream.outbox import BLOCK_BYTES_MAX, Block, Outbox
+from federation.stream.outbox import BLOCK_BYTES_MAX, Outbox
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import (
     ACK_RATE_MIN,

@@ -70,6 +70,7 @@ class NodeProcess(SerfProcess):
             outbox_policy=options.outbox_policy,
         )
         self.node = Node(options.name, self.broker, settings, host.rng)
+        self.node.begin(now, bool(options.seeds))
         self.retry_join: RetryJoin | None = None
         if options.seeds:
             seeds = [f"{ip}:{port}" for ip, port in options.seeds]
@@ -203,6 +204,7 @@ class NodeProcess(SerfProcess):
         for client in self.clients:
             busy = client.take(now) or busy
         busy = self._streams.drive(now) or busy
+        busy = self.node.turn_ended(now) or busy
         return (self._store is not None and self._store.turn_ended(now)) or busy
 
     def carry_out(self, connection: Connection) -> bool:

@@ -43,6 +43,8 @@ class NodeStore:
         for number in sorted(disk.records):
             restoring.add(number, disk.records[number])
         self._journal = restoring.end()
+        number, record = restoring.identity()
+        disk.records[number] = record
         self._disk = disk
         self._broker = broker
         self._rng = rng
@@ -89,6 +91,7 @@ class NodeStore:
         self._write()
         self._batch = {}
         self._journal.is_full = False
+        self._journal.taken_is_stored()
         begun, self._begun = self._begun, []
         for commit in begun:
             self._broker.commits.finish(commit)

@@ -17,7 +17,7 @@ from broker.broker import Broker
 from broker.codec.packets import MQTT_5, MQTT_311
 from broker.counters import COPY_DROP_REASONS
 from broker.message import NEVER
-from broker.store.records import RETAINED, SESSION, SUBSCRIPTION
+from broker.store.kinds import INTEREST, POSITION, RETAINED, SESSION, STORE, SUBSCRIPTION
 from federation.stream.counters import DropReason
 from simulator.durable_client import DurableClient, Sent
 from simulator.federation import RETURN_LIMIT, ROUGH, Federation
@@ -33,7 +33,7 @@ LARGE_BYTES: Final = 60_000
 ONLINE_LIMIT: Final = 60.0
 """Seconds until all clients are connected and have said what they had to, after the last fault."""
 REST_SECONDS: Final = 3.0
-LASTING_KINDS: Final = frozenset((SESSION, SUBSCRIPTION, RETAINED))
+LASTING_KINDS: Final = frozenset((SESSION, SUBSCRIPTION, RETAINED, STORE, POSITION, INTEREST))
 """Records that do not wait for somebody."""
 
 

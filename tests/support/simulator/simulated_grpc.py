@@ -3,7 +3,7 @@
     client:  "PRI " | message...            message: kind u8 | length u32 | body
     server:  message...
 
-HELLO  node name, 0x00, session id: the client's metadata and its ClientHello
+HELLO  node name, 0x00, ClientHello: the client's metadata and what it says
 REPLY  ServerHello
 EVENT  Event
 ACK    Ack
@@ -71,7 +71,10 @@ class GoClientEnd(StreamEnd):
         super().__init__(GoClient(sender), stream)
         self._messages = Messages()
         self._pings = PingTimer(now)
-        stream.write(GRPC_PREFACE + encode(HELLO, node_name.encode() + b"\0" + sender.session_id.encode()))
+        hello = pb.ClientHello(session_id=sender.session_id)
+        if sender.extended:
+            hello.store_id = sender.store_id
+        stream.write(GRPC_PREFACE + encode(HELLO, node_name.encode() + b"\0" + hello.SerializeToString()))
 
     def received(self, data: bytes, now: float) -> None:
         self._pings.received(now)
@@ -131,10 +134,11 @@ class GoServerEnd(StreamEnd):
         self._read(now)
 
     def _hello(self, body: bytes, now: float) -> None:
-        name, _, session_id = body.decode().partition("\0")
+        name, _, data = body.partition(b"\0")
+        hello = pb.ClientHello.FromString(data)
         try:
-            receiver = self._receivers.get(name)
-            clean_start, next_event_id = receiver.hello(session_id)
+            receiver = self._receivers.get(name.decode())
+            clean_start, next_event_id = receiver.hello(hello.session_id, hello.store_id)
         except (NotAMember, StreamError) as error:
             self.core.end(str(error))
             return

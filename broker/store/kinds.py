@@ -1,0 +1,17 @@
+"""The kinds of records: the first value of each."""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from typing import Final
+
+SESSION: Final = 1
+SUBSCRIPTION: Final = 2
+MESSAGE: Final = 3  # of queued and in-flight messages, which refer to it
+OUTGOING: Final = 4
+RECEIVED: Final = 5  # a QoS 2 message that was received and not released
+RETAINED: Final = 6
+STORE: Final = 7  # which store this is; there is one
+OUTBOX: Final = 8  # events for another node (federation/stream/outbox.py)
+POSITION: Final = 9  # how far the events of another store are done (federation/stream/positions.py)
+INTEREST: Final = 10  # filters of another node (federation/stream/stored_interest.py)

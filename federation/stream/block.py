@@ -1,0 +1,228 @@
+"""Events for another node that are sent together, and kept in the store together."""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from typing import Final, cast
+
+from mypy_extensions import mypyc_attr
+
+from broker.message import NEVER, Message
+from broker.store.journal import Content
+from broker.store.kinds import OUTBOX
+from broker.store.records import monotonic_time, wall_time
+from federation.stream.frames import (
+    BLOCK_HEAD_SIZE,
+    HEADER_SIZE,
+    IS_MENDED,
+    IS_NEWS,
+    PUBLISH,
+    count_events,
+    decode_block_version,
+    encode_block_header,
+    encode_expiring_packet,
+    encode_frame,
+    encode_groups,
+    encode_packet,
+    expiry_offset,
+    fill_expiry,
+    skip_packets,
+)
+
+CHUNK_OVERHEAD: Final = 48  # bytes of memory of a bytes object and its place in a list, beside its content
+UNNUMBERED: Final = -1
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BlockOwner:
+    """Who has a block while it waits. node: name of the node that it is for."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+
+    def close_if_open(self, block: Block) -> None:
+        """The block takes no more messages."""
+        raise AssertionError("an owner whose blocks stay open")
+
+
+class Block(Content):
+    """Events that are sent together.
+
+    first_id    event id of the first one, UNNUMBERED before it is sent for the first time
+    count       how many events its frames hold
+    events      how many event ids it takes: `count`, or fewer towards a Go broker, which is not sent all of them
+    messages    how many application messages it has
+    expiring    (index in chunks, offset from the chunk's end, expires_at): where to fill in the seconds that are left
+    serial      rising number of a block of messages in its outbox, 0 for state
+    done        how many events at its front the other node has done; they are not in it any more
+    is_promised it has messages whose publishers get an acknowledgement
+    is_once     it has messages of QoS 2, and is not sent before it is in the store with the packet identifiers of these
+    record      its number in the store, 0 for none
+    owner       of a block that is kept in the store
+    told        the changes of interest up to this one (FullState.changes) are told with it, 0 for none
+    is_state    interest or retained state: a full state replaces it
+    retained    (topic, whether it is a deletion) of its retained messages, None for none
+    converted   the same as events of the Go broker's stream, made by its codec
+    """
+
+    __slots__ = (
+        "chunks",
+        "converted",
+        "count",
+        "done",
+        "events",
+        "expiring",
+        "first_id",
+        "is_once",
+        "is_promised",
+        "is_state",
+        "messages",
+        "opened_at",
+        "owner",
+        "record",
+        "retained",
+        "serial",
+        "size",
+        "told",
+    )
+
+    def __init__(self, is_state: bool, now: float) -> None:
+        self.chunks: list[bytes] = []
+        self.expiring: list[tuple[int, int, float]] | None = None
+        self.first_id = UNNUMBERED
+        self.count = 0
+        self.events = 0
+        self.messages = 0
+        self.size = 0
+        self.serial = 0
+        self.is_state = is_state
+        self.opened_at = now
+        self.retained: list[tuple[bytes, bool]] | None = None
+        self.converted: object | None = None
+        self.done = 0
+        self.is_promised = False
+        self.is_once = False
+        self.record = 0
+        self.owner: BlockOwner | None = None
+        self.told = 0
+
+    def values(self, wall_offset: float) -> tuple[object, ...]:
+        """The record of the block: (OUTBOX, name of the node, serial, done, time, count, messages, frames, expiring, topics of
+        retained messages). `expiring`: (end of the packet in the frames, offset from there, time) for each. The block takes
+        no more messages afterwards."""
+        owner = self.owner
+        assert owner is not None
+        owner.close_if_open(self)
+        expiring: list[tuple[int, int, float]] = []
+        if self.expiring is not None:
+            end = 0
+            at = 0
+            for index, offset, expires_at in self.expiring:
+                while at <= index:
+                    end += len(self.chunks[at])
+                    at += 1
+                expiring.append((end, offset, wall_time(expires_at, wall_offset)))
+        return (
+            OUTBOX,
+            owner.node,
+            self.serial,
+            self.done,
+            self.opened_at + wall_offset,
+            self.count,
+            self.messages,
+            b"".join(self.chunks),
+            tuple(expiring),
+            None if self.retained is None else tuple(self.retained),
+        )
+
+    def append_frame(self, frame: bytes) -> None:
+        """One event without an expiry."""
+        self.chunks.append(frame)
+        self.count += 1
+        self.size += len(frame) + CHUNK_OVERHEAD
+
+    def append_message(
+        self, kind: int, message: Message, groups: tuple[tuple[bytes, bytes], ...], flags: int = 0
+    ) -> None:
+        """One message as a frame of its own: PUBLISH with its groups, or RETAINED without."""
+        prefix = encode_groups(groups) if kind == PUBLISH else b""
+        if message.expires_at == NEVER:
+            self.append_frame(encode_frame(kind, prefix + encode_packet(message, 5), flags))
+        else:
+            self.append_frame(encode_frame(kind, prefix + encode_expiring_packet(message), flags))
+            self.note_expiry(message)
+        if not flags & (IS_NEWS | IS_MENDED):  # they stand for messages that were counted
+            self.messages += 1
+        if message.retain:
+            if self.retained is None:
+                self.retained = []
+            self.retained.append((message.topic, not message.payload))
+
+    def note_expiry(self, message: Message) -> None:
+        """The last chunk ends with encode_expiring_packet(message)."""
+        if self.expiring is None:
+            self.expiring = []
+        self.expiring.append((len(self.chunks) - 1, expiry_offset(message), message.expires_at))
+
+    def leave_out(self, done: int, now: float) -> None:
+        """The first `done` events, which are fewer than it has, were done by the other node. A message that expires keeps the
+        seconds that are left at `now`."""
+        data = b"".join(self.encode(now))
+        pos = 0
+        self.count -= done
+        self.done += done
+        while done > 0:
+            start = pos + HEADER_SIZE
+            end = start + int.from_bytes(data[pos + 2 : start], "big")
+            events = count_events(data, data[pos], data[pos + 1], start, end)
+            pos = end
+            if events > done:
+                version = decode_block_version(data, start)
+                at = skip_packets(data, start + BLOCK_HEAD_SIZE, end, done)
+                data = encode_block_header(version, events - done, end - at) + data[at:]
+                pos = 0
+            done -= events
+        self.chunks = [data[pos:]]
+        self.expiring = None
+        self.messages = min(self.messages, self.count)
+
+    def encode(self, now: float) -> list[bytes]:
+        """The frames as they leave at `now`, in pieces."""
+        if self.expiring is not None:
+            for index, offset, expires_at in self.expiring:
+                chunk = self.chunks[index]
+                self.chunks[index] = fill_expiry(chunk, len(chunk) + offset, expires_at, now)
+        return self.chunks
+
+
+def restored_block(values: tuple[object, ...], wall_offset: float, now: float) -> Block:
+    """The block of a record. Raises ValueError and TypeError for a record that no outbox has written."""
+    _, _, serial, done, since, count, messages, data, expiring, retained = values
+    frames = cast(bytes, data)
+    block = Block(False, min(now, cast(float, since) - wall_offset))
+    block.serial = cast(int, serial)
+    block.done = cast(int, done)
+    block.count = cast(int, count)
+    block.messages = cast(int, messages)
+    block.is_promised = True
+    start = 0
+    for end, offset, expires_at in cast("tuple[tuple[int, int, float], ...]", expiring):
+        block.chunks.append(frames[start:end])
+        if block.expiring is None:
+            block.expiring = []
+        block.expiring.append((len(block.chunks) - 1, offset, monotonic_time(expires_at, wall_offset)))
+        start = end
+    block.chunks.append(frames[start:])
+    block.size = len(frames) + len(block.chunks) * CHUNK_OVERHEAD
+    if retained is not None:
+        block.retained = list(cast("tuple[tuple[bytes, bool], ...]", retained))
+    return block
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BlockConverter:
+    """A stream on which a node is not sent every event. It decides before the block has its event ids."""
+
+    def convert(self, block: Block, now: float) -> int:
+        """Return how many events of the block are sent."""
+        raise AssertionError("a converter that converts nothing")
