@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from broker.store.records import MESSAGE
+from broker.store.kinds import MESSAGE
 from federation.stream.counters import DropReason
 from simulator.durable_client import DurableClient
 from simulator.promises import GROUP_FILTER, Promises
