@@ -9,7 +9,10 @@ import pytest
 from broker.store.kinds import MESSAGE
 from federation.stream.counters import DropReason
 from simulator.durable_client import DurableClient
-from simulator.promises import GROUP_FILTER, Promises
+from simulator.durable_station import GROUP_FILTER
+from simulator.promise_oracle import difference
+from simulator.promise_steps import check
+from simulator.promises import Promises
 
 NOTHING_ALLOWED: frozenset[DropReason] = frozenset()
 
@@ -35,15 +38,15 @@ def qos2_position(promises: Promises, client: DurableClient) -> int:
         ("out of order", "P5: "),
         ("session lost", "no session at"),
         ("dropped", "P6: 1 messages were dropped: refused_by_peer"),
-        ("left in an outbox", "P6: h1 keeps"),
-        ("left on a disk", "P6: h1 has records on its disk for nobody"),
-        ("not counted", "P6: h1 counts"),
+        ("left in an outbox", "P6: n1 keeps"),
+        ("left on a disk", "P6: n1 has records on its disk for nobody"),
+        ("not counted", "P6: n1 counts"),
     ],
 )
 def test_the_oracle_of_promises_sees_damage(damage: str, found: str) -> None:
     promises = Promises(3, 3)
     promises.run(4.0, 60.0)
-    promises.check()
+    check(promises)
     host = promises.federation.hosts[0]
     node = promises.federation.node(host)
     disk = promises.stations[host].disk
@@ -75,5 +78,6 @@ def test_the_oracle_of_promises_sees_damage(damage: str, found: str) -> None:
         disk.records[1_000_000] = (MESSAGE,)
     elif damage == "not counted":
         node.broker.counters.copies += 1
-    difference = promises.difference(NOTHING_ALLOWED)
-    assert re.search(found, difference) if found else not difference, difference
+    promises.until_online()
+    told = difference(promises, NOTHING_ALLOWED)
+    assert re.search(found, told) if found else not told, told

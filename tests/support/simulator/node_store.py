@@ -50,6 +50,7 @@ class NodeStore:
         self._rng = rng
         self._begun: list[int] = []  # commits that end with the batch
         self._batch: dict[int, Record | None] = {}
+        self._fails = False  # the disk was full when the batch began
         self._done_at = NEVER
         self._retry_at = NEVER
 
@@ -66,7 +67,8 @@ class NodeStore:
         if journal.commit or not self._begun:
             self._begun.append(journal.commit or self._broker.commits.begin())
         self._batch.update(encode_changes(journal.take(), self._broker.wall_offset))
-        if self._rng.random() < 0.5 and not self._disk.is_full:
+        self._fails = self._disk.is_full
+        if self._rng.random() < 0.5 and not self._fails:
             self._write()
         self._done_at = now + self._rng.random() * self._disk.write_seconds_max
 
@@ -80,7 +82,7 @@ class NodeStore:
             self._begin(now)
         elif now >= self._done_at:
             self._done_at = NEVER
-            if self._disk.is_full:
+            if self._fails:
                 self._journal.is_full = True
                 refuse_waiting(self._broker, now)
                 self._retry_at = now + RETRY_SECONDS

@@ -6,26 +6,19 @@ from collections.abc import Callable
 from typing import Final
 
 from federation.stream.counters import DropReason
+from simulator.promise_mixes import (
+    clocks_are_apart,
+    disks_are_replaced,
+    older_nodes_beside,
+    plain_nodes_beside,
+    subscribers_come_before_a_power_cut,
+    subscribers_come_while_a_node_is_down,
+)
+from simulator.promise_steps import check, pair, short_or_long, some
 from simulator.promises import Promises
-from simulator.world import Host
 
 BOUNDS: Final = frozenset((DropReason.OUTBOX_FULL, DropReason.OUTBOX_AGE, DropReason.PEER_GONE))
 """The stated bounds of outboxes: what they cost is counted."""
-OLDER_EXTENSIONS: Final = "direct2"
-CLOCK_ERROR_MAX: Final = 300.0
-
-
-def _some(promises: Promises, hosts: list[Host]) -> list[Host]:
-    return promises.rng.sample(hosts, promises.rng.randint(1, len(hosts)))
-
-
-def _pair(promises: Promises) -> tuple[Host, Host]:
-    first, second = promises.rng.sample(promises.federation.hosts, 2)
-    return first, second
-
-
-def _short_or_long(promises: Promises) -> float:
-    return promises.rng.choice((0.1, 2.0, 20.0, 60.0)) * promises.rng.random()
 
 
 def one_node_dies(seed: int) -> None:
@@ -35,10 +28,10 @@ def one_node_dies(seed: int) -> None:
         promises.run(promises.rng.random() * 2.0, 30.0)
         victim = promises.rng.choice(promises.federation.hosts)
         promises.kill(victim)
-        promises.run(_short_or_long(promises), 10.0)
+        promises.run(short_or_long(promises), 10.0)
         promises.start(victim)
     promises.run(promises.rng.random() * 2.0, 30.0)
-    promises.check()
+    check(promises)
 
 
 def several_nodes_die(seed: int) -> None:
@@ -46,16 +39,16 @@ def several_nodes_die(seed: int) -> None:
     promises = Promises(seed, 5)
     for _ in range(2):
         promises.run(promises.rng.random() * 3.0, 40.0)
-        for victim in _some(promises, promises.federation.hosts):
+        for victim in some(promises, promises.federation.hosts):
             promises.kill(victim)
             promises.run(promises.rng.random() * 0.2, 40.0)
         down = [host for host in promises.federation.hosts if host.process is None]
         promises.rng.shuffle(down)
         for victim in down:
-            promises.run(_short_or_long(promises) / 2, 10.0)
+            promises.run(short_or_long(promises) / 2, 10.0)
             promises.start(victim)
     promises.run(promises.rng.random() * 2.0, 30.0)
-    promises.check()
+    check(promises)
 
 
 def power_cuts(seed: int) -> None:
@@ -70,16 +63,16 @@ def power_cuts(seed: int) -> None:
             promises.federation.run(promises.rng.choice((0.0, 0.5, 10.0)) * promises.rng.random())
             promises.start(host)
     promises.run(promises.rng.random() * 2.0, 30.0)
-    promises.check()
+    check(promises)
 
 
 def nodes_die_while_cut_off(seed: int) -> None:
     """What was acknowledged for the other side of the cut is in the store of a node that dies then."""
     promises = Promises(seed, 4)
     for _ in range(2):
-        promises.world.partition(_some(promises, promises.federation.hosts[1:]))
-        promises.run(1.0 + _short_or_long(promises), 15.0)
-        for victim in _some(promises, promises.federation.hosts):
+        promises.world.partition(some(promises, promises.federation.hosts[1:]))
+        promises.run(1.0 + short_or_long(promises), 15.0)
+        for victim in some(promises, promises.federation.hosts):
             promises.kill(victim)
         promises.run(promises.rng.random() * 10.0, 15.0)
         if promises.rng.random() < 0.5:
@@ -89,7 +82,7 @@ def nodes_die_while_cut_off(seed: int) -> None:
         promises.run(promises.rng.random() * 20.0, 15.0)
         promises.world.heal()
         promises.run(promises.rng.random() * 10.0, 15.0)
-    promises.check()
+    check(promises)
 
 
 def streams_break_between_stores(seed: int) -> None:
@@ -97,7 +90,7 @@ def streams_break_between_stores(seed: int) -> None:
     promises = Promises(seed, 4)
     for _ in range(6):
         promises.run(promises.rng.random() * 3.0, 60.0)
-        first, second = _pair(promises)
+        first, second = pair(promises)
         fault = promises.rng.random()
         if fault < 0.5:
             promises.world.break_streams(first, second, promises.rng.choice(([first, second], [first], [second], [])))
@@ -105,13 +98,13 @@ def streams_break_between_stores(seed: int) -> None:
             promises.world.cut_one_way([first], [second])
         else:
             promises.world.cut([first], [second])
-        promises.run(_short_or_long(promises) / 2, 15.0)
+        promises.run(short_or_long(promises) / 2, 15.0)
         promises.world.heal()
         if promises.rng.random() < 0.3:
             promises.kill(first)
             promises.run(promises.rng.random(), 30.0)
             promises.start(first)
-    promises.check()
+    check(promises)
 
 
 def hosts_with_stores_stand_still(seed: int) -> None:
@@ -119,16 +112,16 @@ def hosts_with_stores_stand_still(seed: int) -> None:
     promises = Promises(seed, 4)
     for _ in range(4):
         promises.run(promises.rng.random() * 3.0, 40.0)
-        host, other = _pair(promises)
+        host, other = pair(promises)
         if host.process is not None:
-            host.stand_still(_short_or_long(promises))
+            host.stand_still(short_or_long(promises))
         promises.run(promises.rng.random() * 10.0, 20.0)
         victim = promises.rng.choice((host, other))
         if promises.rng.random() < 0.5:
             promises.kill(victim)
             promises.run(promises.rng.random() * 5.0, 20.0)
         promises.start(victim)
-    promises.check()
+    check(promises)
 
 
 def disks_are_slow(seed: int) -> None:
@@ -143,9 +136,9 @@ def disks_are_slow(seed: int) -> None:
         victim = promises.rng.choice(promises.federation.hosts)
         if promises.rng.random() < 0.6:
             promises.kill(victim)
-            promises.run(_short_or_long(promises) / 3, 15.0)
+            promises.run(short_or_long(promises) / 3, 15.0)
             promises.start(victim)
-    promises.check()
+    check(promises)
 
 
 def disks_are_full(seed: int) -> None:
@@ -153,7 +146,7 @@ def disks_are_full(seed: int) -> None:
     promises = Promises(seed, 3)
     for _ in range(3):
         promises.run(promises.rng.random() * 3.0, 30.0)
-        for host in _some(promises, promises.federation.hosts):
+        for host in some(promises, promises.federation.hosts):
             disk = promises.stations[host].disk
             assert disk is not None
             disk.is_full = True
@@ -167,7 +160,7 @@ def disks_are_full(seed: int) -> None:
             assert station.disk is not None
             station.disk.is_full = False
     promises.run(2.0, 20.0)
-    promises.check()
+    check(promises)
 
 
 def nodes_are_absent(seed: int) -> None:
@@ -180,13 +173,13 @@ def nodes_are_absent(seed: int) -> None:
         promises.run(10.0 + promises.rng.random() * 40.0, 5.0)
         victim = promises.rng.choice([host for host in promises.federation.hosts if host not in absent])
         promises.kill(victim)
-        promises.run(_short_or_long(promises) / 2, 5.0)
+        promises.run(short_or_long(promises) / 2, 5.0)
         promises.start(victim)
     for host in absent:
         promises.run(promises.rng.random() * 10.0, 10.0)
         promises.start(host)
     promises.run(2.0, 10.0)
-    promises.check()
+    check(promises)
 
 
 def absent_nodes_are_given_up(seed: int) -> None:
@@ -203,51 +196,7 @@ def absent_nodes_are_given_up(seed: int) -> None:
         promises.world.heal()
         promises.start(host)
         promises.run(promises.rng.random() * 20.0, 8.0)
-    promises.check(BOUNDS)
-
-
-def plain_nodes_beside(seed: int) -> None:
-    """A minority has no store; what it would promise is not promised, all else is."""
-    promises = Promises(seed, 5, plain=frozenset((4, 5)))
-    for _ in range(3):
-        promises.run(promises.rng.random() * 3.0, 30.0)
-        victims = _some(promises, promises.federation.hosts)
-        for victim in victims:
-            promises.kill(victim)
-        promises.run(_short_or_long(promises) / 2, 10.0)
-        for victim in victims:
-            promises.start(victim)
-    promises.run(promises.rng.random() * 2.0, 30.0)
-    promises.check()
-
-
-def disks_are_replaced(seed: int) -> None:
-    """A node returns under its name with an empty disk, and takes part as one that knows nothing."""
-    promises = Promises(seed, 4)
-    for _ in range(2):
-        promises.run(promises.rng.random() * 3.0, 30.0)
-        victim = promises.rng.choice(promises.federation.hosts)
-        promises.kill(victim)
-        promises.replace_disk(victim)
-        promises.run(_short_or_long(promises) / 2, 10.0)
-        promises.start(victim)
-        promises.run(promises.rng.random() * 3.0, 30.0)
-    promises.check()
-
-
-def clocks_are_apart(seed: int) -> None:
-    """The clocks of nodes that die are minutes apart."""
-    clocks = [{"clock_error": (2.0 * (seed * 7919 % (at + 11)) / (at + 10) - 1.0) * CLOCK_ERROR_MAX} for at in range(4)]
-    promises = Promises(seed, 4, each=tuple(clocks))
-    for _ in range(2):
-        promises.run(promises.rng.random() * 3.0, 30.0)
-        victims = _some(promises, promises.federation.hosts)
-        for victim in victims:
-            promises.kill(victim)
-        promises.run(_short_or_long(promises) / 2, 10.0)
-        for victim in victims:
-            promises.start(victim)
-    promises.check()
+    check(promises, BOUNDS)
 
 
 def everything_fails(seed: int) -> None:
@@ -258,22 +207,22 @@ def everything_fails(seed: int) -> None:
     for _ in range(8):
         promises.run(promises.rng.random() * 4.0, 30.0)
         fault = promises.rng.randrange(9)
-        host, other = _pair(promises)
+        host, other = pair(promises)
         disk = promises.stations[host].disk
         assert disk is not None
         if fault == 0:
             promises.kill(host)
         elif fault == 1:
-            for victim in _some(promises, hosts):
+            for victim in some(promises, hosts):
                 promises.kill(victim)
         elif fault == 2:
-            promises.world.partition(_some(promises, hosts))
+            promises.world.partition(some(promises, hosts))
         elif fault == 3:
-            promises.world.cut_one_way([host], _some(promises, [each for each in hosts if each is not host]))
+            promises.world.cut_one_way([host], some(promises, [each for each in hosts if each is not host]))
         elif fault == 4:
             promises.world.break_streams(host, other, promises.rng.choice(([host, other], [host], [])))
         elif fault == 5 and host.process is not None:
-            host.stand_still(_short_or_long(promises) / 2)
+            host.stand_still(short_or_long(promises) / 2)
         elif fault == 6:
             disk.write_seconds_max = promises.rng.choice((0.0, 0.02, 0.5, 2.0))
         elif fault == 7:
@@ -281,14 +230,13 @@ def everything_fails(seed: int) -> None:
         else:
             promises.world.heal()
         if promises.rng.random() < 0.6:
-            for each in _some(promises, hosts):
+            for each in some(promises, hosts):
                 promises.start(each)
-        promises.run(_short_or_long(promises) / 4, 15.0)
-    promises.check()
+        promises.run(short_or_long(promises) / 4, 15.0)
+    check(promises)
 
 
-PROMISE_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = ()
-PENDING_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
+PROMISE_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     one_node_dies,
     several_nodes_die,
     power_cuts,
@@ -300,8 +248,13 @@ PENDING_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     nodes_are_absent,
     absent_nodes_are_given_up,
     plain_nodes_beside,
-    disks_are_replaced,
     clocks_are_apart,
+    older_nodes_beside,
+    subscribers_come_before_a_power_cut,
     everything_fails,
 )
-"""Promises that the product does not keep yet: a message in an outbox dies with its node."""
+PENDING_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
+    disks_are_replaced,
+    subscribers_come_while_a_node_is_down,
+)
+"""Promises that the product does not keep yet: a node that has just started routes before it knows all subscriptions."""
