@@ -21,7 +21,7 @@ from federation.links import handshake
 from federation.links.bridging.headers import LinkWelcome
 from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
 from federation.links.interest import Domain
-from federation.links.link_states import EVENTS, STOPPED, TRANSITIONS, WITH_CONNECTION, Event, State
+from federation.links.link_states import STOPPED, TRANSITIONS, WITH_CONNECTION, Event, State
 from federation.links.reconnecting import COMPETING, Addresses, Backoff, CompetingSession
 from federation.links.relay import Effects, Relay
 from federation.links.status import (
@@ -49,6 +49,7 @@ class Link:
     epoch             of this node as the owner of the link
     attempt           number of the connection that the shell should have while `wants_connection`
     effects           what its shell is to do
+    last_error        why the last connection failed, without secrets; "" for none
     """
 
     def __init__(self, plan: LinkPlan, relays: bool, domain: Domain, now: float) -> None:
@@ -74,7 +75,7 @@ class Link:
         self._state = State.IDLE
         self._since = now
         self._changed_at = now
-        self._error = ""
+        self.last_error = ""
         self._error_at = NEVER
         self._notes: tuple[handshake.Note, ...] = ()
         self._last_output: dict[int, bytes] = {}  # by attempt: of the last connection that is over
@@ -92,24 +93,9 @@ class Link:
         return self._state in WITH_CONNECTION
 
     @property
-    def last_error(self) -> str:
-        """Return why the last connection failed, without secrets; "" for none."""
-        return self._error
-
-    @property
     def notes(self) -> tuple[handshake.Note, ...]:
         """Return what the upstream grants less than asked."""
         return (*self._notes, *handshake.refusals(self.subscriptions.refused))
-
-    @property
-    def sessions_lost(self) -> int:
-        """Number of sessions that were given up or that the upstream no longer had."""
-        return self._addresses.sessions_lost
-
-    @property
-    def packet_bytes_max(self) -> int:
-        """Bytes of the largest packet that the upstream may send."""
-        return self._broker.max_packet_size
 
     @property
     def address(self) -> LinkUri:
@@ -175,7 +161,7 @@ class Link:
 
     def _give_up(self, fault: str, now: float) -> None:
         """The link cannot run as it is defined."""
-        self._error = fault
+        self.last_error = fault
         self._error_at = now
         self._move(Event.GIVE_UP, NEVER, now)
 
@@ -209,7 +195,12 @@ class Link:
         upstream = self.plan.upstream
         header = handshake.header_of(upstream, self._domain.name, self.relays, self.epoch)
         connect = handshake.upstream_connect(
-            upstream, self.address, self.client_id, self._addresses.version.current, self.packet_bytes_max, header
+            upstream,
+            self.address,
+            self.client_id,
+            self._addresses.version.current,
+            self._broker.max_packet_size,
+            header,
         )
         client = self._client = self._made_client(connect)
         # connection_timeout is for all of the attempt: what the network has left of it is for CONNACK.
@@ -358,7 +349,7 @@ class Link:
             return
         if self._state is State.PROVING:
             if client.round_trip >= 0 and self.subscriptions.has_begun():
-                self._error = ""
+                self.last_error = ""
                 self._error_at = NEVER
                 self._move(Event.PROVED, client.answered_at + ROUND_TRIP_SECONDS_MAX, now)
             else:
@@ -406,28 +397,22 @@ class Link:
         if self._competing.has_session(end, is_resumed, ran_for) and self._other_end is None:
             end = End.TAKEN
             reason = f"{reason}; {COMPETING}"
+        if end is End.VERSION and self._addresses.version.current == MQTT_5:
+            end = End.REFUSED  # the upstream has neither version
         self._end_connection(reason, now)
-        self._error = without_secrets(reason)
+        self.last_error = without_secrets(reason)
         self._error_at = now
-        event = self._event_of(end)
-        state = TRANSITIONS[self._state][event]
+        state = TRANSITIONS[self._state][end]
         if state is State.CONNECTING:
             self._connect(now)
             return
         if state is State.ERROR and self._addresses.next(now):
-            self._error += "; its session is lost"
-        self._move(event, now + self._seconds_in(state, end, ran_for), now)
-
-    def _event_of(self, end: End) -> Event:
-        is_last = self._addresses.version.current == MQTT_5  # both versions are refused
-        return Event.FAILED if end is End.VERSION and is_last else EVENTS[end]
-
-    def _seconds_in(self, state: State, end: End, ran_for: float) -> float:
-        """Return how long a state lasts that the end of a connection leads to."""
-        if state not in (State.ERROR, State.BLOCKED):
-            return NEVER
-        delay = self._backoff.delay(end, ran_for)
-        return max(delay, BLOCKED_SECONDS) if state is State.BLOCKED else delay
+            self.last_error += "; its session is lost"
+        deadline = NEVER
+        if state in (State.ERROR, State.BLOCKED):
+            delay = self._backoff.delay(end, ran_for)
+            deadline = now + (max(delay, BLOCKED_SECONDS) if state is State.BLOCKED else delay)
+        self._move(end, deadline, now)
 
     def _end_connection(self, reason: str, now: float) -> None:
         client, self._client = self._client, None
@@ -443,7 +428,7 @@ class Link:
             granted = client.accepted.session_expiry
             self._addresses.lost(handshake.expiry_of(self.plan.upstream) if granted < 0 else granted, now)
 
-    def _move(self, event: Event, deadline: float, now: float) -> None:
+    def _move(self, event: Event | End, deadline: float, now: float) -> None:
         before = self._state
         self._state = TRANSITIONS[before][event]
         self._deadline = deadline
@@ -469,7 +454,7 @@ class Link:
             uri=self.address.redacted() if self.attempt else "",
             local_connection="" if relay is None else relay.connection.client_id,
             deadline=self._deadline,
-            last_error=self._error,
+            last_error=self.last_error,
             error_at=self._error_at,
             answered_at=NEVER if client is None else client.answered_at,
             round_trip_seconds=-1.0 if client is None else client.round_trip,

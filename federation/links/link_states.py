@@ -6,8 +6,8 @@ CONNECT       not draining                CONNECTING
 OPENED        CONNECTING                  GREETING    the network connection is open, CONNECT is sent
 ACCEPTED      GREETING                    PROVING     CONNACK came: a round trip and the first subscriptions follow
 PROVED        PROVING                     RUNNING
-FAILED        a connection                ERROR       until the next try
-COMPETING     a connection                BLOCKED     another client has the session
+REFUSED       a connection                ERROR       until the next try; likewise LOST and FAULT
+TAKEN         a connection                BLOCKED     another client has the session
 VERSION       a connection                CONNECTING  at once: the upstream has another version of MQTT
 NOT_WANTED    anywhere                    IDLE
 DRAIN         PROVING, RUNNING            DRAINING    another node runs the link soon
@@ -48,14 +48,13 @@ class State(Enum):
 
 
 class Event(Enum):
+    """Those that do not end a connection; the others are End."""
+
     WAIT = auto()
     CONNECT = auto()
     OPENED = auto()
     ACCEPTED = auto()
     PROVED = auto()
-    FAILED = auto()
-    COMPETING = auto()
-    VERSION = auto()
     NOT_WANTED = auto()
     DRAIN = auto()
     STOP = auto()
@@ -68,7 +67,7 @@ WITH_CONNECTION: Final = frozenset({State.CONNECTING, State.GREETING, State.PROV
 STOPPED: Final = frozenset({State.SHUTDOWN, State.INVALID})
 """States that only the owner of the link ends."""
 
-_ANYWHERE: Final = {
+_ANYWHERE: Final[Mapping[Event | End, State]] = {
     Event.WAIT: State.WAITING,
     Event.CONNECT: State.CONNECTING,
     Event.NOT_WANTED: State.IDLE,
@@ -77,13 +76,15 @@ _ANYWHERE: Final = {
 }
 _CONNECTED: Final = {
     **_ANYWHERE,
-    Event.FAILED: State.ERROR,
-    Event.COMPETING: State.BLOCKED,
-    Event.VERSION: State.CONNECTING,
+    End.REFUSED: State.ERROR,
+    End.LOST: State.ERROR,
+    End.FAULT: State.ERROR,
+    End.TAKEN: State.BLOCKED,
+    End.VERSION: State.CONNECTING,
 }
-_ENDING: Final = (Event.FAILED, Event.COMPETING, Event.VERSION, Event.NOT_WANTED, Event.STOP)
+_ENDING: Final = (*End, Event.NOT_WANTED, Event.STOP)
 
-TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
+TRANSITIONS: Final[Mapping[State, Mapping[Event | End, State]]] = {
     State.IDLE: _ANYWHERE,
     State.WAITING: _ANYWHERE,
     State.ERROR: _ANYWHERE,
@@ -96,12 +97,3 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
     State.RUNNING: {**_CONNECTED, Event.DRAIN: State.DRAINING},
     State.DRAINING: {**dict.fromkeys(_ENDING, State.SHUTDOWN), Event.DRAIN: State.DRAINING},
 }
-
-EVENTS: Final[Mapping[End, Event]] = {
-    End.REFUSED: Event.FAILED,
-    End.TAKEN: Event.COMPETING,
-    End.VERSION: Event.VERSION,
-    End.LOST: Event.FAILED,
-    End.FAULT: Event.FAILED,
-}
-"""The end of a connection as the link sees it."""

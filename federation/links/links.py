@@ -19,7 +19,6 @@ from federation.links.queues import QUEUE_DEFAULTS, QueueDefaults, Queues
 from federation.links.reconnecting import SessionPlace
 from federation.links.status import LinkState, LinkStatus
 from federation.links.topic_link import TopicLink
-from federation.links.wants import Upstream
 from federation.topics.filters import intersection
 from federation.topics.mapping import TopicMapping
 from federation.topics.scope import Scope, near_policies
@@ -47,7 +46,7 @@ class Links:
     """by_id     the links that run here, by their id
     epochs    the links that this node should run, with its epoch as their owner
     queues    those of shared groups on this node
-    interest  what clients of the cluster want; the owner tells it of changes, and calls `pass_on` after them
+    interest  that of the cluster; `pass_on` follows its changes
     """
 
     def __init__(
@@ -236,7 +235,8 @@ class Links:
         return LinkInterest(
             Scope(self._patterns[plan.link_id]),
             TopicMapping(upstream.exchange),
-            Upstream(self._domain.name, upstream.max_hops, None, is_known=False),
+            self._domain.name,
+            upstream.max_hops,
             upstream.interest is InterestMode.ALL and _asks(plan),
         )
 

@@ -46,7 +46,6 @@ from federation.links.client import Accepted, Client, End
 from federation.links.handshake import Note
 from federation.links.interest import Domain
 from federation.links.link import Link
-from federation.links.link_states import Event
 from federation.links.packets import Passage
 from federation.links.relay import Relay
 from federation.links.status import LinkState, LinkStatus
@@ -341,10 +340,11 @@ class QueueLink(Link):
         return False
 
     def _fail(self, end: End, reason: str, now: float) -> None:
-        super()._fail(end, OTHER_KIND if end is End.VERSION else reason, now)
-
-    def _event_of(self, end: End) -> Event:
-        return Event.GIVE_UP if end is End.VERSION else super()._event_of(end)
+        if end is End.VERSION:
+            self._end_connection(OTHER_KIND, now)
+            self._give_up(OTHER_KIND, now)
+        else:
+            super()._fail(end, reason, now)
 
     def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, now: float) -> Relay:
         end = QueueEnd(

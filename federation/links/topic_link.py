@@ -1,4 +1,4 @@
-"""A link of the kind `topics`: it subscribes at the upstream to what this domain wants, or pushes topics to it."""
+"""A link of the kind `topics`: it subscribes at the upstream to the interest of this domain, or pushes topics to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction
 from federation.links.bridging.ends import OwnEnd
 from federation.links.bridging.group_consumers import GroupConsumers
-from federation.links.bridging.headers import NAME_TEXT, LinkWelcome
+from federation.links.bridging.headers import NAME_TEXT, LinkWelcome, encode_interest
 from federation.links.client import Accepted, Client
 from federation.links.handshake import Note, addresses_of, qos_of
 from federation.links.interest import FILTERS_MAX, Domain, LinkInterest
@@ -21,7 +21,6 @@ from federation.links.packets import Passage, Rewriter, TopicRule
 from federation.links.reconnecting import SessionPlace
 from federation.links.relay import Confirmation, Relay
 from federation.links.subscriptions import NO_HEADERS, Headers
-from federation.links.wants import Upstream
 
 
 class TopicEnd(OwnEnd):
@@ -41,60 +40,33 @@ class TopicEnd(OwnEnd):
         self._is_out = is_out
 
     def has_topic(self, topic: bytes) -> bool:
-        return not self._is_out and self._interest.has(topic)
+        return not self._is_out and self._interest.scope.has(topic)
 
 
-class InRule(TopicRule):
-    """Topics of the upstream."""
+class LinkRule(TopicRule):
+    """The topics of messages on the other side of a link. `checked`: a topic that this broker does not take does not cross it,
+    such as one with too many levels. The upstream would send such a message again on each connection that it has ended."""
 
-    def __init__(self, interest: LinkInterest) -> None:
+    def __init__(self, interest: LinkInterest, is_out: bool, checked: Broker | None) -> None:
         self._interest = interest
+        self._is_out = is_out
+        self._checked = checked
 
     def other_name(self, topic: bytes) -> bytes | None:
-        return self._interest.map_in(topic)
-
-
-class OutRule(TopicRule):
-    """Local topics that are pushed."""
-
-    def __init__(self, interest: LinkInterest) -> None:
-        self._interest = interest
-
-    def other_name(self, topic: bytes) -> bytes | None:
-        return self._interest.map_out(topic)
-
-
-class CheckedRule(TopicRule):
-    """Topics that this broker does not take, such as those with too many levels: the upstream would send such a message again
-    on each connection that it has ended."""
-
-    def __init__(self, rule: TopicRule | None, broker: Broker) -> None:
-        self._rule = rule
-        self._broker = broker
-
-    def other_name(self, topic: bytes) -> bytes | None:
-        name = topic if self._rule is None else self._rule.other_name(topic)
-        if name is not None:
+        interest = self._interest
+        if self._is_out:
+            return interest.map_out(topic)
+        name = interest.map_in(topic) if interest.changes_topics else topic
+        if name is not None and self._checked is not None:
             try:
-                self._broker.router.lookup(name)
+                self._checked.router.lookup(name)
             except MqttError:
                 return None
         return name
 
 
-def rule_of(interest: LinkInterest, is_out: bool, checked: Broker | None) -> TopicRule | None:
-    """Return what becomes of the topics of messages; None where nothing has to be changed. `checked`: the broker that
-    has ended a connection of the link for a fault."""
-    rule: TopicRule | None = None
-    if interest.changes_topics:
-        rule = OutRule(interest) if is_out else InRule(interest)
-    if checked is not None and not is_out:
-        rule = CheckedRule(rule, checked)
-    return rule
-
-
 class TopicLink(Link):
-    """interest  what this domain wants of the upstream"""
+    """interest  that of this domain at the upstream"""
 
     def __init__(
         self,
@@ -106,11 +78,10 @@ class TopicLink(Link):
     ) -> None:
         super().__init__(plan, relays, domain, now)
         self.interest = interest
-        self._is_known = False  # which domain the upstream is
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        waiting = self.interest.refused
+        waiting = len(self.interest.covering_set.refused)
         text = f"{waiting} filters are not subscribed to: a link has at most {FILTERS_MAX}"
         return (*super().notes, Note(text)) if waiting else super().notes
 
@@ -127,8 +98,8 @@ class TopicLink(Link):
             self._addresses.restore(place.host, place.port, NEVER if expires is None else now + expires)
 
     def start(self, now: float) -> None:
-        """A session that is there would end filters that the link is not told of yet: it waits for them."""
-        if not self.plan.error and not self._domain.interest.has_told(self.interest):
+        """A session that is there would end filters that the link does not have yet: it waits for them."""
+        if not self.plan.error and not self._domain.interest.is_complete(self.interest):
             self._move(Event.WAIT, NEVER, now)
         else:
             super().start(now)
@@ -136,26 +107,29 @@ class TopicLink(Link):
     def send_interest(self, now: float) -> None:
         if self._state is not State.WAITING:
             super().send_interest(now)
-        elif self._domain.interest.has_told(self.interest):
+        elif self._domain.interest.is_complete(self.interest):
             self.start(now)
 
     def _is_wanted(self) -> bool:
         return bool(self.subscriptions.wanted) or self.plan.upstream.direction is Direction.OUT
 
     def _take_interest(self) -> bool:
-        subscribe, unsubscribe = self.interest.take_changes()
+        subscribe, unsubscribe = self.interest.covering_set.take_changes()
         self.subscriptions.change({found: self._headers(found) for found in subscribe}, unsubscribe)
         return bool(subscribe or unsubscribe)
 
     def _headers(self, topic_filter: bytes) -> Headers:
-        """Return what the SUBSCRIBE of a filter tells an upstream of ours about who wants it."""
+        """Return the interests in a filter, for the SUBSCRIBE to an upstream of ours."""
         if self._other_end is None:
             return NO_HEADERS
-        return tuple((NAME_TEXT, want.header().decode()) for want in self.interest.wants_of(topic_filter))
+        interests = self.interest.covering_set.interests_of(topic_filter)
+        return tuple((NAME_TEXT, encode_interest(*interest).decode()) for interest in interests)
 
     def _made_client(self, connect: Connect) -> Client:
         qos = min(qos_of(self.plan.upstream), self._broker.maximum_qos)
-        return Client(connect, self.subscriptions, qos, self._broker.settings.retain_available, self.packet_bytes_max)
+        return Client(
+            connect, self.subscriptions, qos, self._broker.settings.retain_available, self._broker.max_packet_size
+        )
 
     def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
         self._meet(None if welcome is None or welcome.refused else welcome.domain)
@@ -165,13 +139,12 @@ class TopicLink(Link):
         return True
 
     def _meet(self, domain: bytes | None) -> None:
-        """Return which domain the upstream is decides what it is told of interest. None: a broker of another kind."""
-        if not self._is_known or domain != self._other_end:
-            self._is_known = True
+        """The domain of the upstream decides which interest is passed on to it. None: a broker of another kind."""
+        if domain != self.interest.upstream:
             self._other_end = domain
-            self.interest.set_upstream(Upstream(self._domain.name, self.plan.upstream.max_hops, domain))
+            self.interest.set_upstream(domain)
             if self.plan.upstream.direction is Direction.IN:
-                self._domain.interest.tell(self.interest)
+                self._domain.interest.repeat(self.interest)
             self._take_interest()
             self.subscriptions.change({found: self._headers(found) for found in self.subscriptions.wanted}, ())
 
@@ -190,12 +163,14 @@ class TopicLink(Link):
         confirmation = None
         if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
             confirmation = Confirmation(self._broker, accepted.session_present)
-        rule = rule_of(self.interest, is_out, self._broker if self._checks_topics else None)
-        bytes_max = accepted.maximum_packet_size if is_out else self._broker.max_packet_size
-        passage = Passage() if rule is None else Rewriter(rule, bytes_max)
+        passage = Passage()
+        checked = self._broker if self._checks_topics and not is_out else None
+        if self.interest.changes_topics or checked is not None:
+            bytes_max = accepted.maximum_packet_size if is_out else self._broker.max_packet_size
+            passage = Rewriter(LinkRule(self.interest, is_out, checked), bytes_max)
         remote = self.address.redacted()
         relay = Relay(self._broker, client, self.effects, connect, remote, passage, is_out, end, confirmation, now)
         if is_out:
             qos = min(qos_of(upstream), accepted.maximum_qos)
-            relay.subscribe(self.interest.patterns, qos, accepted.retain_available, now)
+            relay.subscribe(self.interest.scope.patterns, qos, accepted.retain_available, now)
         return relay

@@ -16,7 +16,7 @@ from broker.codec.properties import (
 from broker.codec.writer import encode_publish
 from broker.origin import NAME, decode_origin
 from federation.links.bridging.bridging import bridging_of
-from federation.links.bridging.headers import encode_connect, encode_want
+from federation.links.bridging.headers import encode_connect, encode_interest
 from federation_world import Client, World
 
 NAME_TEXT = NAME.decode()
@@ -35,7 +35,7 @@ class LinkClient(Client):
         super().send(packet)
 
     def want(self, topic_filter: str, *path: str) -> None:
-        want = encode_want(tuple(domain.encode() for domain in path), 9).decode()
+        want = encode_interest(tuple(domain.encode() for domain in path), 9).decode()
         request = SubscribeFilter(topic_filter.encode(), 1)
         self.send(Subscribe(self.packet_id(), [request], {USER_PROPERTY: [(NAME_TEXT, want)]}))
 

@@ -42,14 +42,14 @@ from federation.links.bridging.group_consumers import OFFER_TOPIC
 from federation.links.bridging.headers import (
     LinkWelcome,
     encode_connect,
-    encode_want,
+    encode_interest,
     encode_welcome,
     job,
     offer,
     offer_of,
     parse_connect,
+    parse_interest,
     parse_limit,
-    parse_want,
     parse_welcome,
     queue_of,
     quoted,
@@ -94,7 +94,7 @@ HEADERS: Final = (
     encode_welcome(LinkWelcome(b"north", 1, "", 10, 1000)),
     encode_welcome(LinkWelcome(b"-", 1, "role", -1, -1)),
     encode_connect(b"north", 2, True, 5.0, 9),
-    encode_want((b"south", b"north"), 3),
+    encode_interest((b"south", b"north"), 3),
     b"1 limit=5",
 )
 WELCOMES: Final = (None, *HEADERS[10:13], HEADERS[10], b"1 domain=berlin", b"9 domain=north later=1")
@@ -405,7 +405,7 @@ class LinkHeaderTarget(Target):
         super().__init__(list(HEADERS), (b" ", b"=", b",", b"-", b"%", *sorted(fields)))
 
     def run(self, data: bytes) -> None:
-        for read in (parse_connect, parse_welcome, parse_want, parse_limit):
+        for read in (parse_connect, parse_welcome, parse_interest, parse_limit):
             try:
                 read(data)
             except HeaderError:

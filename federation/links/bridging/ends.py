@@ -24,18 +24,18 @@ from broker.session.session import Session
 from broker.slices import Work
 from federation.links.bridging.group_consumers import GroupConsumers
 from federation.links.bridging.headers import (
+    INTERESTS_MAX,
     NAME_TEXT,
     NO_LIMIT,
     VIA,
-    WANTS_MAX,
     LinkConnect,
     came_from,
-    canonical_want,
+    canonical_interest,
     encode_connect,
     headers_of,
+    parse_interest,
     parse_limit,
     parse_only_asked,
-    parse_want,
     queue_of,
     received,
     unquoted,
@@ -104,7 +104,7 @@ class LinkEnd(BridgeEnd):
         )
 
     def subscribing(self, client_id: str, packet: Subscribe, identifier: int) -> Work:
-        """A queue link asks for jobs, up to a limit; other links say who wants the filters."""
+        """A queue link asks for jobs, up to a limit; other links say who is interested in the filters."""
         headers = headers_of(packet.properties)
         session = self.home.broker.sessions[client_id]
         try:
@@ -112,25 +112,27 @@ class LinkEnd(BridgeEnd):
                 limit = parse_limit(header)
                 if limit != NO_LIMIT:
                     return LinkSubscribing(self, session, packet, identifier, (), limit)
-            wants = self._wants(headers)
+            interests = self._interests(headers)
         except HeaderError as error:
             raise ProtocolViolation(f"user property {NAME_TEXT} of SUBSCRIBE: {error.text}") from None
         if self.is_node:
             raise ProtocolViolation("SUBSCRIBE of another node of the cluster that asks for no jobs")
-        return LinkSubscribing(self, session, packet, identifier, wants, NO_LIMIT)
+        return LinkSubscribing(self, session, packet, identifier, interests, NO_LIMIT)
 
-    def _wants(self, headers: list[bytes]) -> tuple[bytes, ...]:
-        """Read who wants the filters of a SUBSCRIBE. Raises HeaderError and ProtocolViolation."""
-        if len(headers) > WANTS_MAX:
-            raise ProtocolViolation(f"SUBSCRIBE has {len(headers)} user properties {NAME_TEXT}, at most {WANTS_MAX}")
+    def _interests(self, headers: list[bytes]) -> tuple[bytes, ...]:
+        """Read the interests of a SUBSCRIBE. Raises HeaderError and ProtocolViolation."""
+        if len(headers) > INTERESTS_MAX:
+            raise ProtocolViolation(
+                f"SUBSCRIBE has {len(headers)} user properties {NAME_TEXT}, at most {INTERESTS_MAX}"
+            )
         for header in headers:
-            last = parse_want(header).path[-1]
+            last = parse_interest(header).path[-1]
             if self.domain not in (last, NO_DOMAIN):
                 raise ProtocolViolation(
                     f"user property {NAME_TEXT} of SUBSCRIBE: the path ends with {last.decode()}, "
                     f"must end with the domain of the link, {self.domain.decode()}"
                 )
-        return tuple(sorted([canonical_want(header) for header in headers]))
+        return tuple(sorted([canonical_interest(header) for header in headers]))
 
     def unsubscribing(self, client_id: str, packet: Unsubscribe) -> Work:
         """With the header, filters end that the link has not asked for on this connection."""

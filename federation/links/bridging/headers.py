@@ -34,7 +34,7 @@ NAME_TEXT: Final = NAME.decode()
 FENCED: Final = "fenced"
 """How the reason of a CONNACK begins when another node of the same domain holds the session with a higher epoch."""
 HOPS_MAX: Final = 65_535
-WANTS_MAX: Final = 32  # headers of one SUBSCRIBE: paths on which its filters are wanted
+INTERESTS_MAX: Final = 32  # headers of one SUBSCRIBE: paths on which its filters are wanted
 NO_QUEUE: Final = -1  # offer of an upstream that has no queue for the group
 NO_LIMIT: Final = -1
 QUEUE_BYTES_MAX: Final = 1_024  # of `$share/GROUP/FILTER`, so that a header stays small
@@ -193,10 +193,10 @@ def parse_welcome(value: bytes) -> LinkWelcome:
 # --- interest ---
 
 
-class LinkWant(NamedTuple):
-    """One way on which a domain wants the messages of a filter.
+class Interest(NamedTuple):
+    """One way on which a domain is interested in the messages of a filter.
 
-    path  the domains that want them, the one whose clients do first; the last one is the domain that subscribes
+    path  the domains that are, the one whose clients are first; the last one is the domain that subscribes
     hops  how many links the messages may pass on their way to the first one
     """
 
@@ -204,22 +204,22 @@ class LinkWant(NamedTuple):
     hops: int
 
 
-def encode_want(path: tuple[bytes, ...], hops: int) -> bytes:
+def encode_interest(path: tuple[bytes, ...], hops: int) -> bytes:
     """The header of SUBSCRIBE. A SUBSCRIBE may have several, for all of its filters."""
     return b"%d hops=%d path=%s" % (VERSION, hops, b",".join(path))
 
 
-def parse_want(value: bytes) -> LinkWant:
+def parse_interest(value: bytes) -> Interest:
     """Read a header of SUBSCRIBE. Raises HeaderError."""
     fields = fields_of(value)
     path = path_of(fields.get(b"path", b""))
     if not path:
         raise HeaderError(f"header {shown(value)} of a SUBSCRIBE has no path")
-    return LinkWant(path, number_of(fields, b"hops", 1, 1, HOPS_MAX))
+    return Interest(path, number_of(fields, b"hops", 1, 1, HOPS_MAX))
 
 
-def canonical_want(header: bytes) -> bytes:
-    """A header that `parse_want` has read, in the form in which equal ones are equal: the path is the last field."""
+def canonical_interest(header: bytes) -> bytes:
+    """A header that `parse_interest` has read, in the form in which equal ones are equal: the path is the last field."""
     fields = fields_of(header)
     path = fields.pop(b"path")
     others = b"".join([b" " + key + b"=" + text for key, text in fields.items()])

@@ -16,7 +16,7 @@ from typing import Final, cast
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import FilterEntry, Subscription
 from federation.links.bridging.ends import LinkEnd
-from federation.links.bridging.headers import WANTS_MAX, encode_want
+from federation.links.bridging.headers import INTERESTS_MAX, encode_interest
 
 CLIENTS_ONLY: Final = b""
 LINKS: Final = b"0"
@@ -63,13 +63,13 @@ def encode_note(subscriptions: list[Subscription], has_clients: bool) -> bytes:
         relays = relays or end.relays or is_relayed(subscription.along)
         if end.is_own:
             continue  # a link of this node that pushes: it takes what is here, and asks for nothing from elsewhere
-        for header in subscription.along or (encode_want((end.domain,), end.max_hops),):
+        for header in subscription.along or (encode_interest((end.domain,), end.max_hops),):
             headers[header] = None
     note = LINKS_AND_CLIENTS if has_clients else LINKS
     if relays:
         note += NUMBERS
     for count, header in enumerate(sorted(headers)):
-        if count == WANTS_MAX or len(note) + len(header) >= NOTE_BYTES_MAX:
+        if count == INTERESTS_MAX or len(note) + len(header) >= NOTE_BYTES_MAX:
             break
         note += b"\n" + header
     return note

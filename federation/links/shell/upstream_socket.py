@@ -262,7 +262,9 @@ class UpstreamSocket:
                 server_name = options.server_name or uri.host
             websocket = None
             if uri.is_websocket:
-                websocket = WebSocketClient(uri.host, uri.port, uri.path, uri.is_secure, self.link.packet_bytes_max)
+                websocket = WebSocketClient(
+                    uri.host, uri.port, uri.path, uri.is_secure, self._host.broker.max_packet_size
+                )
             await self._loop.create_connection(
                 lambda: self._made(attempt, websocket), uri.host, uri.port, ssl=context, server_hostname=server_name
             )

@@ -6,23 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.links.interest import ClusterInterest, LinkInterest
-from federation.links.wants import CLIENT, CLIENTS, NOBODY, Upstream, Want, Wants, include, merged, parse_wants
+from federation.links.bridging.headers import Interest, encode_interest
+from federation.links.covering_set import CLIENT, CLIENTS, NO_INTEREST, Interests, include, merged
+from federation.links.interest import UNKNOWN, ClusterInterest, LinkInterest, Tally, parse_interests, passed_on
 from federation.topics.filters import covers, filter_of, levels_of
 from federation.topics.mapping import TopicMapping
 from federation.topics.scope import Scope
 from federation_world import World
 from link_ends import remote_end
 
-HERE: Final = (Want((b"here",), 1),)
+HERE: Final = (Interest((b"here",), 1),)
 OWN: Final = [(b"a/#", True)]
 
 
 def link_of(
     policies: list[tuple[bytes, bool]], rules: tuple[str, ...] = (), keeps_all: bool = False, filters_max: int = 1_000
 ) -> LinkInterest:
-    upstream = Upstream(b"here", 1, b"there")
-    return LinkInterest(Scope(policies), TopicMapping(rules), upstream, keeps_all, filters_max)
+    link = LinkInterest(Scope(policies), TopicMapping(rules), b"here", 1, keeps_all, filters_max)
+    link.set_upstream(b"there")
+    return link
 
 
 def test_a_link_that_comes_later_is_told_everything() -> None:
@@ -31,47 +33,47 @@ def test_a_link_that_comes_later_is_told_everything() -> None:
     link = link_of([(b"a/#", True), (b"b", True)])
     cluster.add_link(link)
     cluster.pass_on()
-    assert link.take_changes() == ([b"a/#", b"b"], [])
+    assert link.covering_set.take_changes() == ([b"a/#", b"b"], [])
     cluster.remove_link(link)
     cluster.remove(b"#")
     cluster.pass_on()
-    assert link.take_changes() == ([], [])
+    assert link.covering_set.take_changes() == ([], [])
 
 
 def test_interest_of_the_upstream_is_not_told_to_it() -> None:
     cluster = ClusterInterest()
-    link = LinkInterest(Scope(OWN), TopicMapping(), Upstream(b"here", 3, None, is_known=False))
+    link = LinkInterest(Scope(OWN), TopicMapping(), b"here", 3)
     cluster.add_link(link)
-    cluster.add(b"a/b", (Want((b"there",), 3),))
+    cluster.add(b"a/b", (Interest((b"there",), 3),))
     cluster.pass_on()
-    assert link.take_changes() == ([b"a/b"], [])
-    link.set_upstream(Upstream(b"here", 3, b"there"))
-    cluster.tell(link)
-    assert link.take_changes() == ([], [b"a/b"])
-    cluster.add(b"a/b", (Want((b"other",), 2),))
+    assert link.covering_set.take_changes() == ([b"a/b"], [])
+    link.set_upstream(b"there")
+    cluster.repeat(link)
+    assert link.covering_set.take_changes() == ([], [b"a/b"])
+    cluster.add(b"a/b", (Interest((b"other",), 2),))
     cluster.pass_on()
-    assert link.take_changes() == ([b"a/b"], [])
-    assert link.wants_of(b"a/b") == (Want((b"other", b"here"), 2),)
-    link.set_upstream(Upstream(b"here", 3, None))
-    cluster.tell(link)
-    assert link.take_changes() == ([], [b"a/b"])
+    assert link.covering_set.take_changes() == ([b"a/b"], [])
+    assert link.covering_set.interests_of(b"a/b") == (Interest((b"other", b"here"), 2),)
+    link.set_upstream(None)
+    cluster.repeat(link)
+    assert link.covering_set.take_changes() == ([], [b"a/b"])
     cluster.add(b"a/#")
     cluster.pass_on()
-    assert link.take_changes() == ([b"a/#"], [])
-    assert link.wants_of(b"a/#") == (Want((b"here",), 3),)
+    assert link.covering_set.take_changes() == ([b"a/#"], [])
+    assert link.covering_set.interests_of(b"a/#") == (Interest((b"here",), 3),)
 
 
-def test_a_link_that_keeps_all_wants_its_patterns() -> None:
+def test_a_link_that_keeps_all_subscribes_to_its_patterns() -> None:
     cluster = ClusterInterest()
     link = link_of([(b"c/#", False), (b"a/#", True), (b"a/b", True), (b"c/d", True)], ("up/# -> {#}",), keeps_all=True)
     cluster.add_link(link)
     cluster.add(b"a/b/c")
     cluster.pass_on()
-    assert link.take_changes() == ([b"up/a/#"], [])
-    link.set_upstream(Upstream(b"here", 1, None))
-    cluster.tell(link)
-    assert link.take_changes() == ([], [])
-    assert link.wants_of(b"up/a/#") == HERE
+    assert link.covering_set.take_changes() == ([b"up/a/#"], [])
+    link.set_upstream(None)
+    cluster.repeat(link)
+    assert link.covering_set.take_changes() == ([], [])
+    assert link.covering_set.interests_of(b"up/a/#") == HERE
 
 
 def test_a_mapping_names_filters_and_topics() -> None:
@@ -83,7 +85,7 @@ def test_a_mapping_names_filters_and_topics() -> None:
     cluster.add(b"+/+/temp")
     cluster.add(b"other/x")
     cluster.pass_on()
-    assert link.take_changes() == ([b"s1/temp", b"s2/temp"], [])
+    assert link.covering_set.take_changes() == ([b"s1/temp", b"s2/temp"], [])
     assert link.map_in(b"s1/temp") == b"site/1/temp"
     assert link.map_in(b"o/x") is None
     assert link.map_in(b"x") is None
@@ -98,80 +100,89 @@ def test_a_link_that_comes_later_is_told_in_portions() -> None:
     cluster.add_link(link)
     cluster.add_link(gone)
     assert cluster.pass_on(2)
-    assert link.take_changes() == ([b"0", b"1"], [])
+    assert link.covering_set.take_changes() == ([b"0", b"1"], [])
     cluster.add(b"9")
     cluster.remove(b"1")
     cluster.remove(b"4")
     cluster.remove_link(gone)
     assert cluster.pass_on(3)
-    assert link.take_changes() == ([b"9"], [b"1"])
-    assert not cluster.has_told(link)
+    assert link.covering_set.take_changes() == ([b"9"], [b"1"])
+    assert not cluster.is_complete(link)
     assert not cluster.pass_on(5)
-    assert cluster.has_told(link)
-    assert link.take_changes() == ([b"2", b"3"], [])
-    assert gone.take_changes() == ([], [])
+    assert cluster.is_complete(link)
+    assert link.covering_set.take_changes() == ([b"2", b"3"], [])
+    assert gone.covering_set.take_changes() == ([], [])
 
 
 LEVELS: Final = st.lists(st.sampled_from([b"a", b"b", b"c", b"+"]), min_size=1, max_size=3)
 FILTERS: Final = st.builds(filter_of, LEVELS, st.booleans())
-WANTS: Final = st.sampled_from(
-    [CLIENTS, CLIENTS, NOBODY, (Want((b"x",), 2),), (Want((b"there",), 5),), (Want((b"x", b"y"), 5),), (CLIENT,)]
+INTERESTS: Final = st.sampled_from(
+    [
+        CLIENTS,
+        CLIENTS,
+        NO_INTEREST,
+        (Interest((b"x",), 2),),
+        (Interest((b"there",), 5),),
+        (Interest((b"x", b"y"), 5),),
+        (CLIENT,),
+    ]
 )
 POLICIES: Final = st.lists(st.tuples(FILTERS, st.booleans()), min_size=1, max_size=4)
 MAPPINGS: Final = st.sampled_from([(), ("up/# -> {#}",), ("u/a/+ -> a/{1}", "v/+/# -> b/{1}/{#}")])
 
 
 def recomputed(
-    subscriptions: list[tuple[bytes, Wants]], scope: Scope, mapping: TopicMapping, upstream: Upstream
-) -> dict[bytes, Wants]:
+    subscriptions: list[tuple[bytes, Interests]], scope: Scope, mapping: TopicMapping, upstream: bytes | None
+) -> dict[bytes, Interests]:
     """What the upstream is to be told, by the definition: of all parts the maximal ones."""
-    parts: dict[bytes, list[Want]] = {}
+    parts: dict[bytes, list[Interest]] = {}
     for topic_filter in {topic_filter for topic_filter, _ in subscriptions}:
-        told = upstream.told(merged(want for each, wants in subscriptions if each == topic_filter for want in wants))
+        both = merged(one for each, interests in subscriptions if each == topic_filter for one in interests)
+        told = passed_on(both, b"here", 3, upstream)
         for part in scope.parts(topic_filter):
             for mapped in mapping.map_filter_out(part):
                 if told:
                     parts.setdefault(filter_of(*levels_of(mapped)), []).extend(told)
-    found = {part: merged(wants) for part, wants in parts.items()}
+    found = {part: merged(interests) for part, interests in parts.items()}
     return {
-        one: wants
-        for one, wants in found.items()
-        if not any(other != one and covers(other, one) and include(more, wants) for other, more in found.items())
+        one: interests
+        for one, interests in found.items()
+        if not any(other != one and covers(other, one) and include(more, interests) for other, more in found.items())
     }
 
 
 @given(
-    st.lists(st.tuples(FILTERS, WANTS, st.integers(0, 3)), max_size=30),
+    st.lists(st.tuples(FILTERS, INTERESTS, st.integers(0, 3)), max_size=30),
     POLICIES,
     MAPPINGS,
     st.sampled_from([b"there", None]),
 )
 def test_filters_of_a_link_after_any_changes(
-    changes: list[tuple[bytes, Wants, int]],
+    changes: list[tuple[bytes, Interests, int]],
     policies: list[tuple[bytes, bool]],
     rules: tuple[str, ...],
     name: bytes | None,
 ) -> None:
     cluster = ClusterInterest()
-    upstream = Upstream(b"here", 3, name)
-    link = LinkInterest(Scope(policies), TopicMapping(rules), upstream)
+    link = LinkInterest(Scope(policies), TopicMapping(rules), b"here", 3)
+    link.set_upstream(name)
     cluster.add_link(link)
-    subscriptions: list[tuple[bytes, Wants]] = []
-    told: dict[bytes, Wants] = {}
-    for topic_filter, wants, choice in changes:
+    subscriptions: list[tuple[bytes, Interests]] = []
+    told: dict[bytes, Interests] = {}
+    for topic_filter, interests, choice in changes:
         if choice == 0 and subscriptions:
             gone = subscriptions.pop(len(topic_filter) % len(subscriptions))
             cluster.remove(*gone)
         else:
-            subscriptions.append((topic_filter, wants))
-            cluster.add(topic_filter, wants)
+            subscriptions.append((topic_filter, interests))
+            cluster.add(topic_filter, interests)
         if choice != 1:
             cluster.pass_on()
-            subscribe, unsubscribe = link.take_changes()
-            told.update((each, link.wants_of(each)) for each in subscribe)
+            subscribe, unsubscribe = link.covering_set.take_changes()
+            told.update((each, link.covering_set.interests_of(each)) for each in subscribe)
             for each in unsubscribe:
                 del told[each]
-            assert told == recomputed(subscriptions, Scope(policies), TopicMapping(rules), upstream)
+            assert told == recomputed(subscriptions, Scope(policies), TopicMapping(rules), name)
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -179,8 +190,8 @@ def test_interest_of_links_on_other_nodes_keeps_its_path(is_late: bool) -> None:
     world = World(2)
     here = world.nodes["n1"].broker
     cluster = ClusterInterest()
-    upstream = Upstream(b"here", 2, b"there")
-    link = LinkInterest(Scope([(b"#", True)]), TopicMapping(), upstream)
+    link = LinkInterest(Scope([(b"#", True)]), TopicMapping(), b"here", 2)
+    link.set_upstream(b"there")
     cluster.add_link(link)
     if not is_late:
         cluster.observe(here)
@@ -196,25 +207,92 @@ def test_interest_of_links_on_other_nodes_keeps_its_path(is_late: bool) -> None:
     if is_late:
         cluster.observe(here)
     cluster.pass_on()
-    subscribe, _ = link.take_changes()
-    assert {each: link.wants_of(each) for each in subscribe} == {
-        b"from/east": (Want((b"east", b"here"), 2),),
-        b"from/west": (Want((b"west", b"here"), 2),),
-        b"both": (Want((b"here",), 2), Want((b"west", b"here"), 2)),
-        b"jobs": (Want((b"here",), 2),),
+    subscribe, _ = link.covering_set.take_changes()
+    assert {each: link.covering_set.interests_of(each) for each in subscribe} == {
+        b"from/east": (Interest((b"east", b"here"), 2),),
+        b"from/west": (Interest((b"west", b"here"), 2),),
+        b"both": (Interest((b"here",), 2), Interest((b"west", b"here"), 2)),
+        b"jobs": (Interest((b"here",), 2),),
     }
     for client in clients.values():
         client.unsubscribe("both", "from/east", "from/west", "from/back")
     world.run(1)
     cluster.pass_on()
-    subscribe, unsubscribe = link.take_changes()
+    subscribe, unsubscribe = link.covering_set.take_changes()
     assert (subscribe, sorted(unsubscribe)) == ([b"both"], [b"from/east", b"from/west"])
-    assert cluster.wants_of(b"from/east") == NOBODY
+    assert cluster.interests_of(b"from/east") == NO_INTEREST
 
 
 def test_a_header_of_a_link_that_cannot_be_read_is_left_out() -> None:
-    assert parse_wants(b"") == CLIENTS
-    assert parse_wants(b"1\nnonsense") == CLIENTS
-    assert parse_wants(b"0\nnonsense") == NOBODY
-    want = Want((b"a", b"b"), 3)
-    assert parse_wants(b"0\n" + want.header()) == (want,)
+    assert parse_interests(b"") == CLIENTS
+    assert parse_interests(b"1\nnonsense") == CLIENTS
+    assert parse_interests(b"0\nnonsense") == NO_INTEREST
+    interest = Interest((b"a", b"b"), 3)
+    assert parse_interests(b"0\n" + encode_interest(*interest)) == (interest,)
+
+
+def test_interest_of_clients_goes_to_every_upstream() -> None:
+    assert passed_on(CLIENTS, b"here", 1, b"there") == (Interest((b"here",), 1),)
+    assert passed_on(CLIENTS, b"here", 7, b"there") == (Interest((b"here",), 7),)
+    assert passed_on(CLIENTS, b"here", 1, None) == (Interest((b"here",), 1),)
+
+
+@pytest.mark.parametrize(
+    ("interest", "upstream", "told"),
+    [
+        (Interest((b"a",), 1), b"there", ()),  # messages may pass one link, which is the one to a
+        (Interest((b"a",), 2), b"there", (Interest((b"a", b"here"), 2),)),
+        (Interest((b"a",), 9), b"there", (Interest((b"a", b"here"), 4),)),  # 3 of this link and the one to a
+        (Interest((b"a", b"b"), 3), b"there", (Interest((b"a", b"b", b"here"), 3),)),
+        (Interest((b"there", b"b"), 9), b"there", ()),
+        (Interest((b"a", b"here", b"b"), 9), b"there", ()),
+    ],
+)
+def test_interest_of_a_link_goes_on_as_far_as_it_may(interest: Interest, upstream: bytes, told: Interests) -> None:
+    assert passed_on((interest,), b"here", 3, upstream) == told
+    assert passed_on((interest,), b"here", 3, None) == NO_INTEREST
+    assert passed_on((interest, CLIENT), b"here", 3, None) == (Interest((b"here",), 3),)
+
+
+def test_an_upstream_that_is_not_known_yet_may_be_one_of_ours() -> None:
+    assert passed_on((Interest((b"a",), 2),), b"here", 3, UNKNOWN) == (Interest((b"a", b"here"), 2),)
+
+
+@pytest.mark.parametrize("name", [None, b"there"])
+def test_the_interests_of_clients_are_the_same_before_the_upstream_is_known(name: bytes | None) -> None:
+    assert passed_on(CLIENTS, b"here", 3, name) == passed_on(CLIENTS, b"here", 3, UNKNOWN)
+
+
+MERGED: Final = st.lists(
+    st.one_of(
+        st.just(CLIENT),
+        st.builds(Interest, st.lists(st.sampled_from([b"a", b"b", b"c"]), unique=True).map(tuple), st.integers(1, 4)),
+    ),
+    max_size=4,
+).map(merged)
+
+
+@given(MERGED)
+def test_interest_comes_to_an_end_in_a_ring(interests: Interests) -> None:
+    ring = [b"a", b"b", b"c"]
+    rounds = 0
+    while interests:
+        domain, upstream = ring[rounds % 3], ring[(rounds + 1) % 3]
+        interests = passed_on(interests, domain, 5, upstream)
+        rounds += 1
+    assert rounds <= 3
+
+
+@given(st.lists(MERGED, max_size=8), st.data())
+def test_a_tally_has_the_interests_that_were_not_removed(added: list[Interests], data: st.DataObject) -> None:
+    tally = Tally()
+    for interests in added:
+        tally.add(interests)
+    removed = data.draw(st.permutations(added))
+    for count, interests in enumerate(removed):
+        left = removed[count:]
+        assert tally.interests() == merged(one for each in left for one in each)
+        assert not tally.is_empty()
+        tally.remove(interests)
+    assert tally.is_empty()
+    assert tally.interests() == NO_INTEREST

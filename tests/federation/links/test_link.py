@@ -26,13 +26,13 @@ from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import TlsOptions, UpstreamSet, parse_upstream
 from federation.links.bridging.headers import LinkWelcome, encode_welcome, parse_connect
+from federation.links.covering_set import CLIENTS
 from federation.links.handshake import local_client_id
 from federation.links.interest import LinkInterest
 from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS
 from federation.links.reconnecting import CUT_SHORT_MAX
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState
 from federation.links.topic_link import TopicLink
-from federation.links.wants import CLIENTS, Upstream
 from federation.topics.mapping import TopicMapping
 from federation.topics.scope import Scope
 from link_world import Shell, World
@@ -297,7 +297,7 @@ def test_the_status_notes_filters_that_the_upstream_refuses() -> None:
 def test_the_status_notes_filters_beyond_the_bound_of_a_link() -> None:
     world = World()
     assert isinstance(world.link, TopicLink)
-    found = LinkInterest(Scope([(b"#", True)]), TopicMapping(), Upstream(b"berlin", 1, None), filters_max=1)
+    found = LinkInterest(Scope([(b"#", True)]), TopicMapping(), b"berlin", 1, filters_max=1)
     for topic_filter in (b"s/a", b"s/b", b"s/c"):
         found.change(topic_filter, CLIENTS)
     world.link.interest = found

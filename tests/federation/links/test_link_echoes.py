@@ -36,7 +36,7 @@ def test_a_link_pushes_no_echoes_to_a_broker_without_version_5() -> None:
     world.connect()
     assert world.state() is LinkState.ERROR
     assert world.link.last_error.startswith('s/# comes back over the upstream "again"')
-    assert world.link.sessions_lost == 0
+    assert world.link.status(world.now).sessions_lost == 0
     world.until_next_try()
     world.version = 5
     world.run()

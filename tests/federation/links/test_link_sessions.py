@@ -67,9 +67,9 @@ def test_a_link_with_mqtt_3_1_1_goes_back_to_its_session_until_expires() -> None
     world.run()
     world.lose()
     world.advance(59)
-    assert (world.link.address, world.link.sessions_lost) == (first, 0)
+    assert (world.link.address, world.link.status(world.now).sessions_lost) == (first, 0)
     world.advance(60)
-    assert world.link.sessions_lost == 1
+    assert world.link.status(world.now).sessions_lost == 1
 
 
 def test_a_session_of_another_process_loses_filters_that_are_not_wanted() -> None:
@@ -124,7 +124,7 @@ def test_a_session_that_is_lost_while_the_node_is_down_is_counted(is_present: bo
     world.want()
     assert world.link.address == before.link.address
     world.run(session_present=is_present)
-    assert world.link.sessions_lost == (0 if is_present else 1)
+    assert world.link.status(world.now).sessions_lost == (0 if is_present else 1)
     assert world.links.sessions() == before.links.sessions()
 
 
@@ -137,7 +137,7 @@ def test_a_session_that_the_link_has_ended_is_not_missed() -> None:
     world = restarted(before)
     world.want()
     world.run()
-    assert (world.link.sessions_lost, list(before.links.sessions().values())) == (0, [None])
+    assert (world.link.status(world.now).sessions_lost, list(before.links.sessions().values())) == (0, [None])
 
 
 def test_the_next_address_is_tried_when_the_session_of_the_process_before_has_expired() -> None:
@@ -147,7 +147,7 @@ def test_the_next_address_is_tried_when_the_session_of_the_process_before_has_ex
     world = restarted(before)
     world.want()
     world.advance(130)
-    assert world.link.sessions_lost == 1
+    assert world.link.status(world.now).sessions_lost == 1
 
 
 def test_a_link_that_moves_goes_on_with_its_session_although_another_address_answers() -> None:

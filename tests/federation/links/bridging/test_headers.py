@@ -19,11 +19,11 @@ from broker_world import World
 from federation.links.bridging.headers import (
     LinkWelcome,
     encode_connect,
-    encode_want,
+    encode_interest,
     encode_welcome,
     origin_node,
     parse_connect,
-    parse_want,
+    parse_interest,
     parse_welcome,
 )
 from link_ends import remote_end
@@ -48,7 +48,7 @@ def test_a_message_is_refused_for_the_domains_of_its_path_and_for_no_other(
 
 @given(st.binary(max_size=60))
 def test_a_header_of_any_bytes_is_read_or_refused(value: bytes) -> None:
-    for read in (decode_origin, parse_connect, parse_welcome, parse_want):
+    for read in (decode_origin, parse_connect, parse_welcome, parse_interest):
         for text in (value, b"1 " + value, b"1 path=" + value, b"1 domain=" + value, b"1 hops=1 path=a" + value):
             with contextlib.suppress(HeaderError):
                 read(text)
@@ -63,7 +63,7 @@ def test_faulty_headers_of_connect_are_refused(value: bytes) -> None:
 @pytest.mark.parametrize("value", [b"1", b"1 path=", b"1 path=a hops=0", b"1 path=a,a hops=1"])
 def test_faulty_headers_of_subscribe_are_refused(value: bytes) -> None:
     with pytest.raises(HeaderError):
-        parse_want(value)
+        parse_interest(value)
 
 
 def test_the_headers_of_a_later_version_are_read() -> None:
@@ -72,7 +72,7 @@ def test_the_headers_of_a_later_version_are_read() -> None:
     assert header.encode() == b"2 colour=blue node=n~00000001 seq=5 path=a,b"
     facts = parse_connect(b"2 domain=berlin max-hops=3 relays=1 colour=blue")
     assert (facts.domain, facts.max_hops, facts.relays, facts.version) == (b"berlin", 3, True, 1)
-    want = parse_want(b"2 path=a,b hops=2 colour=blue")
+    want = parse_interest(b"2 path=a,b hops=2 colour=blue")
     assert (want.path, want.hops) == ((b"a", b"b"), 2)
     assert parse_welcome(b"2 domain=rome colour=blue").version == 1
 
@@ -84,5 +84,5 @@ def test_the_headers_of_connect_connack_and_subscribe_are_read_as_they_were_writ
     welcome = parse_welcome(encode_welcome(LinkWelcome(NO_DOMAIN, 1, "", 1000, 0)))
     assert (welcome.domain, welcome.refused, welcome.queue_messages, welcome.queue_bytes) == (NO_DOMAIN, "", 1000, 0)
     assert parse_welcome(encode_welcome(LinkWelcome(b"x", 1, "role", 1, 1))).refused == "role"
-    want = parse_want(encode_want((b"a", b"b"), 2))
+    want = parse_interest(encode_interest((b"a", b"b"), 2))
     assert (want.path, want.hops) == ((b"a", b"b"), 2)

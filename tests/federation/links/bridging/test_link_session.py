@@ -13,7 +13,7 @@ from broker.message import Message
 from broker.origin import decode_origin
 from broker_world import START, Client
 from federation.links.bridging.bridging import bridging_of
-from federation.links.bridging.headers import encode_want, parse_welcome
+from federation.links.bridging.headers import encode_interest, parse_welcome
 from link_clients import NAME, headers, link_options, linked, named_world, with_header
 from link_ends import own_end, remote_end
 
@@ -304,8 +304,8 @@ def test_messages_get_numbers_where_a_link_relays_them(qos: int) -> None:
 def test_messages_get_numbers_where_domains_behind_a_link_want_them() -> None:
     world = named_world()
     link = linked(world, "paris", 2)
-    link.subscribe(b"a", pairs=[(NAME, encode_want((b"paris",), 2).decode())])
-    link.subscribe(b"b", pairs=[(NAME, encode_want((b"oslo", b"paris"), 2).decode())])
+    link.subscribe(b"a", pairs=[(NAME, encode_interest((b"paris",), 2).decode())])
+    link.subscribe(b"b", pairs=[(NAME, encode_interest((b"oslo", b"paris"), 2).decode())])
     publisher = world.connect("publisher")
     for topic in (b"a", b"b"):
         publisher.publish(topic)

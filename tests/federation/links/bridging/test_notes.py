@@ -14,7 +14,7 @@ from broker.hooks import Forwarder, InterestObserver
 from broker.routing.interest import note_changed
 from broker.session.session import Session
 from federation.links.bridging.bridging import bridging_of
-from federation.links.bridging.headers import WANTS_MAX, encode_want
+from federation.links.bridging.headers import INTERESTS_MAX, encode_interest
 from federation.links.bridging.notes import NOTE_BYTES_MAX, needs_numbers, parse_note
 from link_clients import link_options, named_world
 from link_ends import own_end, remote_end
@@ -94,7 +94,7 @@ def test_filters_of_clients_have_no_links(world: World) -> None:
 
 def test_a_link_beside_clients(world: World) -> None:
     client, link = world.session("c"), world.session("l", b"east", 3)
-    header = encode_want((b"east",), 3).decode()
+    header = encode_interest((b"east",), 3).decode()
     world.subscribe(link)
     world.subscribe(client)
     world.broker.unsubscribe_one(link, b"a/#")
@@ -133,7 +133,7 @@ def test_other_wants_of_a_subscription_are_told(world: World) -> None:
     world.observed.take()
     note_changed(world.broker, world.broker.router.tree, subscription)
     assert world.observed.take() == []
-    header = encode_want((b"west", b"east"), 2)
+    header = encode_interest((b"west", b"east"), 2)
     subscription.along = (header,)
     note_changed(world.broker, world.broker.router.tree, subscription)
     assert world.observed.take() == [("changed", "", "a/#", "0n\n" + header.decode())]
@@ -155,8 +155,8 @@ def test_another_end_of_a_session_is_told() -> None:
     observed.take()
     for options, note in (
         (link_options("east"), None),
-        (link_options("east", relays=True), "0n\n" + encode_want((b"east",), 1).decode()),
-        (link_options("west"), "0\n" + encode_want((b"west",), 1).decode()),
+        (link_options("east", relays=True), "0n\n" + encode_interest((b"east",), 1).decode()),
+        (link_options("west"), "0\n" + encode_interest((b"west",), 1).decode()),
         ({}, ""),
     ):
         world.connect("l", **options, clean_start=False, expiry=100)
@@ -167,12 +167,12 @@ def test_many_wants_are_cut(world: World) -> None:
     link = world.session("l", b"east")
     world.subscribe(link)
     subscription = link.subscriptions[b"a/#"]
-    subscription.along = tuple(encode_want((b"d%02d" % number, b"east"), 9) for number in range(WANTS_MAX + 1))
+    subscription.along = tuple(encode_interest((b"d%02d" % number, b"east"), 9) for number in range(INTERESTS_MAX + 1))
     note_changed(world.broker, world.broker.router.tree, subscription)
     has_clients, headers = parse_note(world.wants())
-    assert (has_clients, headers) == (False, list(subscription.along[:WANTS_MAX]))
+    assert (has_clients, headers) == (False, list(subscription.along[:INTERESTS_MAX]))
     long = [b"%02d" % number + b"x" * 60 for number in range(60)]
-    subscription.along = tuple(encode_want((b"y%d" % number, *long), 90) for number in range(WANTS_MAX))
+    subscription.along = tuple(encode_interest((b"y%d" % number, *long), 90) for number in range(INTERESTS_MAX))
     note_changed(world.broker, world.broker.router.tree, subscription)
     assert len(world.wants()) <= NOTE_BYTES_MAX
 

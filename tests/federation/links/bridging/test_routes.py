@@ -15,7 +15,7 @@ from broker.origin import Origin, decode_origin, property_of
 from broker.routing.router import carried_message
 from broker_world import START
 from federation.links.bridging.bridging import bridging_of
-from federation.links.bridging.headers import encode_want
+from federation.links.bridging.headers import encode_interest
 from federation.links.bridging.notes import is_relayed
 from link_ends import remote_end
 from origins import text_of
@@ -69,9 +69,9 @@ def linked(world: Any) -> Any:
 
 def test_a_path_of_two_domains_is_relayed() -> None:
     assert not is_relayed(())
-    assert not is_relayed((encode_want((b"a",), 3),))
+    assert not is_relayed((encode_interest((b"a",), 3),))
     assert not is_relayed((b"1 x=a,b path=a",))
-    assert is_relayed((encode_want((b"a",), 3), encode_want((b"a", b"b"), 3)))
+    assert is_relayed((encode_interest((b"a",), 3), encode_interest((b"a", b"b"), 3)))
 
 
 def test_messages_that_a_domain_does_not_get_are_counted_by_reason(world: Any) -> None:
