@@ -88,6 +88,11 @@ class BrokerState(LocalState):
     def interest(self) -> list[tuple[bytes, bytes]]:
         return self._broker.local_interest()
 
+    def interest_digest(self) -> bytes:
+        forwarder = self._broker.forwarder
+        assert isinstance(forwarder, FederationTree)
+        return forwarder.local_digest.encode()
+
     def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
         return self._broker.interest_note(share_name, topic_filter)
 
@@ -131,6 +136,8 @@ class Node:
         self._given_up_at: dict[str, float] = {}  # failed members: when their outbox is dropped
         self._events: list[BadAddress | SendsNothing] = []
         broker.forwarder = self.tree
+        for share_name, topic_filter in broker.local_interest():  # of sessions that a store has brought
+            self.tree.local_digest.change(share_name, topic_filter, True)
 
     # --- the store ---
 

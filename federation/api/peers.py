@@ -78,6 +78,7 @@ _TOTALS: Final = {
     "events_received": "Events that a node sent.",
     "full_states_sent": "Full states that were sent to a node, because it began anew or could not resume.",
     "retained_mended": "Retained messages that an outbox had dropped, and whose present value was sent later.",
+    "interest_mended": "Times that what is known of a node's interest differed from its digest, and its full state followed.",
     "streams_lost": "Event streams to a node that were lost.",
 }
 

@@ -48,6 +48,7 @@ class StreamCounters:
         self.connects = 0
         self.streams_lost = 0
         self.retained_mended = 0
+        self.interest_mended = 0
         self.events_acked = 0
         self.events_resent = 0
         self.full_states_sent = 0

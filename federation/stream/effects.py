@@ -34,10 +34,12 @@ class EventEffects:
         self.has_interest = False  # the whole interest of the node has come once
         self._fresh: dict[Interest, bytes] | None = None  # between STATE_BEGIN and STATE_END
         self._sessions = 0
+        self._has_refused = False  # a filter of this session: the node has others than are known here
 
     def begin_session(self) -> None:
         """A full state follows."""
         self._fresh = None
+        self._has_refused = False
         self._sessions += 1
 
     def change_interest(self, wanted: bool, share_name: bytes, topic_filter: bytes, note: bytes = b"") -> None:
@@ -45,12 +47,19 @@ class EventEffects:
         if wanted:
             # At once also in a state: all of a large one at its end would be a long pause for everybody here.
             is_there = self._tree.add_interest(self.name, share_name, topic_filter, note)
+            self._has_refused = self._has_refused or not is_there
             if fresh is not None and len(fresh) < FILTERS_MAX and (is_there or self._tree.is_full(self.name)):
                 fresh[(share_name, topic_filter)] = note
         elif fresh is not None:
             fresh.pop((share_name, topic_filter), None)
         else:
             self._tree.remove_interest(self.name, share_name, topic_filter)
+
+    def interest_differs(self, digest: bytes) -> bool:
+        """Compare the node's digest of its interest with what is known here. Filters that were refused are no difference."""
+        if self._fresh is not None or not self.has_interest or self._has_refused:
+            return False
+        return digest != self._tree.digest_of(self.name)
 
     def mark_state(self, kind: int) -> None:
         if kind == STATE_BEGIN:

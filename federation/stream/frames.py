@@ -30,6 +30,7 @@ PUBLISH: Final = 4
 RETAINED: Final = 5
 STATE_BEGIN: Final = 6
 STATE_END: Final = 7
+INTEREST_DIGEST: Final = 8
 
 HAS_EXTENSIONS: Final = 0x01  # the body begins with an extension area
 # Of RETAINED.

@@ -14,9 +14,10 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from broker.message import Message
+from broker.message import NEVER, Message
 from federation.stream.block import Block
 from federation.stream.frames import (
+    INTEREST_DIGEST,
     IS_MENDED,
     IS_NEWS,
     IS_WRITTEN_THERE,
@@ -28,9 +29,11 @@ from federation.stream.frames import (
     encode_frame,
     encode_interest,
 )
+from federation.stream.interest_digest import InterestDigest
 from federation.stream.outbox import BLOCK_BYTES_MAX
 from federation.stream.retained_changes import HERE, RetainedChanges
 
+DIGEST_SECONDS: Final = 30.0  # between two digests of the interest
 TOPICS_MAX: Final = 8_192  # retained topics looked up for one block; those without a message add nothing to it
 
 
@@ -42,6 +45,10 @@ class LocalState:
     def interest(self) -> list[tuple[bytes, bytes]]:
         """(share_name, topic_filter) of every local subscription, each once."""
         return []
+
+    def interest_digest(self) -> bytes:
+        """InterestDigest of `interest`."""
+        return InterestDigest().encode()
 
     def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
         """Return which links want the filter of a local subscription."""
@@ -65,7 +72,8 @@ class LocalState:
 
 class FullState:
     """Of one sender. `interest` are the changes to tell, by (share_name, topic_filter): whether it is wanted now. `changes` is
-    how many there were."""
+    how many there were. `digest_at` is when the next digest of the interest is due, NEVER on a stream
+    without digests."""
 
     def __init__(self, local: LocalState, changes: RetainedChanges) -> None:
         self._local = local
@@ -77,6 +85,8 @@ class FullState:
         self._deleted: list[bytes] = []
         self._at = 0
         self.changes = 0
+        self.digest_at = NEVER
+        self._is_digest_due = False
         self._has_links = False  # a link wants a filter, or has wanted one in this session
         self._is_mending = False
         self._given_up: set[bytes] = set()  # topics of retained messages that the other node refuses to read
@@ -106,6 +116,22 @@ class FullState:
         self._deleted = []
         self._at = 0
 
+    def begin_digests(self, is_due: bool, now: float) -> None:
+        """A direct stream begins."""
+        self._is_digest_due = is_due
+        self.digest_at = now + DIGEST_SECONDS
+
+    def end_digests(self) -> None:
+        """It ends."""
+        self._is_digest_due = False
+        self.digest_at = NEVER
+
+    def handle_timeout(self, now: float) -> None:
+        """It is that late; harmless when early."""
+        if now >= self.digest_at:
+            self._is_digest_due = True
+            self.digest_at = now + DIGEST_SECONDS
+
     def give_up(self, topics: list[tuple[bytes, bool]]) -> None:
         """A batch with the retained messages of these topics was refused: the state that follows goes without them."""
         for topic, _ in topics:
@@ -130,7 +156,7 @@ class FullState:
         self.interest[(b"", topic_filter)] = True
 
     def has_more(self) -> bool:
-        return self._filters is not None or bool(self.interest) or self.has_retained()
+        return self.has_interest() or self._is_digest_due or self.has_retained()
 
     def has_interest(self) -> bool:
         """Return whether filters or changes of them are still to be told."""
@@ -147,6 +173,11 @@ class FullState:
             if self._filters is None and not self.interest:
                 found.told = self.changes
             return found
+        if self._is_digest_due:
+            self._is_digest_due = False
+            block = Block(True, now)
+            block.append_frame(encode_frame(INTEREST_DIGEST, self._local.interest_digest()))
+            return block
         while self._retained:
             block = self._next_retained(self._retained, now)
             if block.count:

@@ -36,6 +36,7 @@ from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
     HAS_EXTENSIONS,
     HEADER_SIZE,
+    INTEREST_DIGEST,
     LINK_WANTS,
     PUBLISH,
     PUBLISH_BLOCK,
@@ -101,6 +102,8 @@ def block_events(block: Block, now: float) -> list[pb.Event]:
             share_name, topic_filter = decode_interest(data, start, pos)
             full = full_filter(share_name, topic_filter).decode()
             events.append(pb.Event(unsubscribe=pb.Unsubscribe(topic_name=full)))
+        elif kind == INTEREST_DIGEST:
+            events.append(pb.Event())  # of a direct stream, and sent again on this one: it is skipped there
         else:
             mark = pb.STATE_MARK_BEGIN if kind == STATE_BEGIN else pb.STATE_MARK_END
             events.append(pb.Event(state_mark=mark))

@@ -22,6 +22,7 @@ from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
     HAS_EXTENSIONS,
     HEADER_SIZE,
+    INTEREST_DIGEST,
     LINK_WANTS,
     MUST_UNDERSTAND,
     PUBLISH,
@@ -372,6 +373,11 @@ class PeerReceiver(EventEffects):
             elif kind == RETAINED:
                 message, start = decode_packet(data, start, end, 5, now)
                 self.store(message, flags, now)
+            elif kind == INTEREST_DIGEST:
+                if self.interest_differs(data[start:end]):
+                    self.counters.interest_mended += 1
+                    self.begin_anew(self.session_id, self.next_event_id)
+                    raise StreamError("its interest is another one than is known here: a full state must follow", False)
             else:
                 self.mark_state(kind)
         except (FrameError, MqttError):

@@ -22,13 +22,11 @@ from federation.stream.outbox import Outbox
 from federation.stream.promises import PromisedPeer, Promises
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.state import MOVES, Attention, OnWay, State
-from federation.stream.stream_choice import StreamChoice
+from federation.stream.stream_choice import StreamChoice, StreamKind
 
 WINDOW_BLOCKS_MAX: Final = 64  # unacknowledged blocks
 WINDOW_BYTES_MAX: Final = 4 * 2**20  # and their bytes; one larger block may be on the way by itself
-STATE_BLOCKS_MAX: Final = (
-    8  # of a full state in one call; the next ones follow an acknowledgement, others are served between
-)
+STATE_BLOCKS_MAX: Final = 8  # of a full state in one call; the next ones follow an acknowledgement
 MENDED_TOPICS_MAX: Final = 4_096  # retained messages that are looked up in one call in place of dropped ones
 LINGER_SECONDS: Final = 0.001  # a block gathers so long while EAGER_BLOCKS or more are on the way
 # So many small blocks may be on the way before the next one gathers. With 1, 523 of 868 profile samples in writes were of
@@ -284,6 +282,8 @@ class PeerSender(PromisedPeer):
         self._last_messages = 0
         self.counters.connects += 1
         self.choice.stream_began(self.is_direct, now)
+        if self.choice.kind is StreamKind.DIRECT:
+            self.full_state.begin_digests(not clean_start, now)
         self.catch_up(now)
         self.want_attention()
         return True
@@ -326,6 +326,7 @@ class PeerSender(PromisedPeer):
         self.reachable = state is State.STREAMING
         if not self.reachable:
             self.fall_behind()
+            self.full_state.end_digests()
             self.congested = False
             self._timed_at = NEVER
             if self.attention is WATCHING:
@@ -450,7 +451,7 @@ class PeerSender(PromisedPeer):
 
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all. It may change after every other call."""
-        at = min(self._deadline, self.outbox.next_age_out())
+        at = min(self._deadline, self.full_state.digest_at, self.outbox.next_age_out())
         if self.state is State.STREAMING:
             outbox = self.outbox
             at = min(at, self.choice.next_timeout())
@@ -468,6 +469,7 @@ class PeerSender(PromisedPeer):
         """It is that late; harmless when early. After it, `take_blocks`."""
         self.outbox.drop_old(now)
         if self.state is State.STREAMING:
+            self.full_state.handle_timeout(now)
             self.choice.handle_timeout(now)
             if self.outbox.on_way and now >= self._ack_due_at():
                 silence = now - self._progress_at

@@ -17,6 +17,7 @@ from broker.routing.names import check_topic_filter, full_filter, has_wildcard
 from broker.routing.router import Router
 from broker.routing.trie import Trie
 from federation.stream.counters import SkipReason
+from federation.stream.interest_digest import InterestDigest
 from federation.stream.retained_changes import HERE, RetainedChanges
 from federation.stream.sender import PeerSender
 from federation.stream.stored_interest import StoredInterest
@@ -47,6 +48,7 @@ class FederationTree(Forwarder):
 
     members      the senders to all nodes that are added, by name
     filters_max  of one node
+    local_digest of the interest of this node
     stored       keeps the interest in the store, None without one
     """
 
@@ -59,14 +61,18 @@ class FederationTree(Forwarder):
         self.members: dict[str, PeerSender] = {}
         self._peers: list[Peer] = []
         self._interest: dict[str, dict[Interest, bytes]] = {}  # with the note of each
+        self._digests: dict[str, InterestDigest] = {}  # of these
+        self.local_digest = InterestDigest()
 
     # --- the router's side ---
 
     def interest_added(self, share_name: bytes, topic_filter: bytes) -> None:
+        self.local_digest.change(share_name, topic_filter, True)
         for sender in self.members.values():
             sender.interest_changed(share_name, topic_filter, True)
 
     def interest_removed(self, share_name: bytes, topic_filter: bytes) -> None:
+        self.local_digest.change(share_name, topic_filter, False)
         for sender in self.members.values():
             sender.interest_changed(share_name, topic_filter, False)
 
@@ -111,12 +117,14 @@ class FederationTree(Forwarder):
         assert sender.name not in self.members
         self.members[sender.name] = sender
         self._interest[sender.name] = {}
+        self._digests[sender.name] = InterestDigest()
         self._peers = list(self.members.values())
 
     def remove_node(self, name: str) -> None:
         """Forget the node and its interest."""
         self.replace_interest(name, {})
         del self._interest[name]
+        del self._digests[name]
         del self.members[name]
         self._peers = list(self.members.values())
 
@@ -158,6 +166,7 @@ class FederationTree(Forwarder):
             sender.counters.drop(SkipReason.FILTERS_FULL, 1)
             return False
         known[key] = note
+        self._digests[name].change(share_name, topic_filter, True)
         if self.stored is not None:
             self.stored.set(name, key, note)
         entry = self._put(sender, share_name, topic_filter)
@@ -186,6 +195,7 @@ class FederationTree(Forwarder):
         if key not in known:
             return
         del known[key]
+        self._digests[name].change(share_name, topic_filter, False)
         if self.stored is not None:
             self.stored.remove(name, key)
         self._take(self.members[name], share_name, topic_filter)
@@ -202,6 +212,10 @@ class FederationTree(Forwarder):
                 self.remove_interest(name, share_name, topic_filter)
         for (share_name, topic_filter), note in wanted.items():  # also filters that had no room before
             self.add_interest(name, share_name, topic_filter, note)
+
+    def digest_of(self, name: str) -> bytes:
+        """The digest of what one node wants, as it is known here."""
+        return self._digests[name].encode()
 
     def is_full(self, name: str) -> bool:
         return len(self._interest[name]) >= self._filters_max

@@ -57,6 +57,7 @@ def test_a_client_sends_its_state_and_resumes_in_the_middle_of_a_block(extended:
     sender.handle_timeout(10.0)
     again = GoClient(sender)
     assert again.hello_reply(False, first + 3, 10.0)
+    sender.full_state.end_digests()  # they are of direct streams
     assert [pb.Event.FromString(data).id for data in again.take_events(10.0)] == [first + 3, first + 4]
     again.receive_ack(first + 4, 10.0)
     assert sender.outbox.size == 0

@@ -9,7 +9,16 @@ import pytest
 from broker.message import NEVER, Message
 from federation.stream.block import Block
 from federation.stream.counters import DropReason, StreamCounters
-from federation.stream.frames import HEADER_SIZE, PUBLISH, PUBLISH_BLOCK, STATE_BEGIN, STATE_END, SUBSCRIBE, UNSUBSCRIBE
+from federation.stream.frames import (
+    HEADER_SIZE,
+    INTEREST_DIGEST,
+    PUBLISH,
+    PUBLISH_BLOCK,
+    STATE_BEGIN,
+    STATE_END,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+)
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import BLOCK_BYTES_MAX, Outbox
 from federation.stream.retained_changes import RetainedChanges
@@ -114,6 +123,7 @@ def test_waits_grow_to_their_bound() -> None:
 
 def test_no_progress_ends_the_stream() -> None:
     sender = streaming()
+    sender.full_state.end_digests()
     sender.forward_run(PACKET, 1, 4, 10.0)
     assert kinds(sender, 10.0) == [(2, [PUBLISH_BLOCK])]
     assert sender.next_timeout() == 10.0 + ACK_SECONDS_MAX
@@ -155,8 +165,8 @@ def test_resume_sends_events_that_are_not_acknowledged() -> None:
     sender.connection_lost(1, "reset", 0.0)
     sender.handle_timeout(1.0)
     sender.hello_reply(2, False, 4, 1.0)
-    assert kinds(sender, 1.0) == [(4, [PUBLISH])], "3 arrived, only its acknowledgement was lost"
-    sender.ack(2, 4, 1.0)
+    assert kinds(sender, 1.0) == [(4, [PUBLISH]), (5, [INTEREST_DIGEST])], "3 arrived, its acknowledgement was lost"
+    sender.ack(2, 5, 1.0)
     assert sender.outbox.size == 0
 
 
@@ -308,6 +318,7 @@ def test_a_full_state_comes_in_slices_and_messages_pass_between() -> None:
 
 def test_a_large_message_on_a_slow_line_has_its_time() -> None:
     sender = streaming()
+    sender.full_state.end_digests()
     sender.forward(Message(b"t", b"x" * 100 * ACK_RATE_MIN, 1, False), (), 0.0)
     sender.take_blocks(0.0)
     assert sender.next_timeout() == pytest.approx(ACK_SECONDS_MAX + 100, abs=1.0)
