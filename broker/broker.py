@@ -126,7 +126,7 @@ class Broker(Context):
         self.commits.journal = self.retained.journal = journal
 
     def write_after_commit(self, connection: Publisher, data: bytes) -> None:
-        self.commits.acknowledge(cast(Output, connection), data)
+        self.commits.write_stored(cast(Output, connection), data)
 
     def begun_commit(self) -> int:
         return NO_STORE if self.commits.journal is None else self.commits.begun()

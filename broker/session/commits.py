@@ -40,7 +40,7 @@ class Commits:
     journal      of the store, None without one
     due          number of the commit that the packet being handled has to wait for, 0 for none
     promise_due  of the promise, likewise
-    promise_min  of the promise that every packet has to wait for, 0 for none
+    promise_min  of the promise that every PUBLISH has to wait for, 0 for none
     """
 
     def __init__(self) -> None:
@@ -55,13 +55,16 @@ class Commits:
         self._open: dict[int, None] = {}  # begun and not finished, in order
         self._waiting: deque[WaitingAcks] = deque()
         self._last: WaitingAcks | None = None  # of _waiting
+        # Those that wait for a promise, too: another node may take its time, and nobody else waits for it.
+        self._waiting_promised: deque[WaitingAcks] = deque()
+        self._last_promised: WaitingAcks | None = None
         self._waiters: deque[tuple[int, Waiter]] = deque()
 
     def begin(self) -> int:
         """Begin a commit, and return its number for `finish`. The packet being handled waits for it."""
         self._begun += 1
         self._open[self._begun] = None
-        self._last = None
+        self._last = self._last_promised = None
         self.due = self._begun
         return self._begun
 
@@ -72,19 +75,20 @@ class Commits:
     def promise(self) -> int:
         """Begin a promise, and return its number for `kept`. The packet being handled waits for it."""
         self._promised += 1
-        self._last = None
+        self._last_promised = None
         self.promise_due = self._promised
         return self._promised
 
     def require_promises(self) -> None:
-        """The packet being handled waits for all promises that have begun."""
-        self.promise_due = self._promised
+        """The packet being handled waits for all promises that have begun. At a start no other node is reached yet."""
+        if self.promise_min == 0:
+            self.promise_due = self._promised
 
     def next_packet(self) -> bool:
         """Another packet is handled. Without this call its acknowledgement may wait longer than it has to. True when the
         store takes no changes."""
         self.due = 0
-        self.promise_due = self.promise_min
+        self.promise_due = 0
         journal = self.journal
         if journal is None:
             return False
@@ -110,31 +114,49 @@ class Commits:
         if connection.acks_waiting == 0 and not is_due:
             connection.write_answer(data)
             return
-        last = self._last
-        if last is not None and last.connection is connection:
-            last.acks.append(data)
+        if connection.acks_promised or self.promise_due > self._kept:
+            connection.acks_promised += 1
+            last = self._last_promised
+            if last is not None and last.connection is connection:
+                last.acks.append(data)
+            else:
+                self._last_promised = last = WaitingAcks(self._begun, self._promised, connection, data)
+                self._waiting_promised.append(last)
         else:
-            self._last = last = WaitingAcks(self._begun, self._promised, connection, data)
-            self._waiting.append(last)
+            last = self._last
+            if last is not None and last.connection is connection:
+                last.acks.append(data)
+            else:
+                self._last = last = WaitingAcks(self._begun, 0, connection, data)
+                self._waiting.append(last)
         connection.acks_waiting += 1
         if connection.acks_waiting >= ACKS_WAITING_MAX and not connection.acks_held:
             connection.acks_held = True
             connection.context.hold(connection)
 
+    def write_stored(self, connection: Output, data: bytes) -> None:
+        """As `acknowledge`, of a packet to another client than that of the packet being handled: it waits for no promise to
+        that one."""
+        promise_due = self.promise_due
+        self.promise_due = 0
+        self.acknowledge(connection, data)
+        self.promise_due = promise_due
+
     def take_publish_answers(self) -> list[tuple[Output, bytes]]:
         """Take the PUBACK and PUBREC packets that wait, with their connections. All others stay."""
         taken: list[tuple[Output, bytes]] = []
-        for waiting in self._waiting:
-            connection = waiting.connection
-            kept: list[bytes] = []
-            for ack in waiting.acks:
-                if ack[0] >> 4 in (PUBACK, PUBREC):
-                    taken.append((connection, ack))
-                else:
-                    kept.append(ack)
-            connection.acks_waiting -= len(waiting.acks) - len(kept)
-            waiting.acks = kept
-            self._release(connection)
+        for queue in (self._waiting, self._waiting_promised):
+            for waiting in queue:
+                connection = waiting.connection
+                kept: list[bytes] = []
+                for ack in waiting.acks:
+                    if ack[0] >> 4 in (PUBACK, PUBREC):
+                        taken.append((connection, ack))
+                    else:
+                        kept.append(ack)
+                self._count_left(waiting, len(waiting.acks) - len(kept))
+                waiting.acks = kept
+                self._release(connection)
         return taken
 
     def wait(self, waiter: Waiter) -> bool:
@@ -174,19 +196,31 @@ class Commits:
 
     def _release_acks(self) -> None:
         finished = self._finished
-        kept = self._kept
         waiting = self._waiting
-        while waiting and waiting[0].number <= finished and waiting[0].promise <= kept:
+        while waiting and waiting[0].number <= finished:
             found = waiting.popleft()
             if found is self._last:
                 self._last = None
-            connection = found.connection
-            acks = found.acks
-            connection.acks_waiting -= len(acks)
-            if connection.closed:
-                continue
-            connection.write_answers(acks)
+            self._write_acks(found)
+        kept = self._kept
+        waiting = self._waiting_promised
+        while waiting and waiting[0].number <= finished and waiting[0].promise <= kept:
+            found = waiting.popleft()
+            if found is self._last_promised:
+                self._last_promised = None
+            self._write_acks(found)
+
+    def _write_acks(self, found: WaitingAcks) -> None:
+        connection = found.connection
+        self._count_left(found, len(found.acks))
+        if not connection.closed:
+            connection.write_answers(found.acks)
             self._release(connection)
+
+    def _count_left(self, waiting: WaitingAcks, count: int) -> None:
+        waiting.connection.acks_waiting -= count
+        if waiting.promise:
+            waiting.connection.acks_promised -= count
 
     def _release(self, connection: Output) -> None:
         if connection.acks_held and connection.acks_waiting * 2 <= ACKS_WAITING_MAX:

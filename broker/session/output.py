@@ -65,6 +65,7 @@ class Output(Publisher):
     stalled_bytes    bytes that were written while the transport was not writable
     output_held      the connection is held because the client does not take the answers to what it sends
     acks_waiting     acknowledgements that wait for a commit (Commits)
+    acks_promised    how many of them wait for a promise, too
     acks_held        the connection is held because of the number of acks_waiting
     remote_addr      of the client; the one that a PROXY header names, where a listener takes such headers
     listener, certificate_name  as in AuthenticationRequest; the shell sets them before the first input
@@ -98,6 +99,7 @@ class Output(Publisher):
         self.sent_bytes = 0
         self.stalled_bytes = 0
         self.acks_waiting = 0
+        self.acks_promised = 0
         self.acks_held = False
         self.packets_received = 0
         self.received_bytes = 0

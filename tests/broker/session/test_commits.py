@@ -15,6 +15,7 @@ from broker.message import Message
 from broker.publisher import Publisher
 from broker.session.commits import ACKS_WAITING_MAX
 from broker.session.output import Output
+from broker.store.journal import Journal
 
 
 class Keeper(Tap):
@@ -63,6 +64,42 @@ def test_a_tap_sees_each_message_once(world: Any) -> None:
         ("-", b"api", b"x"),
         ("-", b"will", b"w"),
     ]
+
+
+class Promiser(Tap):
+    """What begins with `other` is promised to another node."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.promised: list[int] = []
+        broker.set_journal(Journal())
+        broker.add_tap(self)
+
+    def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
+        if message.topic.startswith(b"other"):
+            self.promised.append(self._broker.commits.promise())
+
+    def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
+        """Runs have QoS 0."""
+
+
+def test_a_promise_holds_the_acknowledgements_of_its_client_and_of_nobody_else(world: Any) -> None:
+    promiser = Promiser(world.broker)
+    first, second = world.connect("first", auto=False), world.connect("second", auto=False)
+    first.publish(b"here", qos=1, packet_id=1)
+    first.publish(b"other", qos=1, packet_id=2)
+    first.publish(b"here", qos=1, packet_id=3)
+    second.publish(b"here", qos=1, packet_id=4)
+    assert acks(first.take_packets()) == [(PubAck, 1)]
+    assert acks(second.take_packets()) == [(PubAck, 4)]
+    second.publish(b"other", qos=2, packet_id=5)
+    world.broker.commits.kept(promiser.promised[0])
+    world.flush()
+    assert acks(first.take_packets()) == [(PubAck, 2), (PubAck, 3)]
+    assert acks(second.take_packets()) == []
+    world.broker.commits.kept(promiser.promised[1])
+    world.flush()
+    assert acks(second.take_packets()) == [(PubRec, 5)]
 
 
 @pytest.mark.parametrize("version", [4, 5])
