@@ -223,7 +223,7 @@ def null_relay(folder: Path, ports: Ports, compiler: Path) -> Server:
 
 
 def make_cluster(participant: str, command: Path, folder: Path, ports: Ports, row: Row) -> Cluster:
-    """Write the configuration files. Entering the cluster starts the processes. `log` and `has_store` of the row are for this
+    """Write the configuration files. Entering the cluster starts the processes. `log` of the row is for this
     checkout only."""
     nodes = row.nodes
     is_secured = participant in row.secured
@@ -238,6 +238,6 @@ def make_cluster(participant: str, command: Path, folder: Path, ports: Ports, ro
         return linked_cluster(participant, command, folder, ports, row)
     assert participant in (*OURS, OTHER, GMQTT)
     log = row.log if participant == THIS else ""
-    has_store = row.has_store and participant == THIS
+    has_store = row.has_store and participant != GMQTT
     servers = gmqttd_servers(nodes, folder, ports, command, row.joins_late, log, row.transport, has_store, is_secured)
     return Cluster(servers, folder, row.joins_late)

@@ -57,7 +57,7 @@ class Row:
     starts_anew   brokers start again for each slice, because a slice changes the result of the next one
     transport     of a listener beside that of TCP, at {layered}: tls, ws; "" for none
     log           `sync` of this checkout's event log; "" for none
-    has_store     this checkout keeps sessions and their messages in SQLite
+    has_store     this checkout, and another commit of it, keeps sessions and their messages in SQLite
     secured       participants with accounts and topic rules, this checkout with metrics too; {login} is then that of an account
     links         PAIR, AWAY or MANY; "" for none
     joins_late    the second node joins the first one during the slice
@@ -195,6 +195,7 @@ ROWS: Final = (
     ),
     Row("two nodes, 10 pairs, QoS 0", LOAD, 50_000, cpu(mosquitto=0.4, nats=2.0), WITH_NATS, nodes=2),
     Row("two nodes, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(mosquitto=0.5), nodes=2),
+    Row("two nodes with stores, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(), nodes=2, has_store=True),
     Row("two nodes, 500 pairs, one at a time, QoS 0", ONE_AT_A_TIME, 5_000, cpu(), nodes=2),
     Row(
         "links, 10 pairs, QoS 0",
@@ -272,6 +273,11 @@ ROWS: Final = (
     ),
     Row("latency at 2,000/s", f"{LATENCY} --rate 2000", 3_000, one_way(mosquitto=1.5)),
     Row("two nodes, latency at 1,000/s", f"{LATENCY} --rate 1000", 1_500, one_way(mosquitto=1.15), nodes=2),
+    Row(
+        *("two nodes with stores, latency at 1,000/s, QoS 1", f"{LATENCY} --rate 1000 --qos 1", 1_500, one_way()),
+        nodes=2,
+        has_store=True,
+    ),
     Row(
         "idle connections, 1 subscription each",
         CONNECTIONS,
