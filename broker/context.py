@@ -40,6 +40,7 @@ class Context(HookPoints):
     identity         of the store, or of the process without one
     memory_level     what the node takes (broker/memory_limit.py); the shell measures
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
+    unheard          publishers of QoS 1 and 2 that wait until this node knows what others subscribe to; None when it does
     """
 
     def __init__(self, settings: MqttSettings, rng: random.Random, now: float) -> None:
@@ -47,6 +48,7 @@ class Context(HookPoints):
         self.dirty: list[Publisher] = []
         self.reading_changes: list[Publisher] = []
         self.peer_holds: dict[str, tuple[Peer, float, dict[Publisher, None]]] = {}
+        self.unheard: dict[Publisher, None] | None = None
         self.timers = TimerWheel()
         self.now = now
         self.rng = rng
@@ -129,6 +131,20 @@ class Context(HookPoints):
         """Pause the publisher until a later turn: its slice is over."""
         self.pause(publisher)
         self.slices.later(Rest(self, publisher))
+
+    def hold_unheard(self, publisher: Publisher) -> None:
+        """Pause a publisher of QoS 1 and 2 until `has_heard`."""
+        assert self.unheard is not None
+        self.unheard[publisher] = None
+        self.pause(publisher)
+
+    def has_heard(self) -> None:
+        """What other nodes subscribe to is known, or was waited for long enough."""
+        unheard = self.unheard
+        if unheard is not None:
+            self.unheard = None
+            for publisher in unheard:
+                self.release(publisher)
 
     def hold_for_peer(self, peer: Peer, publisher: Publisher, now: float) -> None:
         """Hold a publisher because the peer's outbox is past its half, for at most publisher_hold_max for each backlog."""

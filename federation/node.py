@@ -177,6 +177,7 @@ class Node:
         if has_seeds or self.senders:
             self._unheard = broker.commits.promise_min = broker.commits.promise()
             self._unheard_until = now + self.settings.startup_wait
+            broker.unheard = {}
 
     def _restored(self, name: str, now: float) -> PeerSender:
         """The sender to a member of before the start, which may be away."""
@@ -194,6 +195,7 @@ class Node:
         if self._unheard and self._has_heard(now):
             self.broker.commits.promise_min = 0
             self.broker.commits.kept(self._unheard)
+            self.broker.has_heard()
             self._unheard = 0
             return True
         return self._unheard == 0 and self.promises.turn_ended(now)

@@ -136,7 +136,7 @@ class FederationSettings:
     startup_wait: float = extension(
         5.0,
         "Longest time after a start in which a node with a store waits for the interest of the other nodes before it "
-        "acknowledges QoS 1 and 2 messages. A node that has nobody to join does not wait.",
+        "takes QoS 1 and 2 messages. A node that has nobody to join does not wait.",
         Duration(0.0, "5s"),
         "Lowering it may lose messages for subscriptions that were made on other nodes while this one was down.",
     )

@@ -143,10 +143,13 @@ class Commits:
         self.promise_due = promise_due
 
     def take_publish_answers(self) -> list[tuple[Output, bytes]]:
-        """Take the PUBACK and PUBREC packets that wait, with their connections. All others stay."""
+        """Take the PUBACK and PUBREC packets that wait for a commit, with their connections. All others stay: what waits for
+        other nodes alone is on disk, and would be there again after a restart."""
         taken: list[tuple[Output, bytes]] = []
         for queue in (self._waiting, self._waiting_promised):
             for waiting in queue:
+                if waiting.number <= self._finished:
+                    continue
                 connection = waiting.connection
                 kept: list[bytes] = []
                 for ack in waiting.acks:

@@ -255,6 +255,9 @@ class Connection(Output):
                 needed = end - pos
                 break
             kind = first >> 4
+            if kind == PUBLISH and first & 6 and broker.unheard is not None and version:
+                broker.hold_unheard(self)  # it would be routed for the subscriptions that are known by now
+                break
             payload_at = -1
             if kind == PUBLISH and is_shortest:  # MQTT 3.1.1 allows longer forms; they are not forwarded as they came
                 payload_at = bare_payload_at(data, first, body, end, version, self._properties)

@@ -14,7 +14,7 @@ from simulator.promise_oracle import difference
 from simulator.promise_steps import check
 from simulator.promises import Promises
 
-NOTHING_ALLOWED: frozenset[DropReason] = frozenset()
+NOTHING_ALLOWED: frozenset[str] = frozenset()
 
 
 def qos2_position(promises: Promises, client: DurableClient) -> int:

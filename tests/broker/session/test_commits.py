@@ -8,6 +8,7 @@ import pytest
 
 from broker.broker import Broker
 from broker.codec.packets import Packet, PubAck, PubRec, Will
+from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED
 from broker.codec.runs import Run
 from broker.codec.writer import encode_publish
 from broker.hooks import Tap
@@ -15,6 +16,7 @@ from broker.message import Message
 from broker.publisher import Publisher
 from broker.session.commits import ACKS_WAITING_MAX
 from broker.session.output import Output
+from broker.session.refused import refuse_waiting
 from broker.store.journal import Journal
 
 
@@ -67,7 +69,7 @@ def test_a_tap_sees_each_message_once(world: Any) -> None:
 
 
 class Promiser(Tap):
-    """What begins with `other` is promised to another node."""
+    """What ends with `other` is promised to another node."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -76,7 +78,7 @@ class Promiser(Tap):
         broker.add_tap(self)
 
     def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
-        if message.topic.startswith(b"other"):
+        if message.topic.endswith(b"other"):
             self.promised.append(self._broker.commits.promise())
 
     def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
@@ -100,6 +102,21 @@ def test_a_promise_holds_the_acknowledgements_of_its_client_and_of_nobody_else(w
     world.broker.commits.kept(promiser.promised[1])
     world.flush()
     assert acks(second.take_packets()) == [(PubRec, 5)]
+
+
+def test_a_store_that_fails_refuses_nothing_that_it_has(world: Any) -> None:
+    """A PUBREC that waits for another node alone: its packet identifier is on disk, and would come back after a restart."""
+    promiser = Promiser(world.broker)
+    keeper = Keeper(world.broker)
+    client = world.connect("c", auto=False)
+    client.publish(b"durable/other", qos=2, packet_id=1)
+    keeper.sync()
+    client.publish(b"durable/other", qos=2, packet_id=2)
+    refuse_waiting(world.broker, world.now)
+    world.broker.commits.kept(promiser.promised[-1])
+    world.flush()
+    answers = {packet.packet_id: packet.reason_code for packet in client.take_packets() if isinstance(packet, PubRec)}
+    assert answers == {1: NO_MATCHING_SUBSCRIBERS, 2: QUOTA_EXCEEDED}
 
 
 @pytest.mark.parametrize("version", [4, 5])

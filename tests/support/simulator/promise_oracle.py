@@ -24,18 +24,19 @@ LASTING_KINDS: Final = frozenset((SESSION, SUBSCRIPTION, RETAINED, STORE, POSITI
 """Records that do not wait for somebody."""
 
 
-def difference(promises: Promises, allowed: frozenset[DropReason]) -> str:
+def difference(promises: Promises, allowed: frozenset[str]) -> str:
     """The first promise that is not kept (yet), "" for none. Messages that were counted for a reason of `allowed` may be
-    missing; with these there may be nodes that were given up, which get nothing meanwhile."""
+    missing; with those of outboxes there may be nodes that were given up, which get nothing meanwhile."""
     drops = promises.drops.copy()
     for node in promises.nodes():
         drops += counted_drops(node)
     for reason, count in drops.items():
         if reason not in allowed:
             return f"P6: {count} messages were dropped: {reason}"
+    dropped = sum(drops[reason] for reason in DropReason)
     return (
         _broken(promises)
-        or _not_delivered(promises, sum(drops.values()), bool(allowed))
+        or _not_delivered(promises, dropped, not allowed.isdisjoint(DropReason))
         or _waiting(promises)
         or _not_counted(promises)
     )
@@ -116,7 +117,7 @@ def _of(sent: Sent, receiver: str) -> str:
 def _waiting(promises: Promises) -> str:
     for node in promises.nodes():
         for name, sender in node.node.senders.items():
-            if sender.outbox.size or sender.outbox.on_way:
+            if sender.outbox.size:  # messages; interest is not counted
                 return f"P6: {node.name} keeps {sender.outbox.size} bytes for {name}"
     for station in promises.stations.values():
         if station.disk is not None:

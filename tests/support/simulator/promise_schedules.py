@@ -17,7 +17,7 @@ from simulator.promise_mixes import (
 from simulator.promise_steps import check, pair, short_or_long, some
 from simulator.promises import Promises
 
-BOUNDS: Final = frozenset((DropReason.OUTBOX_FULL, DropReason.OUTBOX_AGE, DropReason.PEER_GONE))
+BOUNDS: Final[frozenset[str]] = frozenset((DropReason.OUTBOX_FULL, DropReason.OUTBOX_AGE, DropReason.PEER_GONE))
 """The stated bounds of outboxes: what they cost is counted."""
 
 
@@ -248,13 +248,10 @@ PROMISE_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     nodes_are_absent,
     absent_nodes_are_given_up,
     plain_nodes_beside,
+    disks_are_replaced,
     clocks_are_apart,
     older_nodes_beside,
+    subscribers_come_while_a_node_is_down,
     subscribers_come_before_a_power_cut,
     everything_fails,
 )
-PENDING_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
-    disks_are_replaced,
-    subscribers_come_while_a_node_is_down,
-)
-"""Promises that the product does not keep yet: a node that has just started routes before it knows all subscriptions."""

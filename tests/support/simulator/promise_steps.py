@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from federation.stream.counters import DropReason
 from simulator.federation import RETURN_LIMIT
 from simulator.promise_oracle import difference
 from simulator.promises import Promises
@@ -17,7 +16,7 @@ def some(promises: Promises, hosts: list[Host]) -> list[Host]:
     return promises.rng.sample(hosts, promises.rng.randint(1, len(hosts)))
 
 
-def check(promises: Promises, allowed: frozenset[DropReason] = frozenset()) -> None:
+def check(promises: Promises, allowed: frozenset[str] = frozenset()) -> None:
     """Everything works again: the promises have been kept, but for messages that were counted for a reason of `allowed`."""
     promises.heal()
     promises.until_online()

@@ -13,7 +13,7 @@ from simulator.change_schedules import CHANGE_SCHEDULES
 from simulator.definition_schedules import definitions_converge, one_clock_is_wrong
 from simulator.domain_schedules import DOMAIN_SCHEDULES
 from simulator.federation import RETURN_LIMIT, Federation
-from simulator.promise_schedules import PENDING_SCHEDULES, PROMISE_SCHEDULES
+from simulator.promise_schedules import PROMISE_SCHEDULES
 from simulator.queue_schedules import QUEUE_SCHEDULES
 from simulator.serf_process import GOSSIP_PORT
 from simulator.traffic import TRAFFIC_SCHEDULES
@@ -283,5 +283,3 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         *PROMISE_SCHEDULES,
     )
 }
-PENDING: Final[dict[str, Callable[[int], None]]] = {schedule.__name__: schedule for schedule in PENDING_SCHEDULES}
-"""Schedules that fail still, and that nobody runs but by their names."""
