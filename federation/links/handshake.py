@@ -1,24 +1,141 @@
-"""CONNECT of both connections of a link, what CONNACK grants, and what it grants less than asked."""
+"""CONNECT of both connections of a link, what CONNACK grants or refuses, and what it grants less than asked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from hashlib import blake2b
 from math import ceil
 from typing import Final, NamedTuple
 
 from broker.codec import properties as props
-from broker.codec.packets import MQTT_5, Connect, Properties
-from broker.codec.reason_codes import reason_name
+from broker.codec.packets import MQTT_5, ConnAck, Connect, Properties
+from broker.codec.reason_codes import (
+    BAD_USER_NAME_OR_PASSWORD,
+    CLIENT_IDENTIFIER_NOT_VALID,
+    NOT_AUTHORIZED,
+    SESSION_TAKEN_OVER,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    reason_name,
+)
+from broker.errors import ProtocolViolation
 from broker.routing.subscriber import OWN_PREFIX
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction, Upstream
 from federation.definitions.uri import LinkUri
-from federation.links.bridging.headers import NAME_TEXT, LinkWelcome, encode_connect, parse_welcome
-from federation.links.client import EXPIRY_NEVER, Accepted
+from federation.links.bridging.headers import FENCED, NAME_TEXT, LinkWelcome, encode_connect, parse_welcome
 
+REASON_CHARS_MAX: Final = 200  # of the upstream's Reason String
+SHOWN_BYTES_MAX: Final = 40  # of bytes that are no CONNACK
+OTHER_PROTOCOLS: Final = (
+    (b"HTTP/", "it speaks HTTP: the URI of MQTT over WebSocket begins with ws://"),
+    (b"\x15\x03", "it speaks TLS: its URI begins with mqtts://"),
+    (b"AMQP", "it speaks AMQP: MQTT has a port of its own"),
+)
+EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval [MQTT5 3.1.2.11.2]
 KEEP_ALIVE_SECONDS: Final = 30  # unless the URI has heartbeat
+
+
+# Of CONNACK and DISCONNECT: what passes by itself. All other refusals need somebody to change something.
+_PASSING_CODES: Final = frozenset({0x80, 0x88, 0x89, 0x8B, 0x8D, 0x97, 0x98, 0x9F, 0xA0})
+# The keys of an upstream that an operator looks at.
+_KEYS: Final = {
+    BAD_USER_NAME_OR_PASSWORD: "user name and password of `uri`",
+    NOT_AUTHORIZED: "user name and password of `uri`, and the rights of that account at the upstream",
+    CLIENT_IDENTIFIER_NOT_VALID: "`consumer-tag`",
+    SESSION_TAKEN_OVER: "another node of this domain, or a cluster with the same `domain` or `consumer-tag`, has connected",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """CONNACK with Success: what the upstream grants [MQTT5 3.2.2.3].
+
+    session_expiry       seconds; -1 where MQTT 3.1.1 does not say
+    maximum_packet_size  bytes, 0 for no limit
+    keep_alive           seconds, 0 for none
+    user_properties      of an upstream of ours, among others
+    """
+
+    session_present: bool
+    session_expiry: int = -1
+    receive_maximum: int = 65_535
+    maximum_qos: int = 2
+    maximum_packet_size: int = 0
+    retain_available: bool = True
+    wildcard_available: bool = True
+    keep_alive: int = 0
+    user_properties: tuple[tuple[str, str], ...] = ()
+
+
+class End(Enum):
+    """The reason why a connection ended.
+
+    REFUSED    CONNACK or DISCONNECT with a reason that another try will hardly change
+    TAKEN      another client has taken the session over (0x8E), or holds it with a higher epoch
+    VERSION    the upstream does not have this protocol version
+    LOST       the network, silence, or a reason that passes
+    FAULT      what came is not the protocol
+    """
+
+    REFUSED = "refused"
+    TAKEN = "taken over"
+    VERSION = "protocol version"
+    LOST = "lost"
+    FAULT = "fault"
+
+
+def _end_of(code: int, reason: str | None) -> End:
+    if code == SESSION_TAKEN_OVER or (reason or "").startswith(FENCED):
+        return End.TAKEN
+    if code == UNSUPPORTED_PROTOCOL_VERSION:
+        return End.VERSION
+    return End.LOST if code in _PASSING_CODES or code < 0x80 else End.REFUSED
+
+
+class Ended(NamedTuple):
+    end: End
+    reason: str
+
+
+def ended_by(event: str, code: int, properties: Properties) -> Ended:
+    """The end of a connection by a reason code: its name, what the upstream says about it, shortened, and what to look at."""
+    reason = props.get_str(properties, props.REASON_STRING)
+    text = f"{event}: {reason_name(code)}" + (f" ({reason[:REASON_CHARS_MAX]})" if reason else "")
+    return Ended(_end_of(code, reason), f"{text}: {_KEYS[code]}" if code in _KEYS else text)
+
+
+def read_connack(connack: ConnAck, version: int, connect: Connect) -> Accepted | Ended:
+    """Read the answer to CONNECT. `version` is that of the answer."""
+    properties = connack.properties
+    if connack.reason_code:
+        return ended_by("CONNECT is refused", connack.reason_code, properties)
+    if version != connect.protocol_version:
+        return Ended(End.VERSION, "CONNACK of MQTT 3.1.1 to a CONNECT of MQTT 5")
+    if version != MQTT_5:
+        return Accepted(connack.session_present, keep_alive=connect.keep_alive)
+    wanted = props.get_int(connect.properties, props.SESSION_EXPIRY_INTERVAL, 0)
+    return Accepted(
+        connack.session_present,
+        props.get_int(properties, props.SESSION_EXPIRY_INTERVAL, wanted),
+        props.get_int(properties, props.RECEIVE_MAXIMUM, 65_535),
+        props.get_int(properties, props.MAXIMUM_QOS, 2),
+        props.get_int(properties, props.MAXIMUM_PACKET_SIZE, 0),
+        props.get_int(properties, props.RETAIN_AVAILABLE, 1) == 1,
+        props.get_int(properties, props.WILDCARD_SUBSCRIPTION_AVAILABLE, 1) == 1,
+        props.get_int(properties, props.SERVER_KEEP_ALIVE, connect.keep_alive),
+        tuple(props.get_user_properties(properties)),
+    )
+
+
+def no_connack(data: bytes) -> ProtocolViolation:
+    """`data` is what the upstream has answered instead: other protocols are known by their first bytes."""
+    text = ascii(data[:SHOWN_BYTES_MAX].decode("latin-1"))[1:-1].replace('"', '\\"')
+    rest = "…" if len(data) > SHOWN_BYTES_MAX else ""
+    hint = next((f"; {hint}" for begin, hint in OTHER_PROTOCOLS if data.startswith(begin)), "")
+    return ProtocolViolation(f'the answer to CONNECT is no CONNACK: "{text}{rest}"{hint}')
 
 
 def qos_of(upstream: Upstream) -> int:

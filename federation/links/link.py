@@ -19,7 +19,8 @@ from federation.definitions.upstream import Direction, ResourceCleanupMode
 from federation.definitions.uri import LinkUri
 from federation.links import handshake
 from federation.links.bridging.headers import LinkWelcome
-from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
+from federation.links.client import CONNACK_SECONDS_MAX, Client
+from federation.links.handshake import Accepted, End
 from federation.links.interest import Domain
 from federation.links.link_states import STOPPED, TRANSITIONS, WITH_CONNECTION, Event, State
 from federation.links.reconnecting import COMPETING, Addresses, Backoff, CompetingSession
@@ -175,7 +176,8 @@ class Link:
         """True when the filters have changed."""
         raise AssertionError("a subclass implements this")
 
-    def _made_client(self, connect: Connect) -> Client:
+    def _subscription_options(self) -> tuple[int, bool]:
+        """Return the QoS of subscriptions, and whether they are for retained messages, too."""
         raise AssertionError("a subclass implements this")
 
     def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
@@ -202,10 +204,11 @@ class Link:
             self._broker.max_packet_size,
             header,
         )
-        client = self._client = self._made_client(connect)
         # connection_timeout is for all of the attempt: what the network has left of it is for CONNACK.
         left = CONNACK_SECONDS_MAX if self.address.connection_timeout is None else max(0.0, self._deadline - now)
-        client.begin(now, left)
+        qos, retain = self._subscription_options()
+        bytes_max = self._broker.max_packet_size
+        client = self._client = Client(connect, self.subscriptions, qos, retain, bytes_max, now, left)
         self._move(Event.OPENED, client.next_timeout(), now)
 
     def receive_data(self, attempt: int, data: bytes, now: float) -> None:
@@ -228,7 +231,7 @@ class Link:
         if client is None:
             self._fail(End.LOST, reason, now)
             return
-        if client.is_unanswered() and not says_why:
+        if client.received_bytes == 0 and not says_why:
             reason += " before CONNACK"
             self._addresses.version.unanswered()
         client.connection_lost(reason)
@@ -297,20 +300,19 @@ class Link:
         self._move(Event.CONNECT, now + seconds, now)
 
     def _handle_news(self, client: Client, now: float) -> None:
-        while events := client.take_events():  # what came with CONNACK may end the connection
-            for event in events:
-                if isinstance(event, Accepted):
-                    self._accepted(client, event, now)
-                else:
-                    if event.end is End.VERSION:
-                        self._addresses.version.refused()
-                    self.effects.note()
-                    self._fail(event.end, event.reason, now)
-                    return
-        client.has_news = False
-        if self._client is client:
-            self._prove(now)
+        if client.accepted is not None and self._state is State.GREETING:
+            self._accepted(client, client.accepted, now)
+            if self._client is not client:
+                return
+        if client.ended is not None:  # maybe by what came with CONNACK
+            if client.ended.end is End.VERSION:
+                self._addresses.version.refused()
             self.effects.note()
+            self._fail(*client.ended, now)
+            return
+        client.has_news = False
+        self._prove(now)
+        self.effects.note()
 
     def _accepted(self, client: Client, accepted: Accepted, now: float) -> None:
         self._move(Event.ACCEPTED, self._deadline, now)

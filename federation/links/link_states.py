@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-from federation.links.client import End
+from federation.links.handshake import End
 from federation.links.status import LinkState
 
 

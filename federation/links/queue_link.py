@@ -42,8 +42,8 @@ from federation.links.bridging.headers import (
     quoted,
 )
 from federation.links.bridging.own_domain import SEEN
-from federation.links.client import Accepted, Client, End
-from federation.links.handshake import Note
+from federation.links.client import Client
+from federation.links.handshake import Accepted, End, Note
 from federation.links.interest import Domain
 from federation.links.link import Link
 from federation.links.packets import Passage
@@ -323,8 +323,8 @@ class QueueLink(Link):
         has_changed, self._has_changed = self._has_changed, False
         return has_changed
 
-    def _made_client(self, connect: Connect) -> Client:
-        return Client(connect, self.subscriptions, 1, False, self._broker.max_packet_size)
+    def _subscription_options(self) -> tuple[int, bool]:
+        return 1, False
 
     def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
         if welcome is not None and welcome.has_queues:

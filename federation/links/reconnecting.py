@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from broker.codec.packets import MQTT_5, MQTT_311
 from broker.message import NEVER
 from federation.definitions.uri import LinkUri
-from federation.links.client import EXPIRY_NEVER, End
+from federation.links.handshake import EXPIRY_NEVER, End
 
 DELAY_SECONDS_MAX: Final = 60.0  # unless reconnect-delay itself is longer
 REFUSED_FACTOR: Final = 6.0  # a refused login or a fault of the protocol is the same a moment later

@@ -12,8 +12,8 @@ from federation.definitions.upstream import AckMode, Direction
 from federation.links.bridging.ends import OwnEnd
 from federation.links.bridging.group_consumers import GroupConsumers
 from federation.links.bridging.headers import NAME_TEXT, LinkWelcome, encode_interest
-from federation.links.client import Accepted, Client
-from federation.links.handshake import Note, addresses_of, qos_of
+from federation.links.client import Client
+from federation.links.handshake import Accepted, Note, addresses_of, qos_of
 from federation.links.interest import FILTERS_MAX, Domain, LinkInterest
 from federation.links.link import Link
 from federation.links.link_states import Event, State
@@ -125,11 +125,8 @@ class TopicLink(Link):
         interests = self.interest.covering_set.interests_of(topic_filter)
         return tuple((NAME_TEXT, encode_interest(*interest).decode()) for interest in interests)
 
-    def _made_client(self, connect: Connect) -> Client:
-        qos = min(qos_of(self.plan.upstream), self._broker.maximum_qos)
-        return Client(
-            connect, self.subscriptions, qos, self._broker.settings.retain_available, self._broker.max_packet_size
-        )
+    def _subscription_options(self) -> tuple[int, bool]:
+        return min(qos_of(self.plan.upstream), self._broker.maximum_qos), self._broker.settings.retain_available
 
     def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
         self._meet(None if welcome is None or welcome.refused else welcome.domain)

@@ -27,26 +27,26 @@ from federation.links.client import (
     ANSWER_SECONDS_MAX,
     CONNACK_SECONDS_MAX,
     PING_SECONDS,
-    Accepted,
     Client,
-    End,
-    Ended,
 )
+from federation.links.handshake import Accepted, End, Ended
 from federation.links.subscriptions import NO_HEADERS, Subscriptions
 
 PACKET_BYTES_MAX = 1000
 
 
-def make_client(version: int = 5, keep_alive: int = 30, filters: tuple[bytes, ...] = ()) -> Client:
+def make_client(
+    version: int = 5,
+    keep_alive: int = 30,
+    filters: tuple[bytes, ...] = (),
+    connack_seconds: float = CONNACK_SECONDS_MAX,
+) -> Client:
     subscriptions = Subscriptions()
     subscriptions.begin(False)
     subscriptions.change(dict.fromkeys(filters, NO_HEADERS), [])
     properties: Properties = {props.SESSION_EXPIRY_INTERVAL: 600, props.RECEIVE_MAXIMUM: 10} if version == 5 else {}
-    client = Client(
-        Connect("c", version, False, keep_alive, properties=properties), subscriptions, 1, True, PACKET_BYTES_MAX
-    )
-    client.begin(0.0)
-    return client
+    connect = Connect("c", version, False, keep_alive, properties=properties)
+    return Client(connect, subscriptions, 1, True, PACKET_BYTES_MAX, 0.0, connack_seconds)
 
 
 def sent(client: Client, version: int = 5) -> list[Packet]:
@@ -61,15 +61,13 @@ def accepted_client(version: int = 5) -> Client:
     client = make_client(version)
     receive(client, ConnAck(False))
     client.take_output()
-    client.take_events()
     return client
 
 
 def end_of(client: Client) -> Ended:
-    (event,) = client.take_events()
-    assert isinstance(event, Ended)
+    assert client.ended is not None
     assert client.is_closed
-    return event
+    return client.ended
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -79,10 +77,9 @@ def test_a_ping_follows_connack_at_once(version: int) -> None:
     assert isinstance(connect, Connect)
     assert (connect.client_id, connect.clean_start, connect.keep_alive) == ("c", False, 30)
     receive(client, ConnAck(True), now=2.0)
-    (event,) = client.take_events()
-    assert isinstance(event, Accepted)
-    assert event.session_present
-    assert event.session_expiry == (600 if version == 5 else -1)
+    assert client.accepted is not None
+    assert client.accepted.session_present
+    assert client.accepted.session_expiry == (600 if version == 5 else -1)
     assert isinstance(sent(client, version)[0], PingReq)
     receive(client, PingResp(), now=2.5)
     assert client.round_trip == 0.5
@@ -227,9 +224,8 @@ def test_silence_ends_the_connection() -> None:
     assert not client.is_closed
     client.handle_timeout(CONNACK_SECONDS_MAX)
     assert end_of(client) == Ended(End.LOST, "no CONNACK for 10 s")
-    client = make_client()
-    client.begin(1.0, 0.25)
-    client.handle_timeout(1.25)
+    client = make_client(connack_seconds=0.25)
+    client.handle_timeout(0.25)
     assert end_of(client) == Ended(End.LOST, "no CONNACK for 0.25 s")
     client = accepted_client()
     receive(client, PingResp())
@@ -258,9 +254,7 @@ def test_a_short_keep_alive_bounds_the_wait_for_an_answer() -> None:
     client.handle_timeout(3.9)
     assert not client.is_closed
     client.handle_timeout(4.0)
-    assert "no answer to PINGREQ for 2 s" in [
-        event.reason for event in client.take_events() if isinstance(event, Ended)
-    ]
+    assert end_of(client) == Ended(End.LOST, "no answer to PINGREQ for 2 s")
 
 
 @pytest.mark.parametrize(
@@ -278,4 +272,4 @@ def test_a_close_says_goodbye(version: int, ends_session: bool, goodbye: Disconn
     assert sent(client, version) == [PubAck(1), goodbye]
     client.write_flow(encode_packet(PubAck(2), version))
     assert sent(client, version) == []
-    assert client.take_events() == []
+    assert client.ended is None

@@ -9,8 +9,7 @@ import pytest
 from broker.codec.packets import MQTT_5, MQTT_311
 from federation.definitions.upstream import parse_upstream
 from federation.links.bridging.headers import LinkWelcome
-from federation.links.client import EXPIRY_NEVER, Accepted
-from federation.links.handshake import Note, notes_on, span
+from federation.links.handshake import EXPIRY_NEVER, Accepted, Note, notes_on, span
 
 GRANTED: dict[str, Any] = {"session_present": False, "session_expiry": EXPIRY_NEVER}
 OUT: dict[str, Any] = {"direction": "out"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.links.client import End
+from federation.links.handshake import End
 from federation.links.link_states import TRANSITIONS, WITH_CONNECTION, Event, State
 from federation.links.status import LinkState
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker.codec.packets import MQTT_5, MQTT_311
 from federation.definitions.uri import parse_uri
-from federation.links.client import EXPIRY_NEVER, End
+from federation.links.handshake import EXPIRY_NEVER, End
 from federation.links.reconnecting import (
     CUT_SHORT_MAX,
     DELAY_SECONDS_MAX,
