@@ -22,13 +22,17 @@ from federation.links.bridging.headers import LinkWelcome
 from federation.links.client import CONNACK_SECONDS_MAX, Client
 from federation.links.handshake import Accepted, End
 from federation.links.interest import Domain
-from federation.links.link_states import STOPPED, TRANSITIONS, WITH_CONNECTION, Event, State
 from federation.links.reconnecting import COMPETING, Addresses, Backoff, CompetingSession
 from federation.links.relay import Effects, Relay
 from federation.links.status import (
     ROUND_TRIP_SECONDS_MAX,
+    STOPPED,
+    TRANSITIONS,
+    WITH_CONNECTION,
+    Event,
     LinkState,
     LinkStatus,
+    State,
     Totals,
     with_figures,
     without_secrets,
@@ -122,8 +126,10 @@ class Link:
 
     def send_interest(self, now: float) -> None:
         """Tell the upstream what `interest` has changed."""
-        if not self._take_interest():
-            return
+        if self._take_interest():
+            self._interest_changed(now)
+
+    def _interest_changed(self, now: float) -> None:
         self._changed_at = now
         if self._state in STOPPED:
             return
@@ -195,19 +201,14 @@ class Link:
         if attempt != self.attempt or self._state is not State.CONNECTING:
             return
         upstream = self.plan.upstream
+        bytes_max = self._broker.max_packet_size
         header = handshake.header_of(upstream, self._domain.name, self.relays, self.epoch)
         connect = handshake.upstream_connect(
-            upstream,
-            self.address,
-            self.client_id,
-            self._addresses.version.current,
-            self._broker.max_packet_size,
-            header,
+            upstream, self.address, self.client_id, self._addresses.version.current, bytes_max, header
         )
         # connection_timeout is for all of the attempt: what the network has left of it is for CONNACK.
         left = CONNACK_SECONDS_MAX if self.address.connection_timeout is None else max(0.0, self._deadline - now)
         qos, retain = self._subscription_options()
-        bytes_max = self._broker.max_packet_size
         client = self._client = Client(connect, self.subscriptions, qos, retain, bytes_max, now, left)
         self._move(Event.OPENED, client.next_timeout(), now)
 
@@ -307,7 +308,6 @@ class Link:
         if client.ended is not None:  # maybe by what came with CONNACK
             if client.ended.end is End.VERSION:
                 self._addresses.version.refused()
-            self.effects.note()
             self._fail(*client.ended, now)
             return
         client.has_news = False
@@ -382,14 +382,12 @@ class Link:
             if ends_session:
                 self._addresses.forget_session()
             client.close(ends_session)
-            self.effects.note()
         self._end_connection(reason, now)
 
     def _hang_up(self, end: End, reason: str, now: float, ends_session: bool = False) -> None:
         """Close a connection that works, for this reason."""
         if self._client is not None:
             self._client.close(ends_session)
-            self.effects.note()
         self._fail(end, reason, now)
 
     def _fail(self, end: End, reason: str, now: float) -> None:

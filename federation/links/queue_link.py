@@ -11,7 +11,7 @@ come all the same. The upstream's end is in federation/links/bridging.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -20,16 +20,11 @@ from broker.codec.packets import MQTT_5, Connect
 from broker.codec.reader import decode_publish
 from broker.codec.reason_codes import SUCCESS
 from broker.codec.wire import decode_varint
-from broker.config.addresses import AddressError, parse_address
 from broker.counters import DROP_GROUP_GONE
 from broker.errors import ProtocolViolation
 from broker.message import Publication
 from broker.origin import NO_DOMAIN, HeaderError, Origin, decode_origin, split_properties
-from broker.routing.subscriber import NODE_PREFIX
-from federation.definitions.policy import ApplyTo, Policy
-from federation.definitions.resolution import LinkPlan, link_id
-from federation.definitions.upstream import Upstream
-from federation.definitions.uri import LinkUri
+from federation.definitions.resolution import LinkPlan
 from federation.links.bridging.ends import DROP_DUPLICATE, OwnEnd
 from federation.links.bridging.group_consumers import GroupConsumers
 from federation.links.bridging.headers import (
@@ -47,7 +42,7 @@ from federation.links.handshake import Accepted, End, Note
 from federation.links.interest import Domain
 from federation.links.link import Link
 from federation.links.packets import Passage
-from federation.links.relay import Relay
+from federation.links.relay import Confirmation, Relay
 from federation.links.status import LinkState, LinkStatus
 from federation.links.subscriptions import Headers
 
@@ -97,63 +92,6 @@ class Credit:
             )
         self.received += 1
         self.offered = max(0, self.offered - 1)
-
-
-class Demand:
-    """The demand of one group of this domain at all its upstreams. `credits` by the id of the link."""
-
-    def __init__(self) -> None:
-        self.credits: dict[str, Credit] = {}
-        self._first = 0  # whose turn it is to be asked first: so that each upstream has its share
-
-    def plan(self, waiting: int, free: int) -> list[str]:
-        """Share the `free` credit of the consumers here among the upstreams that offer jobs. `waiting`: jobs in the
-        queue here. Returns the links whose limit is another one."""
-        left = 0 if waiting else free
-        names = list(self.credits)
-        self._first = (self._first + 1) % len(names) if names else 0
-        counts: dict[str, int] = {}
-        for name, credit in self.credits.items():  # who was asked stays asked, or two upstreams send for one credit
-            counts[name] = min(left, credit.asked(), credit.offered)
-            left -= counts[name]
-        for name in names[self._first :] + names[: self._first]:
-            credit = self.credits[name]
-            more = min(left, max(0, min(credit.offered, credit.prefetch) - counts[name]))
-            counts[name] += more
-            left -= more
-        return [name for name, count in counts.items() if self.credits[name].ask(count)]
-
-
-JOBS_MAX: Final = 1_000  # without an acknowledgement, of one node at another
-RECONNECT_SECONDS: Final = 1.0  # base of the delay before the next try
-AWAY_SECONDS_MAX: Final = 60.0
-"""A node that is away for so long has lost the jobs that it did not acknowledge: they go back to the queue."""
-
-
-def node_plans(nodes: Mapping[str, str], policies: Iterable[Policy]) -> list[LinkPlan]:
-    """One link to each other node of the cluster, while there are policies for queues.
-
-    nodes  the address of its event streams (HOST:PORT) by the name of a node; one that cannot be read is left out
-    """
-    for_queues = tuple(policy for policy in policies if policy.apply_to is ApplyTo.QUEUES)
-    plans: list[LinkPlan] = []
-    for name, text in sorted(nodes.items()) if for_queues else ():
-        try:
-            address = parse_address(text, unix_allowed=False)
-        except AddressError:
-            continue  # the federation has said so
-        if not address.host or not address.port:
-            continue
-        upstream = Upstream(
-            name,
-            (LinkUri("mqtt", address.host, address.port),),
-            prefetch_count=JOBS_MAX,
-            reconnect_delay=RECONNECT_SECONDS,
-            expires=AWAY_SECONDS_MAX,
-            consumer_tag=f"{NODE_PREFIX}jobs",  # the link adds the name of this node
-        )
-        plans.append(LinkPlan(link_id(name, "node", ()), ApplyTo.QUEUES.value, upstream, for_queues, is_node=True))
-    return plans
 
 
 class Credits:
@@ -269,46 +207,44 @@ class QueueLink(Link):
         super().__init__(plan, False, domain, now)
         self._credits = Credits(changed)
         self.credits = self._credits.credits
-        self._there: dict[bytes, bytes] = {}  # `$share/GROUP/FILTER` at the upstream, by the group here
         self._open: set[bytes] = set()  # groups with consumers here that have credit, and without jobs of their own
-        self._has_changed = False
 
     # --- what the owner says
 
     def set_groups(self, groups: Iterable[bytes], now: float) -> None:
         """The link consumes for these groups from now on. With the key `queue` of the upstream it is the first one only."""
-        queue = self.plan.upstream.queue.encode()
+        queue = self.plan.upstream.queue
         wanted = sorted(groups)[: 1 if queue else None]
         gone = [full for full in self.credits if full not in wanted]
         added = [full for full in wanted if full not in self.credits]
         if queue and gone and added:  # the jobs that came of the upstream's group count on
             self.credits[added[0]] = self.credits.pop(gone[0])
-            self._there[added[0]] = self._there.pop(gone[0])
             self._open.discard(gone[0])
             gone, added = [], []
         for full in gone:
             del self.credits[full]
             self._open.discard(full)
-        unsubscribe = [self._there.pop(full) for full in gone]
         for full in added:
             self.credits[full] = Credit(self.plan.upstream.prefetch_count)
-            self._there[full] = queue or full
         self._credits.names.clear()
-        self._credits.names.update({quoted(there): full for full, there in self._there.items()})
-        self.subscriptions.change({self._there[full]: _headers(0) for full in added}, unsubscribe)
+        self._credits.names.update({quoted(self._there(full)): full for full in self.credits})
+        self.subscriptions.change({self._there(full): _headers(0) for full in added}, map(self._there, gone))
         if added or gone:
-            self._has_changed = True
-            self.send_interest(now)
+            self._interest_changed(now)
+
+    def _there(self, full: bytes) -> bytes:
+        """The group at the upstream, as `$share/GROUP/FILTER`."""
+        return self.plan.upstream.queue.encode() or full
 
     def ask(self, full: bytes, now: float) -> None:
         """The limit of a group is another one."""
-        self.subscriptions.change({self._there[full]: _headers(self.credits[full].limit)}, ())
+        self.subscriptions.change({self._there(full): _headers(self.credits[full].limit)}, ())
         if self._client is not None:
             self._client.send_subscriptions(now)
             self.effects.note()
 
     def set_open(self, full: bytes, is_open: bool) -> None:
-        """Return whether the group takes jobs of upstreams now."""
+        """The group takes jobs of upstreams from now on, or does not."""
         if is_open:
             self._open.add(full)
         else:
@@ -320,8 +256,7 @@ class QueueLink(Link):
         return bool(self.credits)
 
     def _take_interest(self) -> bool:
-        has_changed, self._has_changed = self._has_changed, False
-        return has_changed
+        return False  # `set_groups` says so at once
 
     def _subscription_options(self) -> tuple[int, bool]:
         return 1, False
@@ -356,9 +291,9 @@ class QueueLink(Link):
             self.plan.is_node,
         )
         offers = Offers(self._credits)
-        return Relay(
-            self._broker, client, self.effects, connect, self.address.redacted(), offers, False, end, None, now
-        )
+        confirmation = Confirmation(self._broker, False, False)
+        remote = self.address.redacted()
+        return Relay(self._broker, client, self.effects, connect, remote, offers, False, end, confirmation, now)
 
     def _end_connection(self, reason: str, now: float) -> None:
         super()._end_connection(reason, now)
@@ -367,7 +302,7 @@ class QueueLink(Link):
     def _reset(self) -> None:
         """Nothing is offered or asked for."""
         self._credits.reset()
-        self.subscriptions.change({there: _headers(0) for there in self._there.values()}, ())
+        self.subscriptions.change({self._there(full): _headers(0) for full in self.credits}, ())
 
     def _drop(self, reason: str, ends_session: bool, now: float) -> None:
         # Jobs whose acknowledgement has not left are here already: the session keeps them from being done there, too.

@@ -20,7 +20,7 @@ from federation.definitions.resolution import Resolution
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.headers import QUEUE_BYTES_MAX
 from federation.links.pb.link_status_pb2 import GroupQueue
-from federation.links.queue_link import Demand, QueueLink
+from federation.links.queue_link import Credit, QueueLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,31 @@ class QueueDefaults:
 
 QUEUE_DEFAULTS: Final = QueueDefaults()
 NO_TTL: Final = 0.0
+
+
+class Demand:
+    """The demand of one group of this domain at all its upstreams. `credits` by the id of the link."""
+
+    def __init__(self) -> None:
+        self.credits: dict[str, Credit] = {}
+        self._first = 0  # whose turn it is to be asked first: so that each upstream has its share
+
+    def plan(self, waiting: int, free: int) -> list[str]:
+        """Share the `free` credit of the consumers here among the upstreams that offer jobs. `waiting`: jobs in the
+        queue here. Returns the links whose limit is another one."""
+        left = 0 if waiting else free
+        names = list(self.credits)
+        self._first = (self._first + 1) % len(names) if names else 0
+        counts: dict[str, int] = {}
+        for name, credit in self.credits.items():  # who was asked stays asked, or two upstreams send for one credit
+            counts[name] = min(left, credit.asked(), credit.offered)
+            left -= counts[name]
+        for name in names[self._first :] + names[: self._first]:
+            credit = self.credits[name]
+            more = min(left, max(0, min(credit.offered, credit.prefetch) - counts[name]))
+            counts[name] += more
+            left -= more
+        return [name for name, count in counts.items() if self.credits[name].ask(count)]
 
 
 class Queues:

@@ -125,23 +125,24 @@ class Addresses:
 
     def follow(self, before: Addresses) -> None:
         """The upstream of the link had these addresses until now: begin where its session is."""
-        place = before.current
-        for index, uri in enumerate(self._uris):
-            if (uri.host, uri.port) == (place.host, place.port):
-                self._index = index
-                self._has_session = before._has_session
-                self._is_restored = before._is_restored
-                self._session_until = before._session_until
-                break
+        if self._go_to(before.current.host, before.current.port):
+            self._has_session = before._has_session
+            self._is_restored = before._is_restored
+            self._session_until = before._session_until
 
     def restore(self, host: str, port: int, until: float) -> None:
         """An earlier process left a session at this address, and it is kept until then."""
+        if self._go_to(host, port):
+            self._has_session = self._is_restored = True
+            self._session_until = until
+
+    def _go_to(self, host: str, port: int) -> bool:
+        """False where it is none of the addresses."""
         for index, uri in enumerate(self._uris):
             if (uri.host, uri.port) == (host, port):
                 self._index = index
-                self._has_session = self._is_restored = True
-                self._session_until = until
-                break
+                return True
+        return False
 
     def has_session(self) -> bool:
         """Return whether the link left a session at the current address."""

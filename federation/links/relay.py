@@ -39,26 +39,30 @@ class Confirmation:
     A message is acknowledged by this node when it is stored here. Other nodes with interest get it as events. When each of them
     that lives has acknowledged its events, the node of the link may die for good.
 
-    Of one connection. `begin` and `end` stand around each call that hands messages to the broker.
+    Of one connection. `begin` and `end` stand around each call that hands messages to the broker. In the other modes nothing
+    waits.
 
     waiting   number of held pieces
     messages  number of messages whose acknowledgement is held
     """
 
-    def __init__(self, broker: Broker, is_resumed: bool) -> None:
-        """`is_resumed`: the upstream may send messages again that are on their way to the other nodes since the connection
-        before. They are dropped as duplicates here, and acknowledged when every node has what waits for it now."""
+    def __init__(self, broker: Broker, is_on: bool, is_resumed: bool) -> None:
+        """`is_on`: the mode is on-confirm. `is_resumed`: the upstream may send messages again that are on their way to the
+        other nodes since the connection before. They are dropped as duplicates here, and acknowledged when every node has what
+        waits for it now."""
         self.waiting = 0
         self.messages = 0
         self._broker = broker
+        self._is_on = is_on
         self._positions: list[tuple[Peer, int]] = []
         # Nodes that got messages whose acknowledgement has not come.
-        self._touched: dict[Peer, None] = dict.fromkeys(broker.forwarder.peers() if is_resumed else ())
+        self._touched: dict[Peer, None] = dict.fromkeys(broker.forwarder.peers() if is_on and is_resumed else ())
         self._held: deque[tuple[list[tuple[Peer, int]], bytes, int, float]] = deque()
 
     def begin(self) -> None:
         """Messages are handed to the broker."""
-        self._positions = [(peer, peer.position()) for peer in self._broker.forwarder.peers()]
+        if self._is_on:
+            self._positions = [(peer, peer.position()) for peer in self._broker.forwarder.peers()]
 
     def end(self) -> None:
         """They were handed over: the nodes whose queues have grown got some of them."""
@@ -160,12 +164,12 @@ class Relay:
         passage: Passage,
         is_out: bool,
         end: LinkEnd,
-        confirmation: Confirmation | None,
+        confirmation: Confirmation,
         now: float,
     ) -> None:
         """`connect` is the local CONNECT, of the client's protocol version; `remote` is what the broker shows as the address
         of the other end. Messages take the `passage`. `is_out`: the link pushes. `end` is the upstream's.
-        `confirmation` holds acknowledgements to the upstream, None holds none."""
+        `confirmation` holds acknowledgements to the upstream."""
         self.incoming = Passage() if is_out else passage
         self.outgoing = passage if is_out else Passage()
         client.incoming = self.incoming
@@ -208,16 +212,9 @@ class Relay:
             self._client.write_flow(acks)
             self._effects.note()
         if data:
-            self._hand_over(data, now)
-
-    def _hand_over(self, data: bytes, now: float) -> None:
-        confirmation = self._confirmation
-        if confirmation is None:
+            self._confirmation.begin()
             self.connection.receive_data(data, now)
-            return
-        confirmation.begin()
-        self.connection.receive_data(data, now)
-        confirmation.end()
+            self._confirmation.end()
 
     def set_writable(self, is_writable: bool, now: float) -> None:
         """The upstream takes more, or does not. Then messages for it wait in their queue, and it is not read when it is given
@@ -229,12 +226,9 @@ class Relay:
 
     def release(self) -> None:
         """Other nodes may have acknowledged events by now."""
-        confirmation = self._confirmation
-        if confirmation is not None and confirmation.waiting:
-            acks = confirmation.release()
-            if acks:
-                self._client.write_flow(acks)
-                self._effects.note()
+        if self._confirmation.waiting and (acks := self._confirmation.release()):
+            self._client.write_flow(acks)
+            self._effects.note()
 
     def ping(self, now: float) -> None:
         """Keep the local connection alive, where the broker asks for that."""
@@ -257,12 +251,11 @@ class Relay:
 
     def in_flight(self) -> int:
         """Number of messages of the upstream that are not acknowledged to it."""
-        confirmation = self._confirmation
-        return self.connection.acks_waiting + (0 if confirmation is None else confirmation.messages)
+        return self.connection.acks_waiting + self._confirmation.messages
 
     def oldest_at(self) -> float:
         """Since when the oldest message waits for other nodes; NEVER for none."""
-        return NEVER if self._confirmation is None else self._confirmation.oldest_at()
+        return self._confirmation.oldest_at()
 
     def messages_received(self) -> int:
         """Number of messages that came from the upstream."""
@@ -274,8 +267,7 @@ class Relay:
 
     def close(self, reason: str, now: float) -> None:
         """End the local connection; a session that lasts keeps what was not acknowledged."""
-        if self._confirmation is not None:
-            self._confirmation.close()
+        self._confirmation.close()
         if not self._is_closed:
             self._is_closed = True
             self._broker.close_connection(self.connection, NO_REASON, reason, now)
@@ -306,10 +298,9 @@ class Relay:
         acks = outgoing.take_acks()
         if acks:
             self.connection.receive_data(acks, self._broker.now)
-        confirmation = self._confirmation
-        if confirmation is not None and flow:
-            flow = confirmation.pass_on(flow, outgoing.packets - found)
-            if confirmation.is_overfull():
+        if flow:
+            flow = self._confirmation.pass_on(flow, outgoing.packets - found)
+            if self._confirmation.is_overfull():
                 self._broker.close_connection(self.connection, NO_REASON, OVERFULL, self._broker.now)
         self._client.write_flow(flow)
         self._effects.note()
@@ -320,12 +311,9 @@ class Relay:
             return
         self._effects.note()
         if not self.is_held():
-            confirmation = self._confirmation
-            if confirmation is not None:
-                confirmation.begin()
+            self._confirmation.begin()
             self.connection.resume_receiving(self._broker.now)
-            if confirmation is not None:
-                confirmation.end()
+            self._confirmation.end()
 
     def abort(self) -> None:
         """The broker failed to close the connection."""

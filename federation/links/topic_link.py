@@ -16,10 +16,10 @@ from federation.links.client import Client
 from federation.links.handshake import Accepted, Note, addresses_of, qos_of
 from federation.links.interest import FILTERS_MAX, Domain, LinkInterest
 from federation.links.link import Link
-from federation.links.link_states import Event, State
 from federation.links.packets import Passage, Rewriter, TopicRule
 from federation.links.reconnecting import SessionPlace
 from federation.links.relay import Confirmation, Relay
+from federation.links.status import Event, State
 from federation.links.subscriptions import NO_HEADERS, Headers
 
 
@@ -157,9 +157,8 @@ class TopicLink(Link):
         end.is_explicit = self._other_end is None and client.version == MQTT_5
         if is_out and upstream.message_ttl is not None:
             end.message_ttl = upstream.message_ttl
-        confirmation = None
-        if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
-            confirmation = Confirmation(self._broker, accepted.session_present)
+        is_confirmed = upstream.ack_mode is AckMode.ON_CONFIRM and not is_out
+        confirmation = Confirmation(self._broker, is_confirmed, accepted.session_present)
         passage = Passage()
         checked = self._broker if self._checks_topics and not is_out else None
         if self.interest.changes_topics or checked is not None:

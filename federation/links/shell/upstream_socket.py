@@ -169,7 +169,7 @@ class UpstreamProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        reason = CLOSED if exc is None else _told(exc)
+        reason = CLOSED if exc is None else _text_of(exc)
         if exc is None and self.websocket is not None and not self.websocket.is_open:
             self.websocket.receive_end()
             reason = self.websocket.fault or reason
@@ -199,8 +199,8 @@ class UpstreamSocket:
 
     # --- what the link asks ---
 
-    def follow(self) -> None:
-        """Open and close what the link asks for."""
+    def carry_out(self) -> None:
+        """Open and close what the link asks for, write, and pause or resume reading."""
         link = self.link
         protocol = self._protocol
         if protocol is not None and protocol.attempt != link.attempt:
@@ -214,10 +214,6 @@ class UpstreamSocket:
             self._task_attempt = link.attempt
             self._is_paused = False
             self._task = self._loop.create_task(self._connect(link.attempt, link.address))
-
-    def carry_out(self) -> None:
-        """Do what the link asks for."""
-        self.follow()
         self._write()
         self._pause_or_resume()
 
@@ -271,9 +267,9 @@ class UpstreamSocket:
         except TlsFault as fault:
             reason = str(fault)
         except (ConnectionResetError, ConnectionAbortedError) as error:
-            reason = _told(error) if context is None else CLOSED_IN_HANDSHAKE
+            reason = _text_of(error) if context is None else CLOSED_IN_HANDSHAKE
         except OSError as error:  # ssl.SSLError is one
-            reason = _told(error)
+            reason = _text_of(error)
         except ValueError as error:  # of a name that no certificate can have
             reason = f"TLS: {uri.host}, or tls.server-name-indication, is no name of a server: {error}"
         except Exception as error:
@@ -329,7 +325,7 @@ class UpstreamSocket:
         self._host.flush_soon()
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     """An error of the network as a sentence for an operator."""
     if isinstance(error, ssl.SSLCertVerificationError):
         hint = "; tls.cacertfile names its authority" if error.verify_code in UNKNOWN_AUTHORITY else ""

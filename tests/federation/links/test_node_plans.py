@@ -11,8 +11,7 @@ from broker.config.settings import MqttSettings
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import parse_upstream
-from federation.links.links import Links
-from federation.links.queue_link import AWAY_SECONDS_MAX, JOBS_MAX, node_plans
+from federation.links.links import AWAY_SECONDS_MAX, JOBS_MAX, Links, node_plans
 from federation.links.status import LinkState
 
 JOBS = parse_policy("jobs", {"pattern": "$share/workers/jobs/#", "definition": {}})

@@ -40,7 +40,8 @@ from federation.links.bridging.group_consumers import OFFER_TOPIC
 from federation.links.bridging.headers import NO_QUEUE, LinkWelcome, encode_welcome, job, offer, parse_limit, quoted
 from federation.links.handshake import Note
 from federation.links.links import Links
-from federation.links.queue_link import NO_QUEUES, NO_ROLE, OTHER_KIND, Credit, Demand
+from federation.links.queue_link import NO_QUEUES, NO_ROLE, OTHER_KIND, Credit
+from federation.links.queues import Demand
 from federation.links.status import LinkState
 from link_clients import NAME
 from link_world import Shell, handle_timeout

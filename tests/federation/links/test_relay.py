@@ -48,7 +48,7 @@ def hand_over(confirmation: Confirmation, *nodes: Node) -> None:
 def make(*nodes: Node, is_resumed: bool = False) -> tuple[Confirmation, Broker]:
     broker = Broker(replace(MqttSettings()), random.Random(1), 0.0)
     broker.forwarder = Nodes(*nodes)
-    return Confirmation(broker, is_resumed), broker
+    return Confirmation(broker, True, is_resumed), broker
 
 
 def test_a_message_that_no_other_node_got_is_acknowledged_at_once() -> None:

@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.links.handshake import End
 from federation.links.status import (
     ERROR_CHARS_MAX,
+    TRANSITIONS,
+    WITH_CONNECTION,
+    Event,
     LinkState,
     LinkStatus,
+    State,
     next_step,
     without_secrets,
 )
@@ -64,3 +69,22 @@ def test_no_password_of_a_uri_stays(user: str, password: str, rest: str) -> None
 @given(st.text(max_size=5000))
 def test_texts_of_a_status_are_bounded(text: str) -> None:
     assert len(without_secrets(text)) <= ERROR_CHARS_MAX
+
+
+def test_every_state_is_reached_and_ends() -> None:
+    reached = {State.IDLE}
+    while more := {state for found in reached for state in TRANSITIONS[found].values()} - reached:
+        reached |= more
+    assert reached == set(State) == set(TRANSITIONS)
+    assert {state.shown for state in State} == set(LinkState) - {LinkState.PAUSED}
+
+
+def test_a_link_may_be_stopped_in_every_state_and_every_connection_may_end() -> None:
+    for state, events in TRANSITIONS.items():
+        assert events[Event.STOP] is State.SHUTDOWN
+        for end in End:
+            assert (end in events) == (state in WITH_CONNECTION)
+
+
+def test_a_link_that_drains_does_not_connect_again() -> None:
+    assert set(TRANSITIONS[State.DRAINING].values()) == {State.DRAINING, State.SHUTDOWN}

@@ -82,7 +82,7 @@ async def test_an_error_of_a_connect_ends_the_try(
     host = SimpleNamespace(now=lambda: world.now, flush_soon=lambda: None, plugin_error=faults.append)
     socket = UpstreamSocket(world.link, cast(Any, host))
     world.want()
-    socket.follow()
+    socket.carry_out()
     await eventually(lambda: world.state() is LinkState.ERROR, "the link is in error")
     assert all(word in world.link.last_error for word in words)
     assert faults == ([error] if is_fault else [])
