@@ -106,7 +106,8 @@ class FederationMembership(Members):
                 self._log.warning(
                     "left before all members could be told", node=self._node.name, seconds=LEAVE_AT_STOP_SECONDS_MAX
                 )
-        self._left()
+        self._node.stopped()
+        self._members_changed()
 
     async def stop(self) -> None:
         """Close everything at once."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from broker.broker import Broker
 from broker.config.addresses import AddressError, parse_address
@@ -30,7 +30,7 @@ from federation.serf.events import (
     MemberUpdate,
 )
 from federation.settings import DEFAULT_FEDERATION_PORT, FederationSettings
-from federation.stream.block import restored_block
+from federation.stream.block import Block, restored_block
 from federation.stream.counters import StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox, Serials
@@ -152,9 +152,9 @@ class Node:
         self._journal = journal
         self._positions = Positions(journal)
         self.promises = Promises(broker.commits, self.settings.suback_wait == "peers")
-        self.tree.stored = stored = StoredInterest(journal)
+        stored = StoredInterest(journal)
         pages: list[InterestPage] = []
-        blocks: list[tuple[int, int, StoredRecord]] = []
+        blocks: list[tuple[int, int, str, Block]] = []
         for number, content in list(journal.kept.items()):
             if not isinstance(content, StoredRecord):
                 continue
@@ -164,16 +164,19 @@ class Node:
             elif kind == INTEREST:
                 pages.append(stored.restore(number, content))
             elif kind == OUTBOX:
-                blocks.append((cast(int, content.stored[2]), number, content))
+                name, block = restored_block(content.stored, broker.wall_offset, now)
+                blocks.append((block.serial, number, name, block))
         for page in pages:
             self._restored(page.node, now)
-            for (share_name, topic_filter), note in list(page.filters.items()):
-                self.tree.add_interest(page.node, share_name, topic_filter, note)
+            for (share_name, topic_filter), note in page.filters.items():
+                if not self.tree.add_interest(page.node, share_name, topic_filter, note):
+                    raise ValueError(f"{page.node} cannot want the filter {topic_filter!r:.50}")
+        self.tree.stored = stored
         blocks.sort()
-        for _, number, content in blocks:
-            block = restored_block(content.stored, broker.wall_offset, now)
+        for _, number, name, block in blocks:
             journal.kept[number] = block
-            self._restored(cast(str, content.stored[1]), now).outbox.restore(block, number)
+            self._restored(name, now).outbox.restore(block, number)
+        self._remove(self.name, "it is this node by now")
         if has_seeds or self.senders:
             self._unheard = broker.commits.promise_min = broker.commits.promise()
             self._unheard_until = now + self.settings.startup_wait
@@ -229,6 +232,17 @@ class Node:
         self.has_left = True
         for name in list(self.senders):
             self._remove(name, "this node left")
+
+    def stopped(self) -> None:
+        """The process ends. What the store keeps for other nodes stays there."""
+        if self._journal is None:
+            self.left()
+        self.has_left = True
+        for sender in self.senders.values():
+            sender.stop("this node stops")
+        for receiver in self.receivers.by_name.values():
+            receiver.end(self.broker.now)
+        self.receivers.by_name.clear()
 
     def joined(self, members: Iterable[Member], now: float) -> None:
         """This node is in the federation again, with these members."""
@@ -303,9 +317,10 @@ class Node:
         sender.stop(reason)
         sender.forget()
         self.tree.remove_node(name)
-        receiver = self.receivers.by_name.pop(name)
-        receiver.end(self.broker.now)
-        self._sessions[name] = receiver.session_done()
+        receiver = self.receivers.by_name.pop(name, None)
+        if receiver is not None:  # the process does not end
+            receiver.end(self.broker.now)
+            self._sessions[name] = receiver.session_done()
 
     # --- time and events ---
 

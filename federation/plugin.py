@@ -80,7 +80,7 @@ class FederationPlugin(Plugin):
         settings = self.settings
         try:
             self.node.begin(self.server.now(), bool(settings.retry_join))
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError) as error:
             raise StartError(
                 f"persistence: a record of another node does not have the values of its kind: {error}"
             ) from error
@@ -140,7 +140,7 @@ class FederationPlugin(Plugin):
             self._timer = None
         if self._outlet_flush in self.server.turns.ends:
             self.server.turns.ends.remove(self._outlet_flush)
-        self.node.left()
+        self.node.stopped()
         clients = list(self._clients.values())
         self._clients.clear()
         for client in clients:

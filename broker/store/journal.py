@@ -9,6 +9,8 @@ acknowledged in between is not written at all.
 # compiled with mypyc
 from __future__ import annotations
 
+from typing import TypeVar
+
 from mypy_extensions import mypyc_attr
 
 from broker.message import Message
@@ -35,6 +37,16 @@ class StoredRecord(Content):
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         return self.stored
+
+
+Value = TypeVar("Value")
+
+
+def checked(kind: type[Value], value: object) -> Value:
+    """Return a value of a record. Raises TypeError for one of another kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r:.50} is no {kind.__name__}")
+    return value
 
 
 class Journal:

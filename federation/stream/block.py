@@ -3,12 +3,12 @@
 # compiled with mypyc
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from broker.message import NEVER, Message
-from broker.store.journal import Content
+from broker.store.journal import Content, checked
 from broker.store.kinds import OUTBOX
 from broker.store.records import monotonic_time, wall_time
 from federation.stream.frames import (
@@ -195,28 +195,35 @@ class Block(Content):
         return self.chunks
 
 
-def restored_block(values: tuple[object, ...], wall_offset: float, now: float) -> Block:
-    """The block of a record. Raises ValueError and TypeError for a record that no outbox has written."""
-    _, _, serial, done, since, count, messages, data, expiring, retained = values
-    frames = cast(bytes, data)
-    block = Block(False, min(now, cast(float, since) - wall_offset))
-    block.serial = cast(int, serial)
-    block.done = cast(int, done)
-    block.count = cast(int, count)
-    block.messages = cast(int, messages)
+def restored_block(values: tuple[object, ...], wall_offset: float, now: float) -> tuple[str, Block]:
+    """(name of the node, block) of a record. Raises ValueError and TypeError for a record that no outbox has written."""
+    _, node, serial, done, since, count, messages, data, expiring, retained = values
+    frames = checked(bytes, data)
+    block = Block(False, min(now, checked(float, since) - wall_offset))
+    block.serial = checked(int, serial)
+    block.done = checked(int, done)
+    block.count = checked(int, count)
+    block.messages = checked(int, messages)
+    if block.serial < 1 or block.done < 0 or block.count < 1 or block.messages < 0:
+        raise ValueError(f"block {block.serial} of {block.count} events, {block.messages} messages behind {block.done}")
     block.is_promised = True
     start = 0
-    for end, offset, expires_at in cast("tuple[tuple[int, int, float], ...]", expiring):
+    for packet in checked(tuple, expiring):
+        end, offset, expires_at = packet
+        if not start <= checked(int, end) + checked(int, offset) <= end <= len(frames):
+            raise ValueError(f"a packet that expires ends at {end} of {len(frames)} bytes")
         block.chunks.append(frames[start:end])
         if block.expiring is None:
             block.expiring = []
-        block.expiring.append((len(block.chunks) - 1, offset, monotonic_time(expires_at, wall_offset)))
+        block.expiring.append((len(block.chunks) - 1, offset, monotonic_time(checked(float, expires_at), wall_offset)))
         start = end
     block.chunks.append(frames[start:])
     block.size = len(frames) + len(block.chunks) * CHUNK_OVERHEAD
     if retained is not None:
-        block.retained = list(cast("tuple[tuple[bytes, bool], ...]", retained))
-    return block
+        block.retained = [
+            (checked(bytes, topic), checked(bool, deleted)) for topic, deleted in checked(tuple, retained)
+        ]
+    return checked(str, node), block
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

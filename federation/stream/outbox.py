@@ -62,7 +62,8 @@ class Outbox(BlockOwner):
     lost_topics.
 
     journal   of the store that keeps promised blocks, None without one
-    newest    the block that got the last message
+    newest    the block that got the last message, if that was not dropped
+    is_dropped  the last message was
     told      as that of the newest acknowledged block
     """
 
@@ -80,6 +81,7 @@ class Outbox(BlockOwner):
         # What each message touches comes first (see Connection).
         self._open: Block | None = None
         self.newest = Block(False, 0.0)
+        self.is_dropped = False
         self.waiting: deque[Block] = deque()  # closed blocks without ids
         # Whose present retained message the other node is to be told: topic -> whether it was deleted. Taken from the front,
         # which a dict does by walking over what it deleted before.
@@ -95,8 +97,6 @@ class Outbox(BlockOwner):
         self.lost_topics_max = LOST_TOPICS_MAX
         self.journal = journal
         self.told = 0
-        self._kept: deque[tuple[int, int]] = deque()  # (record, serial) of kept blocks that are perhaps not stored yet
-        self._stored = 0  # serial of the newest block that is stored with all promised ones before it
         self._serials = Serials(0) if serials is None else serials
         self._serial = 0  # of the newest block of messages
         self._open_until = 0.0
@@ -136,11 +136,13 @@ class Outbox(BlockOwner):
 
     def append_message(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> bool:
         """Append one message of any kind. True when a block is full and should be sent."""
+        self.is_dropped = False
         size = len(message.payload) + len(message.topic) + len(message.properties) + PACKET_OVERHEAD_MAX
         if message.origin is not None:
             size += len(message.origin.encode()) + len(PROPERTY_HEAD) + 2
         if size > VARINT_MAX:
             self.counters.drop(DropReason.NOT_REPRESENTABLE, 1)
+            self.is_dropped = True
             return False
         if not groups and not message.retain and message.expires_at == NEVER:
             return self._append_plain(message, now)
@@ -250,7 +252,6 @@ class Outbox(BlockOwner):
     def _keep(self, block: Block, journal: Journal) -> None:
         block.owner = self
         block.record = journal.keep(block)
-        self._kept.append((block.record, block.serial))
 
     def _unkeep(self, block: Block) -> None:
         if block.record and self.journal is not None:
@@ -259,12 +260,14 @@ class Outbox(BlockOwner):
 
     def is_safe(self, serial: int) -> bool:
         """Return whether promised messages up to this block are stored, acknowledged, or dropped and counted."""
-        kept = self._kept
-        if kept and self.journal is not None:
-            stored_below = self.journal.stored_below
-            while kept and kept[0][0] < stored_below:
-                self._stored = kept.popleft()[1]
-        return serial <= self._stored or self.is_done(serial)
+        for blocks in (self.on_way, self.waiting):
+            for block in blocks:
+                if block.serial > serial:
+                    return True
+                if block.is_promised and self._is_unstored(block):
+                    return False
+        newest = self._open
+        return newest is None or newest.serial > serial or not newest.is_promised or not self._is_unstored(newest)
 
     def is_next_unstored(self) -> bool:
         """Return whether the next block to send has to be in the store first."""
@@ -272,7 +275,7 @@ class Outbox(BlockOwner):
         return block is not None and block.is_once and self._is_unstored(block)
 
     def _is_unstored(self, block: Block) -> bool:
-        return self.journal is not None and block.record >= self.journal.stored_below
+        return block.record == 0 or (self.journal is not None and block.record >= self.journal.stored_below)
 
     def close_if_open(self, block: Block) -> None:
         if self._open is block:
@@ -282,7 +285,7 @@ class Outbox(BlockOwner):
         """A block of the store waits again. They come in the order of their serial numbers."""
         block.owner = self
         block.record = record
-        self._serial = self._stored = block.serial
+        self._serial = block.serial
         self.size += block.size
         self.waiting.append(block)
 
@@ -437,6 +440,7 @@ class Outbox(BlockOwner):
         """Drop by the policy. True when `size` bytes fit afterwards; otherwise `count` new messages are counted as dropped."""
         if size > self.bytes_max:
             self.counters.drop(DropReason.TOO_LARGE, count)
+            self.is_dropped = True
             return False
         if self.drop_oldest:
             while self.size + size > self.bytes_max:
@@ -448,4 +452,5 @@ class Outbox(BlockOwner):
             if self.size + size <= self.bytes_max:
                 return True
         self.counters.drop(DropReason.OUTBOX_FULL, count)
+        self.is_dropped = True
         return False

@@ -8,9 +8,9 @@ what its events have caused, in the same commit, and only then.
 # compiled with mypyc
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
-from broker.store.journal import Content, Journal, StoredRecord
+from broker.store.journal import Content, Journal, StoredRecord, checked
 from broker.store.kinds import POSITION
 
 POSITIONS_MAX: Final = 1_024  # stores that are remembered; then the one that was added first is forgotten, and counted
@@ -55,12 +55,14 @@ class Positions:
         self._by_store: dict[str, Position] = {}
 
     def restore(self, number: int, record: StoredRecord) -> None:
-        """Raises ValueError for a record that is none."""
+        """Raises ValueError and TypeError for a record that is none."""
         assert self.journal is not None
         _, store_id, serial, done = record.stored
-        position = self.of(cast(str, store_id))
-        position.serial = cast(int, serial)
-        position.done = cast(int, done)
+        position = self.of(checked(str, store_id))
+        if position.number:
+            raise ValueError(f"a second position of store {position.store_id!r:.50}")
+        position.serial = checked(int, serial)
+        position.done = checked(int, done)
         position.number = number
         self.journal.kept[number] = position
 

@@ -2,8 +2,8 @@
 
 A QoS 1 or 2 message that goes to another node is promised: its PUBACK or PUBREC leaves when each of these nodes has said that
 its store has what the message caused there, or when this node has the message in the outbox in its own store. The messages of
-one turn are one promise (`Commits.promise`). A node that does not say so within `wait_seconds` is behind: what waits for it is
-kept in the store, and what follows at once, until it has caught up. So nothing is written while all nodes answer.
+one turn are one promise (`Commits.promise`). A node that does not say so within its `wait_seconds` is behind: what waits for it
+is kept in the store, and what follows at once, until it has caught up. So nothing is written while all nodes answer.
 
 The answer to SUBSCRIBE waits in the same way for the nodes that are reached, until they know of the interest.
 """
@@ -22,6 +22,7 @@ from federation.stream.outbox import Outbox
 
 WAIT_SECONDS_MIN: Final = 0.05  # for a node's acknowledgement, before its messages are kept here
 WAIT_ROUND_TRIPS: Final = 4  # or so many of its last round trip, with the commit there
+WAIT_SECONDS_MAX: Final = 1.0  # however long that took: a node that stood still has a long one behind it
 
 
 class PromisedPeer(Peer):
@@ -50,6 +51,8 @@ class PromisedPeer(Peer):
         """The publisher of the last message gets an acknowledgement. After a start it sends a message of QoS 2 again if the
         store does not have its packet identifier: so nothing of it may have left before, and it must be kept with that."""
         outbox = self.outbox
+        if outbox.is_dropped:
+            return
         block = outbox.newest
         block.is_promised = True
         if qos == 2:
@@ -68,6 +71,10 @@ class PromisedPeer(Peer):
             promises.add(self)
             self.promised_change = self.full_state.changes
 
+    def wait_seconds(self) -> float:
+        """Return how long acknowledgements wait for the node before it is behind."""
+        return min(WAIT_SECONDS_MAX, max(WAIT_SECONDS_MIN, WAIT_ROUND_TRIPS * self.round_trip))
+
     def is_safe(self, serial: int, change: int) -> bool:
         """Return whether the node has messages up to this block, or the store here, and knows of this change of interest,
         if it is reached."""
@@ -84,7 +91,7 @@ class PromisedPeer(Peer):
 
     def catch_up(self, now: float) -> None:
         """Return to waiting for the node, if nothing has waited for it for long."""
-        if self.outbox.oldest_at() > now - max(WAIT_SECONDS_MIN, WAIT_ROUND_TRIPS * self.round_trip):
+        if self.outbox.oldest_at() > now - self.wait_seconds():
             self.is_behind = False
 
 
@@ -147,11 +154,11 @@ class Promises:
         """Close the promise of this turn. True when acknowledgements leave, or blocks."""
         number = self._number
         if number:
-            wait = WAIT_SECONDS_MIN
+            wait = 0.0
             senders: list[tuple[PromisedPeer, int, int]] = []
             for sender in self._senders:
                 senders.append((sender, sender.promised_serial, sender.promised_change))
-                wait = max(wait, WAIT_ROUND_TRIPS * sender.round_trip)
+                wait = max(wait, sender.wait_seconds())
             self._begin(Promise(number, senders, now + wait))
             self._number = 0
             self._senders = []

@@ -7,9 +7,9 @@ large write for each change.
 # compiled with mypyc
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
-from broker.store.journal import Content, Journal, StoredRecord
+from broker.store.journal import Content, Journal, StoredRecord, checked
 from broker.store.kinds import INTEREST
 
 PAGE_FILTERS: Final = 64
@@ -84,14 +84,17 @@ class StoredInterest:
     def restore(self, number: int, record: StoredRecord) -> InterestPage:
         """Raises ValueError and TypeError for a record that is none."""
         _, node, filters = record.stored
-        page = InterestPage(cast(str, node))
+        page = InterestPage(checked(str, node))
         page.number = number
         pages = self._nodes.get(page.node)
         if pages is None:
             pages = self._nodes[page.node] = NodePages()
-        for share_name, topic_filter, note in cast("tuple[tuple[bytes, bytes, bytes], ...]", filters):
-            page.filters[(share_name, topic_filter)] = note
-            pages.page_of[(share_name, topic_filter)] = page
+        for share_name, topic_filter, note in checked(tuple, filters):
+            key = (checked(bytes, share_name), checked(bytes, topic_filter))
+            if key in pages.page_of:
+                raise ValueError(f"a filter of {page.node} is there twice: {topic_filter!r:.50}")
+            page.filters[key] = checked(bytes, note)
+            pages.page_of[key] = page
         if len(page.filters) < PAGE_FILTERS:
             pages.with_room[page] = None
         self._journal.kept[number] = page

@@ -16,7 +16,7 @@ from federation.stream.block import restored_block
 from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox, Serials
-from federation.stream.promises import WAIT_SECONDS_MIN, Promises
+from federation.stream.promises import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, Promises
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import Outlets, PeerSender
 
@@ -153,7 +153,7 @@ def test_a_block_of_the_store_is_sent_as_it_was(message: Message) -> None:
     station.commit()
     again = Station()
     for record in station.disk.values():
-        block = restored_block(record, -5.0, 2.0)
+        _, block = restored_block(record, -5.0, 2.0)
         again.outbox.restore(block, 7)
     before, after = Station(), again
     before.publish(message, 1.0)
@@ -180,6 +180,40 @@ def test_dropped_messages_are_counted_and_leave_the_store() -> None:
     station.sender.forget()
     station.commit()
     assert station.disk == {}
+
+
+def test_a_block_of_qos_2_that_is_stored_says_nothing_of_those_before_it() -> None:
+    station = Station()
+    station.stream()
+    station.publish(QOS1, 1.0)
+    station.send(1.0)
+    station.publish(Message(b"a", b"2", 2, False), 1.0)
+    station.commit()
+    station.send(1.0)
+    assert not station.promises.settle()
+    assert station.answer(1.01)
+
+
+def test_a_dropped_message_is_not_promised() -> None:
+    station = Station(bytes_max=65_536)
+    station.publish(Message(b"a", bytes(70_000), 1, False), 0.0)
+    assert not station.is_waiting()
+    assert station.counters.dropped[DropReason.TOO_LARGE] == 1
+    assert not station.journal.kept
+    station.publish(QOS1, 0.0)
+    assert station.is_waiting()
+
+
+def test_a_node_that_stood_still_holds_publishers_no_longer_than_others() -> None:
+    station = Station()
+    station.stream()
+    station.publish(QOS1, 1.0)
+    station.send(1.0)
+    station.answer(61.0)
+    station.publish(QOS1, 61.0)
+    station.send(61.0)
+    station.promises.handle_timeout(61.0 + WAIT_SECONDS_MAX)
+    assert station.is_behind()
 
 
 def test_serial_numbers_rise_over_starts() -> None:

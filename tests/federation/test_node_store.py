@@ -1,0 +1,127 @@
+"""What the store keeps for other nodes: over a stop, over another name of this node, and as records that nobody wrote."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.broker import Broker
+from broker.config.settings_mqtt import MqttSettings
+from broker.hooks import NO_GROUPS
+from broker.message import Message
+from broker.store.identity import StoreIdentity
+from broker.store.journal import Journal, StoredRecord
+from broker.store.kinds import INTEREST, OUTBOX, POSITION
+from broker.store.records import encode_changes
+from federation.node import Node, own_tags
+from federation.serf.events import Member, MemberJoin, MemberStatus
+from federation.settings import FederationSettings
+from federation.stream.counters import DropReason
+
+Records = dict[int, tuple[object, ...]]
+OTHER = Member("n2", "127.0.0.1", 8902, own_tags("127.0.0.1:8901", True), MemberStatus.ALIVE)
+MESSAGE = Message(b"t", b"x", 1, False)
+STORE_ID = "5" * 32
+
+
+class Station:
+    """A node with a store that begins with these records."""
+
+    def __init__(self, records: Records, name: str = "n1", starts: int = 1) -> None:
+        self.broker = Broker(MqttSettings(), random.Random(1), 0.0)
+        self.broker.identity = StoreIdentity(STORE_ID, starts, True)
+        self.journal = Journal()
+        for number, record in records.items():
+            self.journal.begin_behind(number)
+            self.journal.kept[number] = StoredRecord(record)
+        self.broker.set_journal(self.journal)
+        self.disk = dict(records)
+        self.node = Node(name, self.broker, FederationSettings(node_name=name), random.Random(1))
+        self.node.begin(0.0, False)
+
+    def commit(self) -> None:
+        for number, record in encode_changes(self.journal.take(), 0.0).items():
+            if record is None:
+                self.disk.pop(number, None)
+            else:
+                self.disk[number] = record
+        self.journal.taken_is_stored()
+
+    def kinds(self) -> list[object]:
+        return sorted([record[0] for record in self.disk.values()], key=str)
+
+
+def away() -> Station:
+    """Of a node with a message for another one, which wants it and is away."""
+    station = Station({})
+    station.node.member_events([MemberJoin(OTHER)], 0.0)
+    station.node.tree.add_interest("n2", b"", b"t")
+    station.node.senders["n2"].forward(MESSAGE, NO_GROUPS, 0.0)
+    station.commit()
+    assert station.kinds() == sorted([OUTBOX, INTEREST], key=str)
+    return station
+
+
+def test_a_node_that_stops_keeps_what_waits_for_others() -> None:
+    station = away()
+    station.node.stopped()
+    station.commit()
+    again = Station(station.disk, starts=2)
+    assert again.node.senders["n2"].outbox.size > 0
+    assert [peer.name for peer in again.broker.router.lookup(b"t").peers] == ["n2"]
+
+
+def test_a_start_writes_no_interest_that_is_there() -> None:
+    again = Station(away().disk, starts=2)
+    assert again.journal.changes == {}
+
+
+def test_a_node_that_leaves_gives_up_what_waits_for_others() -> None:
+    station = away()
+    station.node.left()
+    station.commit()
+    assert station.disk == {}
+    assert station.node.counters["n2"].dropped[DropReason.PEER_GONE] == 1
+
+
+def test_a_node_with_the_name_of_another_one_before_keeps_nothing_for_itself() -> None:
+    again = Station(away().disk, "n2", starts=2)
+    assert again.node.senders == {}
+    again.commit()
+    assert again.disk == {}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        (OUTBOX,),
+        (OUTBOX, 2, 1, 0, 0.0, 1, 1, b"", (), None),
+        (OUTBOX, "n2", "1", 0, 0.0, 1, 1, b"", (), None),
+        (OUTBOX, "n2", 0, 0, 0.0, 1, 1, b"", (), None),
+        (OUTBOX, "n2", 1, 0, None, 1, 1, b"", (), None),
+        (OUTBOX, "n2", 1, 0, 0.0, 1, 1, "", (), None),
+        (OUTBOX, "n2", 1, 0, 0.0, 1, 1, b"abc", ((9, -4, 0.0),), None),
+        (OUTBOX, "n2", 1, 0, 0.0, 1, 1, b"abc", (3,), None),
+        (OUTBOX, "n2", 1, 0, 0.0, 1, 1, b"abc", (), (("t", True),)),
+        (POSITION, STORE_ID, 1),
+        (POSITION, 1, 1, 0),
+        (POSITION, STORE_ID, "1", 0),
+        (POSITION, STORE_ID, 1, None),
+        (INTEREST, "n2"),
+        (INTEREST, b"n2", ()),
+        (INTEREST, "n2", None),
+        (INTEREST, "n2", (b"t",)),
+        (INTEREST, "n2", ((b"", "t", b""),)),
+        (INTEREST, "n2", ((b"", b"a/#/b", b""),)),
+        (INTEREST, "n2", ((b"", b"t", b""), (b"", b"t", b""))),
+    ],
+)
+def test_a_record_that_no_node_has_written_is_refused(record: tuple[object, ...]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        Station({7: record})
+
+
+def test_two_positions_of_one_store_are_refused() -> None:
+    with pytest.raises(ValueError, match="second"):
+        Station({7: (POSITION, STORE_ID, 1, 0), 8: (POSITION, STORE_ID, 2, 0)})

@@ -1,0 +1,118 @@
+"""What was acknowledged reaches the durable sessions of all nodes, whichever nodes are killed while others stand still."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from node_process import gossip_address
+from session_clients import SessionPublisher, SessionSubscriber
+from waiting import DEADLINE, eventually, stand_still
+
+if TYPE_CHECKING:
+    from node_process import Node, Nodes
+
+RATE: Final = 400.0  # messages a second of each publisher
+# Of one publisher, until something happens to its node. A node that stands still has the first 64 blocks in its socket, and
+# reads them when it goes on.
+ENOUGH: Final = 600
+CONFIG: Final = {
+    "mqtt": {"max_queued_messages": 1_000_000, "publisher_hold_max": f"{DEADLINE:.0f}s"},
+    "plugins": {"federation": {"startup_wait": "1s"}},
+}
+
+
+# By node. One of QoS 2 has the outbox stored, with all that is of QoS 1 in it: some node must have none.
+LEVELS: Final = ((1,), (2,), (1, 2))
+
+
+class Traffic:
+    """One publisher and one durable subscriber on each node."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.subscribers = [SessionSubscriber(node.port, f"subscriber {node.name}") for node in nodes]
+        self.publishers = [
+            SessionPublisher(node.port, node.name, levels, RATE) for node, levels in zip(nodes, LEVELS, strict=True)
+        ]
+
+    async def start(self) -> None:
+        for subscriber in self.subscribers:
+            subscriber.start()
+            await asyncio.wait_for(subscriber.subscribed.wait(), DEADLINE)
+        for publisher in self.publishers:
+            publisher.start()
+
+    async def goes_on(self, *publishers: SessionPublisher) -> None:
+        """Each of them gets acknowledgements from now on."""
+        for publisher in publishers:
+            stop = sum(publisher.sent.values()) + ENOUGH
+            await eventually(
+                lambda p=publisher, s=stop: sum(p.sent.values()) >= s,
+                f"messages of {publisher.client_id} are acknowledged",
+            )
+
+    async def end(self) -> list[str]:
+        """Publish no more. Returns the promises that were broken."""
+        sent: dict[str, int] = {}
+        for publisher in self.publishers:
+            publisher.enough()
+            await asyncio.wait_for(publisher.done.wait(), DEADLINE)
+            sent.update(publisher.sent)
+        faults = [fault for publisher in self.publishers for fault in publisher.faults]
+        for subscriber in self.subscribers:
+            await eventually(lambda s=subscriber: s.has_all(sent), f"{subscriber.client_id} has the last messages")
+            faults += subscriber.broken_promises(sent)
+        return faults
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(client.stop() for client in (*self.subscribers, *self.publishers)))
+
+
+@asynccontextmanager
+async def traffic(nodes: Nodes, tmp_path: Path) -> AsyncIterator[tuple[list[Node], Traffic]]:
+    """Three nodes with stores, which find each other whichever starts first."""
+    made: list[Node] = []
+    for number in range(3):
+        config: dict[str, Any] = {**CONFIG, "data_dir": str(tmp_path / f"data{number}")}
+        made.append(nodes.make_federated([], config))
+    for node in made:
+        others = [gossip_address(other) for other in made if other is not node]
+        node.config["plugins"]["federation"]["retry_join"] = others
+    await asyncio.gather(*(node.start() for node in made))
+    await nodes.all_alive(made)
+    clients = Traffic(made)
+    try:
+        await clients.start()
+        await clients.goes_on(*clients.publishers)
+        yield made, clients
+    finally:
+        await clients.stop()
+
+
+async def test_a_node_is_killed_while_another_one_stands_still(nodes: Nodes, tmp_path: Path) -> None:
+    async with traffic(nodes, tmp_path) as (made, clients):
+        first, second, third = made
+        await stand_still(third.pid)
+        await clients.goes_on(*clients.publishers[:2])  # for the third node in the outboxes of these
+        await first.kill()
+        await clients.goes_on(clients.publishers[1])
+        await second.kill()
+        await first.start()
+        await second.start()
+        await clients.goes_on(*clients.publishers[:2])
+        os.kill(third.pid, signal.SIGCONT)
+        assert await clients.end() == []
+
+
+async def test_all_nodes_are_killed_at_once(nodes: Nodes, tmp_path: Path) -> None:
+    async with traffic(nodes, tmp_path) as (made, clients):
+        for _ in range(2):
+            await asyncio.gather(*(node.kill() for node in made))
+            await asyncio.gather(*(node.start() for node in made))
+            await clients.goes_on(*clients.publishers)
+        assert await clients.end() == []
