@@ -9,6 +9,7 @@ from broker.bridge_end import Arrival, BridgeEnd
 from broker.codec.packets import Connect, Properties
 from broker.codec.runs import Run
 from broker.hooks import Peer, RemoteRoute
+from broker.listener_facts import ListenerFacts
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.routing.subscription import FilterEntry, Subscription
@@ -46,9 +47,8 @@ class Bridging:
 
     # --- clients
 
-    def connect(self, packet: Connect, is_node: bool) -> BridgeEnd | None:
-        """Return what a CONNECT says of its sender; None for an ordinary client. `is_node`: it comes from another node
-        of the cluster. Raises MqttError."""
+    def connect(self, packet: Connect, listener: ListenerFacts) -> BridgeEnd | None:
+        """Return what a CONNECT says of its sender; None for an ordinary client. Raises MqttError."""
         raise AssertionError("a subclass implements this")
 
     def accepted(self, client_id: str, end: BridgeEnd, has_role: bool, answer: Properties) -> bool:

@@ -12,6 +12,7 @@ class ListenerFacts:
     message_rate, byte_rate  most messages and bytes a second of one connection; 0 is no limit
     is_own           connections of the node itself: no decider is asked who they are
     is_node          connections of other nodes of the cluster, which only consume from queues; no decider is asked either
+    node_names       names that the certificate of such a node has proved; None where it needs none
     clients          connected clients by MQTT version as CONNECT has it: 3, 4 and 5
     allow_anonymous  whether clients without credentials may connect here. None: the settings of authentication decide
     """
@@ -26,6 +27,7 @@ class ListenerFacts:
         is_own: bool = False,
         clients: list[int] | None = None,
         is_node: bool = False,
+        node_names: tuple[str, ...] | None = None,
     ) -> None:
         self.name = name
         self.transport = transport
@@ -35,6 +37,7 @@ class ListenerFacts:
         self.clients = [0] * 6 if clients is None else clients
         self.is_own = is_own
         self.is_node = is_node
+        self.node_names = node_names
 
 
 NO_LISTENER: Final = ListenerFacts("", "tcp")  # of a connection that no listener accepted: a simulated client

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.broker import Broker
-from broker.config.addresses import AddressError, parse_address
 from broker.message import NEVER, Message
 from broker.store.identity import StoreIdentity
 from broker.store.journal import Journal, StoredRecord
@@ -29,7 +28,7 @@ from federation.serf.events import (
     MemberStatus,
     MemberUpdate,
 )
-from federation.settings import DEFAULT_FEDERATION_PORT, FederationSettings
+from federation.settings import FederationSettings
 from federation.stream.block import Block, restored_block
 from federation.stream.counters import StreamCounters
 from federation.stream.full_state import LocalState
@@ -43,8 +42,8 @@ from federation.stream.sender import Outlets, PeerSender
 from federation.stream.state import State
 from federation.stream.stored_interest import InterestPage, StoredInterest
 from federation.stream.tree import FederationTree
+from federation.trust import TAG_ADDR, TAG_TLS, reach_of
 
-TAG_ADDR: Final = "fed_addr"  # HOST:PORT of the member's stream server
 TAG_EXTENSIONS: Final = "fed_ext"  # what it reads beyond the Go broker's stream, joined by commas
 EXTENSION_FIELDS: Final = "direct2"  # our fields of the Go broker's events
 EXTENSION_DIRECT: Final = "direct3"  # the direct stream
@@ -61,6 +60,14 @@ class BadAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class NoWay:
+    """A member tells an address, but it and this node do not agree about TLS; it gets nothing."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendsNothing:
     """A Go broker that is reached has no stream to this node."""
 
@@ -68,9 +75,14 @@ class SendsNothing:
     seconds: float
 
 
-def own_tags(advertised: str, direct: bool, identity: StoreIdentity | None = None) -> dict[str, str]:
-    """Serf tags of a node whose stream server others reach at `advertised` (HOST:PORT). `direct`: it takes direct streams."""
-    tags = {TAG_ADDR: advertised}
+def own_tags(
+    advertised: str, direct: bool, identity: StoreIdentity | None = None, advertised_tls: str = ""
+) -> dict[str, str]:
+    """Serf tags of a node that others reach at `advertised` without TLS and at `advertised_tls` with it (HOST:PORT, "" for not
+    at all). `direct`: it takes direct streams."""
+    tags = {TAG_ADDR: advertised} if advertised else {}
+    if advertised_tls:
+        tags[TAG_TLS] = advertised_tls
     if direct:
         tags[TAG_EXTENSIONS] = EXTENSIONS
     if identity is not None and identity.is_durable:
@@ -111,7 +123,8 @@ class BrokerState(LocalState):
 
 
 class Node:
-    """`senders` and `counters` are by the name of the other node; `counters` stay until it is reaped."""
+    """`senders` and `counters` are by the name of the other node; `counters` stay until it is reaped. `tls_members` are those
+    that this node reaches with TLS, until they are reaped."""
 
     def __init__(self, name: str, broker: Broker, settings: FederationSettings, rng: random.Random) -> None:
         self.name = name
@@ -129,12 +142,13 @@ class Node:
         self.senders: dict[str, PeerSender] = {}
         self.receivers = Receivers()
         self.counters: dict[str, StreamCounters] = {}
+        self.tls_members: dict[str, None] = {}
         self.has_left = False
         self._sessions: dict[str, tuple[str, int]] = {}  # of nodes that are no members any more, until they are reaped
         self._rng = rng
         self._state = BrokerState(broker, self._changes)
         self._given_up_at: dict[str, float] = {}  # failed members: when their outbox is dropped
-        self._events: list[BadAddress | SendsNothing] = []
+        self._events: list[BadAddress | NoWay | SendsNothing] = []
         broker.forwarder = self.tree
         for share_name, topic_filter in broker.local_interest():  # of sessions that a store has brought
             self.tree.local_digest.change(share_name, topic_filter, True)
@@ -226,6 +240,7 @@ class Node:
                 if isinstance(event, MemberReap):
                     self.counters.pop(event.member.name, None)
                     self._sessions.pop(event.member.name, None)
+                    self.tls_members.pop(event.member.name, None)
 
     def left(self) -> None:
         """This node has left the federation: it serves its own clients only, until `joined`."""
@@ -257,16 +272,18 @@ class Node:
             return
         if member.status not in (MemberStatus.ALIVE, MemberStatus.LEAVING):
             return
-        text = member.tags.get(TAG_ADDR, "")
-        addr = ""
-        if text:
-            try:
-                addr = parse_address(text, DEFAULT_FEDERATION_PORT, unix_allowed=False).host_port
-            except AddressError:
-                self._events.append(BadAddress(name, text[:100]))
-        if not addr:
-            # A member of the gossip only, such as a serf agent.
-            self._remove(name, "it takes no event streams")
+        reach = reach_of(member.tags, self.settings.tls is not None, self.settings.require_tls)
+        if reach.bad_address:
+            self._events.append(BadAddress(name, reach.bad_address))
+        if reach.fault:
+            self._events.append(NoWay(name, reach.fault))
+        if reach.is_tls:
+            self.tls_members[name] = None
+        else:
+            self.tls_members.pop(name, None)
+        if not reach.addr:
+            # Without a fault it is a member of the gossip only, such as a serf agent.
+            self._remove(name, reach.fault or "it takes no event streams")
             return
         extensions = member.tags.get(TAG_EXTENSIONS, "").split(",") if self.settings.batch else []
         extended = EXTENSION_FIELDS in extensions
@@ -278,7 +295,9 @@ class Node:
         sender.set_extended(extended, is_direct)
         sender.is_living = True
         self.receivers.by_name[name].extended = extended
-        sender.connect(addr, now)
+        sender.choice.is_tls = reach.is_tls
+        sender.choice.is_go_only = reach.is_go_only
+        sender.connect(reach.addr, now)
 
     def _add(self, name: str, extended: bool, is_direct: bool, now: float) -> PeerSender:
         counters = self.counters.get(name)
@@ -354,7 +373,7 @@ class Node:
             if receiver.take_missing(now) and self.senders[name].state is State.STREAMING:
                 self._events.append(SendsNothing(name, MISSING_SECONDS_MAX))
 
-    def take_events(self) -> list[BadAddress | SendsNothing]:
+    def take_events(self) -> list[BadAddress | NoWay | SendsNothing]:
         """Return what should be logged."""
         events = self._events
         if events:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address, is_loopback
+from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address
 from broker.config.interfaces import local_ipv4_addresses
 from broker.message import NEVER
 from broker.metrics.metric import Metric
@@ -19,19 +20,26 @@ from federation import counters
 from federation.api.gossip_metrics import gossip_metrics
 from federation.api.membership import MembershipService
 from federation.api.peers import PeersService, peer_metrics
+from federation.api.trust_metrics import trust_metrics
+from federation.exposure import exposure_warnings
 from federation.extension import Extension
 from federation.membership import FederationMembership
-from federation.node import BadAddress, Node, own_tags
+from federation.node import BadAddress, Node, NoWay, own_tags
 from federation.pb.federation_pb2 import DESCRIPTOR
+from federation.refusals import Refusals
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
 from federation.settings import FederationSettings
+from federation.shell.dialer import Dialer
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
 from federation.shell.grpc_options import message_bytes_max
+from federation.shell.node_tls import NodeTls
 from federation.shell.outlet_flush import OutletFlush
 from federation.shell.peer_client import PeerClient
+from federation.shell.private_folder import PrivateFolder
 from federation.shell.stream_server import StreamServer
 from federation.stream.state import State
+from federation.trust import PLAIN
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -41,6 +49,14 @@ TICK_SECONDS: Final = 1.0
 KEY: Final = "plugins.federation"
 DRAIN_SECONDS_MAX: Final = 0.8
 """Longest wait before a leave until other nodes have acknowledged their events."""
+
+
+def _bind(streams: StreamServer, address: Address, key: str, is_tls: bool) -> int:
+    """Open an address of the streams. Returns its port. Raises StartError."""
+    try:
+        return streams.bind(address.host, address.port, is_tls)
+    except OSError as error:
+        raise bind_error(error, str(address), f"{KEY}.{key}") from error
 
 
 class FederationPlugin(Plugin):
@@ -58,6 +74,13 @@ class FederationPlugin(Plugin):
         )
         server.members = self.membership
         self.extensions: list[Extension] = []
+        self.refusals = Refusals()
+        self._folder = PrivateFolder()
+        self.tls: NodeTls | None = None
+        self.dialer: Dialer | None = None
+        if self.settings.tls is not None:
+            self.tls = NodeTls(self.settings.tls.files(server.path_of), self.settings.node_name, f"{KEY}.tls")
+            self.dialer = Dialer(self.tls, self.membership, self.settings.require_tls, self._folder, self.refusals)
         self._streams: StreamServer | None = None
         self._sockets: GossipSockets | None = None
         self._clients: dict[str, PeerClient] = {}
@@ -69,12 +92,25 @@ class FederationPlugin(Plugin):
     # --- start and stop
 
     async def prepare(self) -> None:
+        self._read_tls()
         self.server.turns.ends.append(self._outlet_flush)
         if self.server.api is not None:
             services = DESCRIPTOR.services_by_name
             self.server.api.register(services["Membership"], MembershipService(self.membership))
             peers = PeersService(self.node, self.server.now, self.server.wall_time)
             self.server.api.register(services["Peers"], peers)
+
+    async def reload(self) -> None:
+        self._read_tls()
+
+    def _read_tls(self) -> None:
+        """Read the certificates, for connections from now on. Raises StartError."""
+        if self.tls is not None:
+            self.tls.renew()
+            end = datetime.fromtimestamp(self.tls.expires_at, UTC)
+            self._log.info("certificate of this node read", expires=end.isoformat(timespec="minutes"))
+            if self.tls.warning:
+                self._log.warning(self.tls.warning, key=f"{KEY}.tls.cert")
 
     async def start(self) -> None:
         settings = self.settings
@@ -86,19 +122,33 @@ class FederationPlugin(Plugin):
             ) from error
         bytes_max = message_bytes_max(self.server.settings.mqtt.max_packet_size)
         # What an incoming batch causes is written at once; waiting for the end of the loop turn would only add latency.
-        self._streams = StreamServer(self.node, bytes_max, self._changed, self._log, self.server.turns, self.extensions)
-        self._streams.acks_due = self._outlet_flush.acks_due
-        fed_addr = settings.fed_addr
-        try:
-            fed_port = self._streams.bind(fed_addr.host, fed_addr.port)
-        except OSError as error:
-            raise bind_error(error, str(fed_addr), f"{KEY}.fed_addr") from error
+        streams = self._streams = StreamServer(
+            self.node,
+            bytes_max,
+            self._changed,
+            self._log,
+            self.server.turns,
+            self.extensions,
+            self.tls,
+            self._folder,
+            self.refusals,
+        )
+        streams.acks_due = self._outlet_flush.acks_due
+        fed_advertised = tls_advertised = ""
+        if not settings.require_tls:
+            port = _bind(streams, settings.fed_addr, "fed_addr", False)
+            fed_advertised = self._advertised(
+                settings.advertise_fed_addr, settings.fed_addr, port, "fed_addr"
+            ).host_port
+        if settings.tls is not None:
+            port = _bind(streams, settings.tls.addr, "tls.addr", True)
+            advertised = self._advertised(settings.tls.advertise_addr, settings.tls.addr, port, "tls.addr")
+            tls_advertised = advertised.host_port
         gossip_addr = settings.gossip_addr
         try:
             self._sockets = bind_gossip(gossip_addr.host, gossip_addr.port)
         except OSError as error:
             raise bind_error(error, str(gossip_addr), f"{KEY}.gossip_addr") from error
-        fed_advertised = self._advertised(settings.advertise_fed_addr, fed_addr, fed_port, "fed_addr")
         gossip_advertised = self._advertised(
             settings.advertise_gossip_addr, gossip_addr, self._sockets.port, "gossip_addr"
         )
@@ -107,27 +157,24 @@ class FederationPlugin(Plugin):
                 node_name=settings.node_name,
                 advertise_ip=await self._resolve(gossip_advertised),
                 advertise_port=gossip_advertised.port,
-                tags=self.server.tags | own_tags(fed_advertised.host_port, settings.batch, self.server.broker.identity),
+                tags=self.server.tags
+                | own_tags(fed_advertised, settings.batch, self.server.broker.identity, tls_advertised),
             )
             serf = Serf(config, random.Random(), self.server.now())
         except ValueError as error:
             raise StartError(f"{KEY}: {error}") from error
-        for address, key in ((fed_addr, "fed_addr"), (gossip_addr, "gossip_addr")):
-            if not is_loopback(address.host):
-                self._log.warning(
-                    f"whoever reaches {address} can join the federation, read and publish: other nodes are not authenticated "
-                    "and nothing is encrypted; use a loopback or private address",
-                    key=f"{KEY}.{key}",
-                )
+        for key, text in exposure_warnings(settings):
+            self._log.warning(text, key=f"{KEY}.{key}")
         for text in settings.start_warnings(self.server.settings, self.server.path_of):
             self._log.warning(text, key=KEY)
-        await self._streams.start()
+        await streams.start()
         sockets, self._sockets = self._sockets, None
         await self.membership.start(serf, sockets)
         self._log.info(
             "federation started",
             node=settings.node_name,
-            fed_addr=fed_advertised.host_port,
+            fed_addr=fed_advertised,
+            fed_tls=tls_advertised,
             gossip_addr=gossip_advertised.host_port,
         )
 
@@ -148,13 +195,17 @@ class FederationPlugin(Plugin):
         await asyncio.gather(*(client.stop() for client in clients))
         if self._streams is not None:
             await self._streams.stop()
+        if self.dialer is not None:
+            await self.dialer.stop()
+        self._folder.remove()
         await self.membership.stop()
         if self._sockets is not None:
             self._sockets.close()
 
     def metrics(self) -> list[Metric]:
         serf = self.membership.serf
-        return peer_metrics(self.node, self.server.now()) + ([] if serf is None else gossip_metrics(serf))
+        found = peer_metrics(self.node, self.server.now()) + trust_metrics(self.refusals, self.tls)
+        return found + ([] if serf is None else gossip_metrics(serf))
 
     def not_ready(self) -> list[str]:
         return ["this node left the federation"] if self.node.has_left else []
@@ -163,7 +214,8 @@ class FederationPlugin(Plugin):
         return counters.lost_messages(self.node.counters)
 
     def refused_input(self) -> dict[str, int]:
-        return counters.refused_input(self.node.counters)
+        refused = {f"nodes_refused_{word}": count for word, count in self.refusals.totals.items()}
+        return counters.refused_input(self.node.counters) | refused
 
     def _advertised(self, advertise: Address | None, bound: Address, port: int, key: str) -> Address:
         """The address to tell other nodes: the configured one, completed by an address of this machine and the bound port."""
@@ -269,7 +321,9 @@ class FederationPlugin(Plugin):
         for name, sender in self.node.senders.items():
             found = self._clients.get(name)
             if found is None:
-                found = self._clients[name] = PeerClient(self.node.name, sender, self._changed, self._acked, self._log)
+                found = self._clients[name] = PeerClient(
+                    self.node.name, sender, self._changed, self._acked, self._log, self.dialer
+                )
                 sender.outlet = found.writer
             found.follow()
 
@@ -279,6 +333,8 @@ class FederationPlugin(Plugin):
         self._arm_timer()
         if self._streams is not None:
             self._streams.carry_out()
+        if self.dialer is not None:
+            self.dialer.members_changed()
         for extension in self.extensions:
             extension.members_changed()
         self.server.flush_soon()
@@ -289,6 +345,9 @@ class FederationPlugin(Plugin):
                 self._log.warning(
                     "a member's fed_addr is not an address, so it gets no events", node=event.name, fed_addr=event.text
                 )
+            elif isinstance(event, NoWay):
+                if self.refusals.note(PLAIN, event.name, event.reason, self._loop.time()) >= 0:
+                    self._log.warning("refused a member", node=event.name, reason=event.reason)
             else:
                 self._log.warning(
                     "a node that is alive sends no events; restart it, or let this node leave and join by the API",

@@ -15,6 +15,7 @@ from broker.config.setting import (
     Choice,
     Duration,
     Flag,
+    Section,
     Sequence,
     Setting,
     Size,
@@ -23,15 +24,72 @@ from broker.config.setting import (
     extension,
     setting,
 )
+from broker.config.settings_listeners import TlsSettings
+from broker.server.start_error import StartError
+from federation.trust import DEFAULT_FEDERATION_PORT, DEFAULT_TLS_PORT
 
 if TYPE_CHECKING:
     from broker.config.settings import Settings
 
-DEFAULT_FEDERATION_PORT: Final = 8901
 DEFAULT_GOSSIP_PORT: Final = 8902
 DEFAULT_FED_ADDR: Final = Address("tcp", "", DEFAULT_FEDERATION_PORT)
 DEFAULT_GOSSIP_ADDR: Final = Address("tcp", "", DEFAULT_GOSSIP_PORT)
+DEFAULT_TLS_ADDR: Final = Address("tcp", "", DEFAULT_TLS_PORT)
 OUTBOX_BYTES_MAX: Final = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class FederationTlsSettings:
+    """TLS 1.3 between nodes, with a certificate on both sides: event streams, definitions, links and their jobs. SIGHUP reads
+    the files again: new connections use the new ones, open streams stay. Relative paths begin at the configuration file."""
+
+    cert: str = extension(
+        "",
+        "File with the certificate of this node, and behind it those that lead to its authority. One of its DNS names is "
+        "node_name, letter by letter.",
+        Text("/etc/gmqtt/node1.pem"),
+    )
+    key: str = extension("", "File with the key of that certificate, without a password.", Text("/etc/gmqtt/node1.key"))
+    cacert: str = extension(
+        "",
+        "File with the certificates of the authorities of all nodes. Who has a certificate of theirs is a node: use one "
+        "that signs nothing else.",
+        Text("/etc/gmqtt/ca.pem"),
+        aliases=("ca",),
+    )
+    crl: str = extension(
+        "",
+        "File with the revocation list of that authority; certificates in it are refused.",
+        Text("/etc/gmqtt/crl.pem"),
+    )
+    addr: Address = extension(
+        DEFAULT_TLS_ADDR,
+        "Address for everything that other nodes with TLS send.",
+        AddressText(":8903", DEFAULT_TLS_PORT, listens=True),
+    )
+    advertise_addr: Address | None = extension(
+        None,
+        "Address that is told to other nodes instead of addr; as advertise_fed_addr.",
+        AddressText("192.168.0.10:8903", DEFAULT_TLS_PORT),
+        default_text="addr",
+    )
+
+    def files(self, path_of: Callable[[str], str]) -> TlsSettings:
+        """Return the section as the contexts of TLS are made of one. `path_of` is as that of Host."""
+        return TlsSettings(
+            cert=path_of(self.cert),
+            key=path_of(self.key),
+            cacert=path_of(self.cacert),
+            crl=path_of(self.crl) if self.crl else "",
+            verify=True,
+            min_version="1.3",
+        )
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        """Every broken rule as (".KEY", text)."""
+        for name in ("cert", "key", "cacert"):
+            if not getattr(self, name):
+                yield f".{name}", "is missing; TLS between nodes needs cert, key and cacert (`gmqttd cert` makes them)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +109,8 @@ class FederationSettings:
     )
     fed_addr: Address = setting(
         DEFAULT_FED_ADDR,
-        "Address for the event streams of other nodes.",
+        "Address for the event streams of other nodes, without TLS. With `tls` it takes the Go broker's stream alone, and "
+        "with require_tls it is not opened.",
         AddressText(":8901", DEFAULT_FEDERATION_PORT, listens=True),
     )
     advertise_fed_addr: Address | None = setting(
@@ -61,11 +120,23 @@ class FederationSettings:
         AddressText("192.168.0.10:8901", DEFAULT_FEDERATION_PORT),
         default_text="fed_addr",
     )
+    tls: FederationTlsSettings | None = extension(
+        None,
+        "Encrypts and authenticates what nodes send each other, on an address of its own.",
+        Section(),
+        default_text="no TLS",
+    )
+    require_tls: bool = extension(
+        False,
+        "Whether this node has to do with members with TLS alone: fed_addr is not opened, and members without TLS, Go "
+        "brokers among them, get nothing.",
+        Flag(),
+    )
     allow_plain_secrets: bool = extension(
         False,
-        "Whether nodes exchange definitions of links that have user names and passwords where fed_addr is not a loopback "
-        "address. Nothing is encrypted there and nobody is authenticated; without it such a definition stays at the node "
-        "that it was written on. A start warns of it.",
+        "Whether nodes without `tls` exchange definitions of links that have user names and passwords where fed_addr is not "
+        "a loopback address. Nothing is encrypted there and nobody is authenticated; without it such a definition stays at "
+        "the node that it was written on. A start warns of it.",
         Flag(),
     )
     gossip_addr: Address = setting(
@@ -161,12 +232,36 @@ class FederationSettings:
 
     @property
     def shares_secrets(self) -> bool:
-        """Return whether what other nodes get on fed_addr may have secrets."""
-        return self.allow_plain_secrets or self.is_local
+        """Return whether what other nodes get may have secrets."""
+        return self.tls is not None or self.allow_plain_secrets or self.is_local
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        """Every broken rule as (key, text)."""
+        if self.tls is not None:
+            for below, text in self.tls.broken_rules():
+                yield f"tls{below}", text
+        elif self.require_tls:
+            yield "require_tls", "this node has no TLS itself; set tls: {cert: FILE, key: FILE, cacert: FILE}"
+
+    def closed_keys(self) -> tuple[str, ...]:
+        """As `broker.config.rules.ClosesAddresses`."""
+        return ("fed_addr",) if self.require_tls else ()
+
+    def unusable_files(self, key: str, path_of: Callable[[str], str]) -> Iterator[str]:
+        """As `broker.server.named_files.NamesFiles`."""
+        from federation.shell.node_tls import NodeTls
+
+        if self.tls is not None:
+            try:
+                NodeTls(self.tls.files(path_of), self.node_name, f"{key}.tls").renew()
+            except StartError as error:
+                yield str(error)
 
     def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
         """As `broker.server.named_files.WarnsAtStart`."""
-        if self.allow_plain_secrets and not self.is_local:
+        if self.require_tls and self.fed_addr != DEFAULT_FED_ADDR:
+            yield "fed_addr: it is not opened, because require_tls is true; leave the key out"
+        if self.allow_plain_secrets and not self.is_local and not self.require_tls:
             yield (
                 f"allow_plain_secrets: whoever reaches {self.fed_addr} can read and write the passwords of upstreams: nodes "
                 "exchange them unencrypted and unauthenticated; leave the key out where the network is not private"

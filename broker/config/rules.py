@@ -31,6 +31,14 @@ class Protects(Protocol):
         """Return the keys below the plugin's whose values protect the node."""
 
 
+@runtime_checkable
+class ClosesAddresses(Protocol):
+    """A settings class that may leave an address of its own closed."""
+
+    def closed_keys(self) -> Sequence[str]:
+        """Return the keys of addresses that the node does not open."""
+
+
 def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield every broken rule as (key, text)."""
     for prefix in ("", "link_"):
@@ -68,6 +76,7 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def listening(settings: Any, prefix: str = "") -> Iterator[tuple[str, Address]]:
     """Yield every TCP address or socket file that the node opens, with its key."""
+    closed = settings.closed_keys() if isinstance(settings, ClosesAddresses) else ()
     for key in keys_of(type(settings)):
         value = key.of(settings)
         path = f"{prefix}{key.name}"
@@ -81,7 +90,7 @@ def listening(settings: Any, prefix: str = "") -> Iterator[tuple[str, Address]]:
         elif isinstance(kind, Sections):
             for index, item in enumerate(value):
                 yield from listening(item, f"{path}[{index}].")
-        elif isinstance(kind, AddressText) and kind.listens:
+        elif isinstance(kind, AddressText) and kind.listens and key.name not in closed:
             yield path, value
 
 

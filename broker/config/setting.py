@@ -168,8 +168,16 @@ def setting(
     return made
 
 
-def extension(default: T, doc: str, kind: Kind, price: str = "", default_text: str = "", secret: bool = False) -> T:
+def extension(
+    default: T,
+    doc: str,
+    kind: Kind,
+    price: str = "",
+    default_text: str = "",
+    aliases: tuple[str, ...] = (),
+    secret: bool = False,
+) -> T:
     """Make the field of a key that only this broker has."""
-    about = Setting(doc, kind, price, default_text, secret=secret, is_extension=True)
+    about = Setting(doc, kind, price, default_text, aliases=aliases, secret=secret, is_extension=True)
     made: T = field(default=default, metadata=described(about))
     return made

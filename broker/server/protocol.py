@@ -12,7 +12,7 @@ from broker.config.addresses import socket_name_text
 from broker.hooks import ConnectRequest
 from broker.publisher import Publisher
 from broker.server.listener import Listener
-from broker.server.socket_writer import SocketWriter
+from broker.server.socket_writer import SocketWriter, writer_of
 from broker.session.connection import Connection
 from broker.session.rate_limit import RateLimit
 
@@ -71,7 +71,7 @@ class ClientProtocol(asyncio.Protocol):
             self.transport.abort()
             return
         self.transport.set_write_buffer_limits(high=self.server.settings.mqtt.write_buffer_high)
-        self.writer = SocketWriter(self.transport)
+        self.writer = writer_of(self.transport)
         self.begin(transport.get_extra_info("peername"))
 
     def begin(self, peer: object) -> None:

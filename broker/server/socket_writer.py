@@ -9,6 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from typing import Final
+
+WRITER: Final = "writer"  # extra info of a transport with a SocketWriter of its own, for bytes inside TLS
+
+
+def writer_of(transport: asyncio.Transport) -> SocketWriter:
+    """Return what writes to a transport."""
+    found: object = transport.get_extra_info(WRITER)
+    return found if isinstance(found, SocketWriter) else SocketWriter(transport)
 
 
 class SocketWriter:

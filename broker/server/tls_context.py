@@ -21,10 +21,19 @@ def server_context(settings: TlsSettings, key: str, protocols: tuple[str, ...]) 
     protocols  offered to clients that ask for a protocol (ALPN)
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = VERSIONS[settings.min_version]
     context.options |= ssl.OP_NO_RENEGOTIATION
     if protocols:
         context.set_alpn_protocols(list(protocols))
+    load_files(context, settings, key)
+    if settings.cacert:
+        context.verify_mode = ssl.CERT_REQUIRED if settings.verify else ssl.CERT_OPTIONAL
+    return context
+
+
+def load_files(context: ssl.SSLContext, settings: TlsSettings, key: str) -> None:
+    """Give a context, of a server or a client, the version and the files of a section. Raises StartError that names the
+    key."""
+    context.minimum_version = VERSIONS[settings.min_version]
     for name in ("cert", "key", "cacert", "crl"):
         fault = file_fault(getattr(settings, name))
         if fault:
@@ -35,11 +44,9 @@ def server_context(settings: TlsSettings, key: str, protocols: tuple[str, ...]) 
         raise StartError(f"{key}.{error.part}: {error}") from None
     if settings.cacert:
         _load(context, settings.cacert, f"{key}.cacert", "certificates")
-        context.verify_mode = ssl.CERT_REQUIRED if settings.verify else ssl.CERT_OPTIONAL
     if settings.crl:
         _load(context, settings.crl, f"{key}.crl", "revocation lists")
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    return context
 
 
 def tls_fault(settings: TlsSettings | None, key: str) -> Iterator[str]:

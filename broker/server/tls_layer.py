@@ -21,16 +21,30 @@ HTTP_METHODS: Final = (b"GET ", b"POST", b"HEAD", b"PUT ")
 
 
 class TlsLayer(Layer):
-    """certificate_name  common name of the client's verified certificate; "" without one, and before the handshake is done"""
+    """certificate_name  common name of the client's verified certificate; "" without one, and before the handshake is done
+    is_server         the other end begins the handshake; otherwise `begin` does
+    """
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, is_server: bool = True, other_end: str = "client") -> None:
+        """`other_end` is the word for it in texts."""
         super().__init__()
+        self.is_server = is_server
+        self._other_end = other_end
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=is_server)
         self._is_broken = False
         self._has_begun = False
         self.certificate_name = ""
+
+    def begin(self) -> None:
+        """Begin the handshake as its client; `take_output` has the first message."""
+        self._has_begun = True
+        self._shake_hands()
+
+    @property
+    def session(self) -> ssl.SSLObject:
+        return self._tls
 
     def receive_data(self, data: bytes) -> bytes:
         if data:
@@ -61,7 +75,7 @@ class TlsLayer(Layer):
             self.is_ended = True
         except ssl.SSLError as error:
             self._is_broken = True
-            raise LayerError(f"TLS: {_reason(error)}") from None
+            raise LayerError(f"TLS: {self._reason(error)}") from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _shake_hands(self) -> bool:
@@ -71,10 +85,16 @@ class TlsLayer(Layer):
             return False
         except ssl.SSLError as error:
             self._is_broken = True
-            raise LayerError(f"TLS handshake: {_reason(error)}") from None
+            raise LayerError(f"TLS handshake: {self._reason(error)}") from None
         self.is_open = True
         self.certificate_name = _common_name(self._tls)
         return True
+
+    def _reason(self, error: ssl.SSLError) -> str:
+        """Return what OpenSSL says, without its function names and line numbers."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"the {self._other_end}'s certificate is refused: {error.verify_message}"
+        return (error.reason or str(error)).replace("_", " ").lower()
 
     def encode(self, data: bytes) -> bytes:
         if self._is_broken or not data:
@@ -108,13 +128,6 @@ def _refuse_plain_text(data: bytes) -> None:
         raise LayerError("MQTT without TLS; this listener speaks TLS")
     if data.startswith(HTTP_METHODS):
         raise LayerError("HTTP without TLS; this listener speaks TLS")
-
-
-def _reason(error: ssl.SSLError) -> str:
-    """Return what OpenSSL says, without its function names and line numbers."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the client's certificate is refused: {error.verify_message}"
-    return (error.reason or str(error)).replace("_", " ").lower()
 
 
 def _common_name(tls: ssl.SSLObject) -> str:

@@ -109,7 +109,7 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
     if will is not None and NAME in will.properties:
         will.properties = broker.stripped(will.properties)
     bridging = broker.bridging
-    end = None if bridging is None else bridging.connect(packet, connection.listener.is_node)
+    end = None if bridging is None else bridging.connect(packet, connection.listener)
     expiry_interval = _session_expiry(packet, answer, limits_of(settings, end or connection.bridge_end).session_expiry)
     connection.keep_alive = packet.keep_alive
     if settings.max_keepalive and packet.protocol_version == 5:

@@ -40,8 +40,8 @@ from federation.definitions.versions import ENTRIES_MAX, Versions
 LINK_KEY_BITS: Final = 48
 KEPT_HERE: Final = (
     "its user name, password or unknown key is kept on this node alone, because nodes send definitions unencrypted on "
-    "plugins.federation.fed_addr: write it on each node by a call or in the configuration file, or set "
-    "plugins.federation.allow_plain_secrets"
+    "plugins.federation.fed_addr: set plugins.federation.tls, or write it on each node by a call or in the configuration "
+    "file, or set plugins.federation.allow_plain_secrets"
 )
 
 Parsed = Upstream | UpstreamSet | Policy

@@ -73,16 +73,17 @@ class LinkUri:
 
     def redacted(self) -> str:
         """The URI for logs and status: without user name, password and query. Tokens may be in each of the first two."""
-        return f"{self.scheme}://{self._host_port}{self.path}"
+        return f"{self.scheme}://{self.host_port}{self.path}"
 
     def shown(self) -> str:
         """The URI for those who may read definitions: HIDDEN instead of user name and password."""
         login = "" if self.username is None and self.password is None else f"{HIDDEN}@"
         query = f"?{urlencode(self.query, safe='/')}" if self.query else ""
-        return f"{self.scheme}://{login}{self._host_port}{self.path}{query}"
+        return f"{self.scheme}://{login}{self.host_port}{self.path}{query}"
 
     @property
-    def _host_port(self) -> str:
+    def host_port(self) -> str:
+        """HOST:PORT, with brackets around an IPv6 host."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker.broker import Broker
-from broker.config.addresses import AddressError, parse_address
-from broker.routing.subscriber import NODE_PREFIX, OWN_PREFIX
+from broker.config.addresses import parse_address
+from broker.routing.subscriber import OWN_PREFIX
 from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.resolution import link_id as id_of
 from federation.definitions.upstream import Direction, InterestMode, Upstream
 from federation.definitions.uri import LinkUri
 from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import JOBS_TAG
 from federation.links.handshake import local_client_id
 from federation.links.interest import ClusterInterest, Domain, LinkInterest
 from federation.links.link import Link
@@ -26,6 +27,7 @@ from federation.links.topic_link import TopicLink
 from federation.topics.filters import intersection
 from federation.topics.mapping import TopicMapping
 from federation.topics.scope import Scope, near_policies
+from federation.trust import Reach
 
 
 def _asks(plan: LinkPlan) -> bool:
@@ -52,27 +54,26 @@ AWAY_SECONDS_MAX: Final = 60.0
 """A node that is away for so long has lost the jobs that it did not acknowledge: they go back to the queue."""
 
 
-def node_plans(nodes: Mapping[str, str], policies: Iterable[Policy]) -> list[LinkPlan]:
+def node_plans(nodes: Mapping[str, Reach], policies: Iterable[Policy]) -> list[LinkPlan]:
     """One link to each other node of the cluster, while there are policies for queues.
 
-    nodes  the address of its event streams (HOST:PORT) by the name of a node; one that cannot be read is left out
+    nodes  how a node is reached, by its name; one that takes no jobs is left out
     """
     for_queues = tuple(policy for policy in policies if policy.apply_to is ApplyTo.QUEUES)
     plans: list[LinkPlan] = []
-    for name, text in sorted(nodes.items()) if for_queues else ():
-        try:
-            address = parse_address(text, unix_allowed=False)
-        except AddressError:
+    for name, reach in sorted(nodes.items()) if for_queues else ():
+        if not reach.addr or reach.is_go_only:
             continue  # the federation has said so
+        address = parse_address(reach.addr)
         if not address.host or not address.port:
             continue
         upstream = Upstream(
             name,
-            (LinkUri("mqtt", address.host, address.port),),
+            (LinkUri("mqtts" if reach.is_tls else "mqtt", address.host, address.port),),
             prefetch_count=JOBS_MAX,
             reconnect_delay=RECONNECT_SECONDS,
             expires=AWAY_SECONDS_MAX,
-            consumer_tag=f"{NODE_PREFIX}jobs",  # the link adds the name of this node
+            consumer_tag=JOBS_TAG,  # the link adds the name of this node
         )
         plans.append(LinkPlan(id_of(name, "node", ()), ApplyTo.QUEUES.value, upstream, for_queues, is_node=True))
     return plans
@@ -92,7 +93,7 @@ class Links:
         self.epochs: dict[str, int] = {}
         self.queues = Queues(broker, queue_defaults)
         self._resolution = Resolution([], [], [])
-        self._nodes: dict[str, str] = {}
+        self._nodes: dict[str, Reach] = {}
         self._plans: dict[str, LinkPlan] = {}
         self._before: dict[str, Link] = {}  # while definitions change: links whose definition was another one
         self._draining: dict[str, None] = {}
@@ -136,8 +137,8 @@ class Links:
         self._run_queue_links(now)
         self._before = {}
 
-    def set_nodes(self, nodes: Mapping[str, str], now: float) -> None:
-        """The nodes of the cluster whose queues this node consumes: the address of their event streams by name."""
+    def set_nodes(self, nodes: Mapping[str, Reach], now: float) -> None:
+        """The nodes of the cluster whose queues this node consumes, and how they are reached, by name."""
         if nodes != self._nodes:
             self._nodes = dict(nodes)
             self.resolve(self._resolution, now)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING
 
 from broker.config.addresses import Address
@@ -35,6 +36,8 @@ from federation.links.shell.sessions_file import SessionsFile
 from federation.links.shell.upstream_socket import UpstreamSocket
 from federation.links.status import LinkState
 from federation.plugin import FederationPlugin
+from federation.shell.dialer import Dialer
+from federation.trust import Caller
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -49,8 +52,12 @@ class NodeListener(Extension):
         self._listener = Listener(ListenerSettings(address), "plugins.federation.fed_addr", host.now())
         self._listener.facts = ListenerFacts(str(address), "tcp", is_node=True)
 
-    def mqtt_protocol(self, ended: Callable[[], None]) -> asyncio.Protocol:
-        protocol = ClientProtocol(self._host, self._listener)
+    def mqtt_protocol(self, ended: Callable[[], None], caller: Caller) -> asyncio.Protocol:
+        listener = self._listener
+        if caller.names is not None:
+            listener = copy(listener)
+            listener.facts = ListenerFacts(listener.facts.name, "tls", is_node=True, node_names=tuple(caller.names))
+        protocol = ClientProtocol(self._host, listener)
         protocol.ended = ended
         return protocol
 
@@ -80,6 +87,7 @@ class LinksPlugin(Plugin, TurnEnd):
         )
         self._sessions = SessionsFile(server.path_of(folder) if folder else "")
         self._cluster: DefinitionsCluster | None = None
+        self._dialer: Dialer | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._has_changed = False  # links or owners, in this turn
@@ -105,8 +113,9 @@ class LinksPlugin(Plugin, TurnEnd):
         self._owners.prepare(federation)
         if federation is not None:
             self._cluster = DefinitionsCluster(
-                server, self.definitions, TAG, not federation.settings.allow_plain_secrets
+                server, self.definitions, TAG, not federation.settings.allow_plain_secrets, federation.dialer
             )
+            self._dialer = federation.dialer
             self.definitions.made_here = self._cluster.changed
             listener = NodeListener(server, federation.settings.fed_addr)
             federation.extensions += [self._owners, self._service, listener, self._cluster]
@@ -233,7 +242,7 @@ class LinksPlugin(Plugin, TurnEnd):
             if link is None:
                 continue
             if socket is None:
-                socket = self._sockets[link_id] = UpstreamSocket(link, self.server)
+                socket = self._sockets[link_id] = UpstreamSocket(link, self.server, self._dialer)
             socket.carry_out()
             if link.effects.take_moved():
                 self._has_changed = True

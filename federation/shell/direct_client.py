@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from broker.server.socket_writer import SocketWriter
+from broker.server.socket_writer import SocketWriter, writer_of
 from federation.stream.direct_client import DirectClient
 
 
@@ -35,7 +35,7 @@ class DirectConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._writer = SocketWriter(self._transport)
+        self._writer = writer_of(self._transport)
         now = self._time()
         self.core.connected(now)
         self.flush(now)

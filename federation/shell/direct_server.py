@@ -11,6 +11,7 @@ from broker.message import NEVER
 from broker.publisher import Publisher
 from federation.shell.stream_host import StreamHost
 from federation.stream.direct_server import DirectServer
+from federation.trust import Caller
 
 CLOSE_SECONDS_MAX: Final = 2.0  # for the client to take why its stream ended
 ANSWERS_BYTES_MAX: Final = 65_536  # acknowledgements that the client does not take; more of them abort the stream
@@ -19,11 +20,12 @@ ANSWERS_BYTES_MAX: Final = 65_536  # acknowledgements that the client does not t
 class DirectServerProtocol(asyncio.Protocol):
     """One connection that began with the preface of a direct stream."""
 
-    def __init__(self, host: StreamHost) -> None:
+    def __init__(self, host: StreamHost, caller: Caller) -> None:
         self._host = host
+        self._caller = caller
         self._time: Callable[[], float] = host.loop.time  # bound once, for every batch
         self._turns = host.turns
-        self.core = DirectServer(host.node.receivers, host.bytes_max, host.loop.time())
+        self.core = DirectServer(host.node.receivers, host.bytes_max, host.loop.time(), caller)
         self._is_open = False
         self._is_closing = False
         self._transport: asyncio.Transport | None = None
@@ -115,7 +117,9 @@ class DirectServerProtocol(asyncio.Protocol):
 
     def _close(self, transport: asyncio.Transport) -> None:
         """Return what is written may still be taken, but not for ever."""
-        if self.core.refused:
+        if self.core.is_distrusted:
+            self._host.distrusted_caller(self._caller, self.core.refused)
+        elif self.core.refused:
             self._host.refused(self.core.refused)
         else:
             self._host.log.info("ended an event stream", node=self.core.name, reason=self.core.end_text)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import grpc.aio
 
 from federation.pb import federation_pb2 as pb
+from federation.shell.dialer import Dialer
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, client_options
 from federation.stream.go_client import GoClient
 from federation.stream.sender import HELLO_SECONDS_MAX, PeerSender
@@ -25,11 +26,14 @@ class GoCall:
     """`run` is one attempt. `flush` must be called after each call to the sender from outside; `changed` is called after those
     made here."""
 
-    def __init__(self, node_name: str, sender: PeerSender, changed: Callable[[], None], log: Any) -> None:
+    def __init__(
+        self, node_name: str, sender: PeerSender, changed: Callable[[], None], log: Any, dialer: Dialer | None = None
+    ) -> None:
         self.core = GoClient(sender)
         self._sender = sender
         self._changed = changed
         self._log = log
+        self._dialer = dialer
         self._loop = asyncio.get_running_loop()
         self._metadata = ((METADATA_NODE_NAME, node_name),)
         self._to_write: deque[bytes] = deque()  # bounded by the sender's window
@@ -46,12 +50,16 @@ class GoCall:
         sender = self._sender
         malformed = False
         try:
-            async with grpc.aio.insecure_channel(sender.addr, options=client_options(sender.extended)) as channel:
+            target = sender.addr
+            if self._dialer is not None:
+                target = await self._dialer.target(sender.name, sender.addr, sender.choice.is_tls)
+            async with grpc.aio.insecure_channel(target, options=client_options(sender.extended)) as channel:
                 code, details = await self._talk(channel)
             reason = _reason(code, details)
             malformed = code in REFUSALS
         except grpc.aio.AioRpcError as error:
-            reason = _reason(error.code(), error.details())
+            reason = "" if self._dialer is None else self._dialer.fault(sender.name, error)
+            reason = reason or _reason(error.code(), error.details())
             malformed = error.code() in REFUSALS
         except asyncio.CancelledError:
             task = asyncio.current_task()

@@ -13,11 +13,13 @@ from broker.message import NEVER
 from broker.publisher import Publisher
 from federation.extension import Extension
 from federation.pb import federation_pb2 as pb
+from federation.shell.grpc_callers import GrpcCallers
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, server_options
 from federation.shell.stream_host import StreamHost
 from federation.stream.go_server import GoServer
 from federation.stream.held_batches import StreamError
 from federation.stream.receivers import NotAMember
+from federation.trust import TAKES_GO_ONLY, Caller
 
 STOP_SECONDS_MAX: Final = 0.2
 
@@ -99,8 +101,9 @@ class _Stream:
 class GoStreams:
     """Serves on a unix socket of the stream server, which passes connections of gRPC on to it."""
 
-    def __init__(self, host: StreamHost, extensions: Sequence[Extension]) -> None:
+    def __init__(self, host: StreamHost, extensions: Sequence[Extension], callers: GrpcCallers) -> None:
         self._host = host
+        self._callers = callers
         self._server = grpc.aio.server(options=server_options(host.bytes_max))
         handlers = {
             "Hello": _untyped.unary_unary_rpc_method_handler(
@@ -114,7 +117,8 @@ class GoStreams:
         }
         services: dict[str, Mapping[str, Any]] = {SERVICE: handlers}
         for extension in extensions:
-            services.update(extension.services())
+            for name, methods in extension.services().items():
+                services[name] = {method: self._trusted(handler) for method, handler in methods.items()}
         for name, methods in services.items():
             self._server.add_generic_rpc_handlers((_untyped.method_handlers_generic_handler(name, methods),))
 
@@ -124,6 +128,34 @@ class GoStreams:
 
     async def stop(self) -> None:
         await self._server.stop(STOP_SECONDS_MAX)
+
+    # --- who calls
+
+    def _trusted(self, handler: Any) -> Any:
+        """A handler of an extension that is called by nodes under their own name alone, where nodes prove their names."""
+        if not self._callers.is_proved:
+            return handler
+
+        async def serve(request: Any, context: Any) -> Any:
+            caller = await self._caller(context)
+            name = getattr(request, "node", None)
+            reason = TAKES_GO_ONLY if caller.names is None else "" if name is None else caller.fault(name)
+            if reason:
+                await self._distrust(context, caller, reason)
+            return await handler.unary_unary(request, context)
+
+        return handler._replace(unary_unary=serve)
+
+    async def _caller(self, context: Any) -> Caller:
+        caller = self._callers.of(context.peer())
+        if caller is None:
+            await context.abort(grpc.StatusCode.CANCELLED, "the connection has ended")
+            raise AssertionError("abort returned")
+        return caller
+
+    async def _distrust(self, context: Any, caller: Caller, reason: str) -> None:
+        self._host.distrusted_caller(caller, reason)
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
 
     # --- calls
 
@@ -177,8 +209,13 @@ class GoStreams:
             await context.abort(_status(core.end_malformed), core.end_text)
 
     async def _node_name(self, context: Any) -> str:
+        """Return the name of the node that calls."""
         for key, value in context.invocation_metadata() or ():
             if key == METADATA_NODE_NAME and value:
+                caller = await self._caller(context)
+                reason = caller.fault(str(value))
+                if reason:
+                    await self._distrust(context, caller, reason)
                 return str(value)
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"metadata {METADATA_NODE_NAME} is missing or empty")
         raise AssertionError("abort returned")

@@ -1,4 +1,4 @@
-"""Calls of gRPC to other members, on the address of their event streams (tag fed_addr)."""
+"""Calls of gRPC to other members, where their event streams go."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol, TypeVar
 import grpc.aio
 
 from broker.hooks import Members
-from federation.node import TAG_ADDR
+from federation.shell.dialer import Dialer
+from federation.trust import NO_WAY, Reach, reach_of
 
 ANSWER_BYTES_MAX: Final = 16 * 2**20
 ERROR_CHARS_MAX: Final = 200
@@ -45,47 +46,60 @@ class MemberAway(Exception):
 class MemberCalls:
     """One channel for each member that was called, until its address changes or it is forgotten."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: Members, dialer: Dialer | None = None) -> None:
+        """`dialer` is that of a node with TLS."""
         self._members = members
-        self._channels: dict[str, tuple[str, grpc.aio.Channel]] = {}
+        self._dialer = dialer
+        self._channels: dict[str, tuple[Reach, grpc.aio.Channel]] = {}
 
     async def call(
         self, name: str, method: str, request: Request, read_answer: Callable[[bytes], Answer], seconds: float
     ) -> Answer:
         """Call `/SERVICE/METHOD` of a member. Raises MemberAway."""
         await self._close_former()
-        channel = self._channel(name)
+        channel = await self._channel(name)
         unary: Any = channel.unary_unary(
             method, request_serializer=type(request).SerializeToString, response_deserializer=read_answer
         )
         try:
             answer: Answer = await unary(request, timeout=seconds)
         except grpc.aio.AioRpcError as error:
-            reason = (error.details() or error.code().name)[:ERROR_CHARS_MAX]
-            raise MemberAway(name, error.code(), reason) from None
+            reason = "" if self._dialer is None else self._dialer.fault(name, error)
+            reason = reason or error.details() or error.code().name
+            raise MemberAway(name, error.code(), reason[:ERROR_CHARS_MAX]) from None
         except grpc.aio.UsageError:  # the channel was closed meanwhile
             raise MemberAway(name, grpc.StatusCode.CANCELLED, "the call was given up") from None
         return answer
 
-    def _addrs(self) -> dict[str, str]:
-        return {other.name: other.tags.get(TAG_ADDR, "") for other in self._members.others()}
+    def reach(self, name: str) -> Reach:
+        """Return how a member is reached."""
+        return self._reaches().get(name, NO_WAY)
+
+    def _reaches(self) -> dict[str, Reach]:
+        others = self._members.others()
+        if self._dialer is None:
+            return {other.name: reach_of(other.tags, False, False) for other in others}
+        return {other.name: self._dialer.reach(other.tags) for other in others}
 
     async def _close_former(self) -> None:
         """Close the channels of members that are gone, or have another address. Other calls go on meanwhile."""
-        addrs = self._addrs()
-        former = [name for name, (addr, _) in self._channels.items() if addrs.get(name) != addr]
+        reaches = self._reaches()
+        former = [name for name, (reach, _) in self._channels.items() if reaches.get(name) != reach]
         for channel in [self._channels.pop(name)[1] for name in former]:
             await channel.close()
 
-    def _channel(self, name: str) -> grpc.aio.Channel:
-        addr = self._addrs().get(name, "")
+    async def _channel(self, name: str) -> grpc.aio.Channel:
+        reach = self.reach(name)
+        if not reach.addr:
+            raise MemberAway(name, grpc.StatusCode.NOT_FOUND, reach.fault or "it is no member, or it tells no address")
+        target = reach.addr
+        if self._dialer is not None:
+            target = await self._dialer.target(name, reach.addr, reach.is_tls)
         found = self._channels.get(name)
-        if found is not None and found[0] == addr:
+        if found is not None and found[0] == reach:
             return found[1]
-        if not addr:
-            raise MemberAway(name, grpc.StatusCode.NOT_FOUND, "it is no member, or it tells no address")
-        channel = grpc.aio.insecure_channel(addr, options=OPTIONS)
-        self._channels[name] = (addr, channel)
+        channel = grpc.aio.insecure_channel(target, options=OPTIONS)
+        self._channels[name] = (reach, channel)
         return channel
 
     async def close(self) -> None:

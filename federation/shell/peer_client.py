@@ -10,9 +10,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from broker.config.addresses import parse_address
+from federation.shell.dialer import Dialer
 from federation.shell.direct_client import DirectConnection
 from federation.shell.go_client import GoCall
 from federation.shell.outlet_flush import PeerWriter
+from federation.shell.tls_transport import NodeTlsError
 from federation.stream.direct_client import DirectClient, DirectProbe
 from federation.stream.sender import PeerSender
 from federation.stream.state import State
@@ -30,7 +32,13 @@ class PeerClient:
     after those made here, and `acked` after each acknowledgement on a direct stream."""
 
     def __init__(
-        self, node_name: str, sender: PeerSender, changed: Callable[[], None], acked: Callable[[], None], log: Any
+        self,
+        node_name: str,
+        sender: PeerSender,
+        changed: Callable[[], None],
+        acked: Callable[[], None],
+        log: Any,
+        dialer: Dialer | None = None,
     ) -> None:
         self.sender = sender
         self.writer = PeerWriter()
@@ -39,6 +47,7 @@ class PeerClient:
         self._changed_outside = changed
         self._acked = acked
         self._log = log
+        self._dialer = dialer
         self._loop = asyncio.get_running_loop()
         self._attempt = 0
         self._probe = 0
@@ -58,7 +67,7 @@ class PeerClient:
             if sender.choice.kind is StreamKind.DIRECT:
                 self._task = self._start(self._connect_direct(DirectClient(self._node_name, sender, self._loop.time())))
             else:
-                call = GoCall(self._node_name, sender, self._changed, self._log)
+                call = GoCall(self._node_name, sender, self._changed, self._log, self._dialer)
                 self.writer.flush_go = call.flush
                 self._task = self._start(call.run())
         elif sender.state is State.STREAMING:
@@ -106,8 +115,15 @@ class PeerClient:
         self._connection = connection
         self.writer.direct = connection
         try:
-            address = parse_address(self.sender.addr)
-            await self._loop.create_connection(lambda: connection, address.host, address.port)
+            if self.sender.choice.is_tls:
+                assert self._dialer is not None
+                await self._dialer.connect(self.sender.name, self.sender.addr, lambda: connection)
+            else:
+                address = parse_address(self.sender.addr)
+                await self._loop.create_connection(lambda: connection, address.host, address.port)
+        except NodeTlsError as error:
+            core.connection_lost(str(error), self._loop.time())
+            self._changed()
         except OSError as error:
             core.connection_lost(f"cannot connect: {error.strerror or error}", self._loop.time())
             self._changed()
@@ -150,6 +166,7 @@ class PeerClient:
             node=sender.name,
             addr=sender.addr,
             kind=sender.choice.kind.value,
+            tls=sender.choice.is_tls,
             clean_start=sender.resume_id == 0,
         )
 

@@ -9,9 +9,12 @@ from typing import Any, Protocol
 
 from mypy_extensions import mypyc_attr
 
+from broker.config.addresses import host_of
 from broker.server.turns import Turns
 from federation.node import Node
+from federation.refusals import Refusals
 from federation.stream.served_stream import ServedStream
+from federation.trust import Caller
 
 
 class StreamShell(Protocol):
@@ -33,7 +36,13 @@ class StreamHost:
     """
 
     def __init__(
-        self, node: Node, bytes_max: int, changed: Callable[[], None], log: Any, turns: Turns | None = None
+        self,
+        node: Node,
+        bytes_max: int,
+        changed: Callable[[], None],
+        log: Any,
+        turns: Turns | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.node = node
         self.bytes_max = bytes_max
@@ -45,6 +54,7 @@ class StreamHost:
         self.connections_refused = 0
         self.is_stopping = False
         self.acks_due: dict[StreamShell, None] = {}
+        self.refusals = refusals or Refusals()
         self._streams: dict[StreamShell, None] = {}
 
     def stream_opened(self, stream: StreamShell) -> None:
@@ -73,3 +83,14 @@ class StreamHost:
         """A connection that is no event stream: counted, and told to those who look closely."""
         self.connections_refused += 1
         self.log.debug("connection is not an event stream", reason=reason)
+
+    def distrusted(self, word: str, addr: str, reason: str) -> None:
+        """Somebody has not proved what it says, or cannot. `word` is one of trust.REFUSALS, `addr` is HOST:PORT."""
+        self.connections_refused += 1
+        left_out = self.refusals.note(word, host_of(addr), reason, self.loop.time())
+        if left_out >= 0:
+            more = {"left_out_before": left_out} if left_out else {}
+            self.log.warning("refused a node", addr=addr, reason=reason, **more)
+
+    def distrusted_caller(self, caller: Caller, reason: str) -> None:
+        self.distrusted(caller.refusal, caller.addr, reason)

@@ -1,38 +1,43 @@
-"""One port for both event streams.
+"""One port for both event streams, and one for both with TLS.
 
 The first bytes of a connection tell which stream it brings, or that it is one of MQTT, for an extension. gRPC cannot take over
 a connection that another program part has accepted. So its server listens on a private unix socket, and connections of gRPC are
-passed on there byte by byte: those of Go brokers, and of nodes behind something that lets only gRPC through.
+passed on there byte by byte: those of Go brokers, and of nodes behind something that lets only gRPC through. Each of them comes
+from a socket with a name of its own, by which the services know what the other end has proved (`caller_of`).
+
+A node with TLS takes the Go broker's stream, and nothing else, on the port without it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
+from broker.config.addresses import socket_name_text
 from broker.server.listeners import BACKLOG
-from broker.server.start_error import StartError
+from broker.server.tls_layer import TlsLayer
 from broker.server.turns import Turns
 from federation.extension import Extension
 from federation.node import Node
+from federation.refusals import Refusals
 from federation.shell.direct_server import DirectServerProtocol
 from federation.shell.go_server import GoStreams
+from federation.shell.grpc_callers import GrpcCallers
+from federation.shell.node_tls import NodeTls, names_of
+from federation.shell.passing import Passing
+from federation.shell.private_folder import PrivateFolder
 from federation.shell.stream_host import StreamHost
+from federation.shell.tls_transport import TlsConnection, TlsTransport, TlsUser
 from federation.stream.direct_wire import PREFACE
+from federation.trust import NAME, NO_NAME, PLAIN, TAKES_GO_ONLY, Caller, told
 
 GRPC_PREFACE: Final = b"PRI * HTTP/2.0"
 CONNECT: Final = b"\x10"  # fixed header of the first packet of MQTT
-PASS_BYTES_MAX: Final = 1 << 20  # of one connection of gRPC, waiting on either side
 CONNECTIONS_MAX: Final = 1024  # at one time; further ones are closed and counted
 PREFACE_SECONDS_MAX: Final = 5.0
 STOP_TURNS_MAX: Final = 10
-CLOSE_SECONDS_MAX: Final = 2.0  # for one half of a connection of gRPC to take what the other one left
-SOCKET_PATH_BYTES_MAX: Final = 107  # of a unix socket
 
 
 class StreamServer(StreamHost):
@@ -46,50 +51,50 @@ class StreamServer(StreamHost):
         log: Any,
         turns: Turns | None = None,
         extensions: Sequence[Extension] = (),
+        tls: NodeTls | None = None,
+        folder: PrivateFolder | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
-        super().__init__(node, bytes_max, changed, log, turns)
-        self.grpc_path = ""
-        self._sockets: list[socket.socket] = []
+        super().__init__(node, bytes_max, changed, log, turns, refusals)
+        self.tls = tls
+        self._sockets: list[tuple[socket.socket, bool]] = []
         self._servers: list[asyncio.Server] = []
-        self._folder = ""
-        self._grpc = GoStreams(self, extensions)
+        self._folder = folder or PrivateFolder()
+        self.grpc_callers = GrpcCallers(self._folder, tls is not None)
+        self._grpc = GoStreams(self, extensions, self.grpc_callers)
         self._extensions = extensions
 
-    def bind(self, host: str, port: int) -> int:
+    def bind(self, host: str, port: int, is_tls: bool = False) -> int:
         """Take the port (0: a free one) and return it; OSError with the reason when it cannot be had."""
         if not host and socket.has_dualstack_ipv6():
             bound = socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
         else:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        self._sockets.append(bound)
+        self._sockets.append((bound, is_tls))
         number: int = bound.getsockname()[1]
         return number
 
     async def start(self) -> None:
         """Raises StartError."""
-        try:
-            self._folder = tempfile.mkdtemp(prefix="gmqttd-")  # only this user may enter it
-        except OSError as error:
-            raise StartError(
-                f"plugins.federation: there is no folder for the private socket of gRPC ({error}); "
-                "set TMPDIR to one that can be written to"
-            ) from error
-        self.grpc_path = os.path.join(self._folder, "grpc")
-        size = len(os.fsencode(self.grpc_path))
-        if size > SOCKET_PATH_BYTES_MAX:
-            raise StartError(
-                f"plugins.federation: the private socket of gRPC {self.grpc_path} has a path of {size} bytes, "
-                f"{SOCKET_PATH_BYTES_MAX} are possible; set TMPDIR to a shorter one"
-            )
-        await self._grpc.start(self.grpc_path)
-        for bound in self._sockets:
-            self._servers.append(await self.loop.create_server(lambda: Front(self), sock=bound, backlog=BACKLOG))
+        self._folder.make()
+        self.grpc_callers.path = self._folder.new_path()
+        await self._grpc.start(self.grpc_callers.path)
+        for bound, is_tls in self._sockets:
+            make = self._make_tls if is_tls else self._make_plain
+            self._servers.append(await self.loop.create_server(make, sock=bound, backlog=BACKLOG))
+
+    def _make_plain(self) -> Front:
+        return Front(self, self.tls is None)
+
+    def _make_tls(self) -> TlsConnection:
+        assert self.tls is not None
+        return TlsConnection(TlsLayer(self.tls.server, True, "node"), _TlsFront(self))
 
     async def stop(self) -> None:
         for server in self._servers:
             server.close()
-        for bound in self._sockets:
+        for bound, _ in self._sockets:
             bound.close()
         self.end_streams()
         await self._grpc.stop()
@@ -99,13 +104,12 @@ class StreamServer(StreamHost):
             if not self.connections:
                 break
             await asyncio.sleep(0)
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
-    def mqtt_protocol(self, transport: asyncio.BaseTransport) -> asyncio.Protocol | None:
+    def mqtt_protocol(self, transport: asyncio.BaseTransport, caller: Caller) -> asyncio.Protocol | None:
         """Return who takes a connection of MQTT; None for nobody."""
         for extension in self._extensions:
-            protocol = extension.mqtt_protocol(lambda: self.connections.discard(transport))
+            protocol = extension.mqtt_protocol(lambda: self.connections.discard(transport), caller)
             if protocol is not None:
                 return protocol
         return None
@@ -120,11 +124,46 @@ class StreamServer(StreamHost):
         return True
 
 
-class Front(asyncio.Protocol):
-    """A connection whose first bytes have not come yet."""
+class _TlsFront(TlsUser):
+    """A connection on the port of TLS, until its handshake is done."""
 
     def __init__(self, server: StreamServer) -> None:
         self._server = server
+
+    def made(self, transport: TlsTransport) -> bool:
+        if not self._server.admits():
+            return False
+        self._server.connections.add(transport)
+        return True
+
+    def opened(self, transport: TlsTransport) -> asyncio.Protocol | None:
+        names = names_of(transport.get_extra_info("ssl_object"))
+        if not names:
+            self._server.distrusted(NAME, socket_name_text(transport.get_extra_info("peername")), NO_NAME)
+            return None
+        front = Front(self._server, True, names)
+        front.connection_made(transport)
+        return front
+
+    def failed(self, transport: TlsTransport, reason: str) -> None:
+        word, text = told(reason)
+        self._server.distrusted(word, socket_name_text(transport.get_extra_info("peername")), text)
+
+    def lost(self, transport: TlsTransport) -> None:
+        self._server.connections.discard(transport)
+
+
+class Front(asyncio.Protocol):
+    """A connection whose first bytes have not come yet.
+
+    takes_all  also what the Go broker does not know
+    names      of the certificate of the other end; None without TLS
+    """
+
+    def __init__(self, server: StreamServer, takes_all: bool, names: Sequence[str] | None = None) -> None:
+        self._server = server
+        self._takes_all = takes_all
+        self._caller = Caller("", names, server.node.tls_members)
         self._transport: asyncio.Transport | None = None
         self._data = b""
         self._timer: asyncio.TimerHandle | None = None
@@ -132,10 +171,12 @@ class Front(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._server
         self._transport = cast(asyncio.Transport, transport)
-        if not server.admits():
-            self._transport.abort()
-            return
-        server.connections.add(transport)
+        self._caller.addr = socket_name_text(transport.get_extra_info("peername"))
+        if transport not in server.connections:  # one with TLS was admitted before its handshake
+            if not server.admits():
+                self._transport.abort()
+                return
+            server.connections.add(transport)
         self._timer = server.loop.call_later(PREFACE_SECONDS_MAX, self._refuse)
 
     def data_received(self, data: bytes) -> None:
@@ -152,20 +193,30 @@ class Front(asyncio.Protocol):
             if not preface.startswith(data):
                 self._refuse()
             return
+        if preface is PREFACE and not self._takes_all:
+            self._refuse_plain()
+            return
         self._cancel_timer()
         if preface is PREFACE:
-            direct = DirectServerProtocol(server)
+            direct = DirectServerProtocol(server, self._caller)
             direct.connection_made(transport)
             transport.set_protocol(direct)
             direct.data_received(data)
         else:
-            passing = Passing(server)
+            caller = self._caller
+            passing = Passing(server.connections, self._not_passed)
             passing.connection_made(transport)
             transport.set_protocol(passing)
-            passing.begin(data)
+            passing.begin(data, lambda other: server.grpc_callers.connect(other, caller))
+
+    def _not_passed(self, reason: str) -> None:
+        self._server.refused(f"gRPC does not take it: {reason}")
 
     def _begin_mqtt(self, transport: asyncio.Transport, data: bytes) -> None:
-        protocol = self._server.mqtt_protocol(transport)
+        if not self._takes_all:
+            self._refuse_plain()
+            return
+        protocol = self._server.mqtt_protocol(transport, self._caller)
         if protocol is None:
             self._refuse()
             return
@@ -179,6 +230,11 @@ class Front(asyncio.Protocol):
             self._server.refused(f"it began with {self._data[:16]!r}")
             self._transport.abort()
 
+    def _refuse_plain(self) -> None:
+        if self._transport is not None:
+            self._server.distrusted(PLAIN, self._caller.addr, TAKES_GO_ONLY)
+            self._transport.abort()
+
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -189,70 +245,3 @@ class Front(asyncio.Protocol):
         if self._transport is not None:
             self._server.connections.discard(self._transport)
             self._transport = None
-
-
-class Passing(asyncio.Protocol):
-    """A connection of gRPC, or its other half towards the unix socket. Each stops reading while the other is full."""
-
-    def __init__(self, server: StreamServer) -> None:
-        self._server = server
-        self._transport: asyncio.Transport | None = None
-        self._other: Passing | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._closing_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=PASS_BYTES_MAX)
-        self._server.connections.add(transport)
-
-    def begin(self, data: bytes) -> None:
-        """Find the other half; until it is there nothing more is read."""
-        assert self._transport is not None
-        self._transport.pause_reading()
-        self._task = self._server.loop.create_task(self._connect(data))
-
-    async def _connect(self, data: bytes) -> None:
-        server = self._server
-        other = self._other = Passing(server)
-        other._other = self  # before it is connected: the server speaks first
-        try:
-            await server.loop.create_unix_connection(lambda: other, server.grpc_path)
-        except OSError as error:
-            server.refused(f"gRPC does not take it: {error}")
-            self._close()
-            return
-        if other._transport is not None and self._transport is not None:
-            other._transport.write(data)
-            self._transport.resume_reading()
-
-    def data_received(self, data: bytes) -> None:
-        if self._other is not None and self._other._transport is not None:
-            self._other._transport.write(data)
-
-    def pause_writing(self) -> None:
-        if self._other is not None and self._other._transport is not None:
-            self._other._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self._other is not None and self._other._transport is not None:
-            self._other._transport.resume_reading()
-
-    def _close(self) -> None:
-        """Return what was written may still be taken, but not for ever."""
-        if self._transport is not None and self._closing_timer is None:
-            self._transport.close()
-            self._closing_timer = self._server.loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is not None:
-            self._server.connections.discard(self._transport)
-            self._transport = None
-        if self._closing_timer is not None:
-            self._closing_timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-        other = self._other
-        if other is not None:
-            self._other = None  # they know each other: nothing else keeps them
-            other._close()

@@ -25,6 +25,7 @@ from federation.stream.direct_wire import (
 from federation.stream.held_batches import StreamError
 from federation.stream.receivers import NotAMember, Receivers
 from federation.stream.served_stream import HELD_SECONDS, ServedStream
+from federation.trust import Caller
 
 ACK_SECONDS: Final = 0.02  # so long an acknowledgement may wait for others
 ACK_BATCHES: Final = 16  # or for so many batches: half of what the client sends before it gathers
@@ -37,9 +38,10 @@ class DirectServer(ServedStream):
     """Doors: receive_data, reading_changed, end, close; data_to_send; next_timeout, handle_timeout.
 
     refused   why Hello was refused, "" for not at all
+    is_distrusted  it was refused because the other end has not proved its name
     """
 
-    def __init__(self, receivers: Receivers, bytes_max: int, now: float) -> None:
+    def __init__(self, receivers: Receivers, bytes_max: int, now: float, caller: Caller | None = None) -> None:
         super().__init__()
         # What each batch touches comes first (see Connection).
         self._reader = ServerReader(bytes_max)
@@ -53,7 +55,9 @@ class DirectServer(ServedStream):
         self._hello_until = now + HELLO_SECONDS_MAX
         self._receivers = receivers
         self.refused = ""
+        self.is_distrusted = False
         self.name = ""
+        self._caller = caller
 
     def receive_data(self, data: bytes, now: float) -> None:
         """Bytes came. After it, write what the batches brought for receivers here, then data_to_send."""
@@ -77,6 +81,11 @@ class DirectServer(ServedStream):
 
     def _hello(self, hello: Hello, now: float) -> None:
         self.name = hello.node_name
+        fault = "" if self._caller is None else self._caller.fault(self.name)
+        if fault:
+            self.is_distrusted = True
+            self._refuse(STATUS_INVALID, fault)
+            return
         try:
             receiver = self._receivers.get(hello.node_name)
         except NotAMember as error:

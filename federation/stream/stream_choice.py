@@ -24,9 +24,13 @@ class StreamKind(Enum):
 class StreamChoice:
     """kind   of the present attempt
     probe   number of the newest probe; the shell makes each once
+    is_tls      the address takes TLS: nothing between can let only gRPC through, so there is no other kind to try
+    is_go_only  the address takes the Go broker's stream and no other
     """
 
     def __init__(self) -> None:
+        self.is_tls = False
+        self.is_go_only = False
         self.kind = StreamKind.DIRECT
         self.probe = 0
         self._addr = ""
@@ -39,7 +43,7 @@ class StreamChoice:
         self._addr = addr
         self._is_hello_sent = False
         self._probe_at = NEVER
-        if extended and addr != self._unanswered_addr:
+        if extended and not self.is_go_only and (addr != self._unanswered_addr or self.is_tls):
             self.kind = StreamKind.DIRECT
         else:
             self.kind = StreamKind.GO
@@ -60,7 +64,7 @@ class StreamChoice:
             self._unanswered_addr = self._addr
 
     def stream_began(self, extended: bool, now: float) -> None:
-        if extended and self.kind is StreamKind.GO:
+        if extended and self.kind is StreamKind.GO and not self.is_go_only:
             self._probe_at = now + PROBE_SECONDS
 
     def next_timeout(self) -> float:

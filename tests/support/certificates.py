@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAY = datetime.timedelta(days=1)
+USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,13 @@ def _name(common_name: str) -> x509.Name:
 
 
 class Authority:
-    """A test CA. `cacert` is the file with its certificate."""
+    """A test CA. `cacert` is the file with its certificate, whose name is `name`."""
 
     def __init__(self, folder: Path, name: str = "test authority") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
+        self.name = name
         self._name = _name(name)
         builder = self._builder(self._name, self._key.public_key(), 0)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
@@ -62,13 +65,21 @@ class Authority:
         path.write_bytes(data)
         return str(path)
 
-    def pair(self, common_name: str, file: str = "", age_days: int = 0, password: bytes = b"") -> Pair:
+    def pair(
+        self,
+        common_name: str,
+        file: str = "",
+        age_days: int = 0,
+        password: bytes = b"",
+        dns_names: Sequence[str] = ("localhost",),
+        usages: Sequence[x509.ObjectIdentifier] = USAGES,
+    ) -> Pair:
         """A certificate of this authority for 127.0.0.1, localhost and clients. With age_days of 5 it has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(_name(common_name), key.public_key(), age_days)
-        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        names: list[x509.GeneralName] = [x509.DNSName(name) for name in dns_names]
+        names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
@@ -83,6 +94,10 @@ class Authority:
             ),
             certificate.serial_number,
         )
+
+    def node(self, name: str, *more_names: str, age_days: int = 0) -> Pair:
+        """A certificate of a node of a federation."""
+        return self.pair(name, age_days=age_days, dns_names=(name, *more_names))
 
     def revocation_list(self, *pairs: Pair) -> str:
         """The file of a list that revokes these."""

@@ -6,20 +6,28 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from broker.broker import Broker
 from broker.codec.packets import Connect, Packet, PubAck, Publish, Subscribe, SubscribeFilter
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
+from broker.config.addresses import Address
 from broker.config.settings import MqttSettings
+from broker.hooks import Members, OtherNode
 from broker.publisher import Publisher
 from broker.session.connection import Connection
+from certificates import Pair
 from federation.extension import Extension
 from federation.node import Node, own_tags
+from federation.refusals import Refusals
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
-from federation.settings import FederationSettings
+from federation.settings import FederationSettings, FederationTlsSettings
+from federation.shell.dialer import Dialer
+from federation.shell.node_tls import NodeTls
 from federation.shell.peer_client import PeerClient
+from federation.shell.private_folder import PrivateFolder
 from federation.shell.stream_server import StreamServer
 from federation.stream.frames import SUBSCRIBE, encode_interest
 from federation.stream.state import State
@@ -85,29 +93,70 @@ class Client:
         """A client inside the process is never paused."""
 
 
-class Station:
-    """A node with its stream server and clients on sockets, as the plugin runs it, without gossip."""
+class Known(Members):
+    """The members that a station has met, with their tags."""
 
-    def __init__(self, name: str, bytes_max: int = BYTES_MAX, extensions: Sequence[Extension] = ()) -> None:
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.tags: dict[str, dict[str, str]] = {}
+
+    def others(self) -> list[OtherNode]:
+        return [OtherNode(name, "ALIVE", tags) for name, tags in self.tags.items()]
+
+
+class Station:
+    """A node with its stream server and clients on sockets, as the plugin runs it, without gossip. `pair` and `cacert` are its
+    certificate and its authority; it has a port without TLS, too, unless it `requires_tls`."""
+
+    def __init__(
+        self,
+        name: str,
+        bytes_max: int = BYTES_MAX,
+        extensions: Sequence[Extension] = (),
+        pair: Pair | None = None,
+        cacert: str = "",
+        requires_tls: bool = False,
+        batch: bool = True,
+    ) -> None:
         self.name = name
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time
         self.log = Log()
-        self.broker = Broker(MqttSettings(), random.Random(1), self.now())
-        self.node = Node(name, self.broker, FederationSettings(node_name=name), random.Random(2))
-        self.streams = StreamServer(self.node, bytes_max, self.changed, self.log, extensions=extensions)
+        self.broker = Broker(MqttSettings(), random.Random(), self.now())  # each has an identity of its own
+        self.settings = FederationSettings(node_name=name, require_tls=requires_tls, batch=batch)
+        self.members = Known(name)
+        self.tls: NodeTls | None = None
+        self.dialer: Dialer | None = None
+        self.refusals = Refusals()
+        folder = PrivateFolder()
+        if pair is not None:
+            section = FederationTlsSettings(pair.cert, pair.key, cacert)
+            self.settings = replace(self.settings, tls=section)
+            self.tls = NodeTls(section.files(str), name, "tls")
+            self.tls.renew()
+            self.dialer = Dialer(self.tls, self.members, requires_tls, folder, self.refusals)
+        self.node = Node(name, self.broker, self.settings, random.Random(2))
+        self.streams = StreamServer(
+            self.node, bytes_max, self.changed, self.log, None, extensions, self.tls, folder, self.refusals
+        )
         self.clients: dict[str, PeerClient] = {}
-        self.addr = ""
+        self.addr = self.tls_addr = ""
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._stopped = False
         self._turns: set[asyncio.Future[None]] = set()
 
     async def start(self, host: str = "127.0.0.1") -> Station:
-        port = self.streams.bind(host, 0)
+        if not self.settings.require_tls:
+            self.addr = Address("tcp", host, self.streams.bind(host, 0)).host_port
+        if self.tls is not None:
+            self.tls_addr = Address("tcp", host, self.streams.bind(host, 0, True)).host_port
         await self.streams.start()
-        self.addr = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return self
+
+    @property
+    def tags(self) -> dict[str, str]:
+        return own_tags(self.addr, self.settings.batch, advertised_tls=self.tls_addr)
 
     async def stop(self) -> None:
         if self._stopped:
@@ -118,27 +167,36 @@ class Station:
         self.node.left()
         await asyncio.gather(*(client.stop() for client in self.clients.values()))
         await self.streams.stop()
+        if self.dialer is not None:
+            await self.dialer.stop()
 
     @property
     def port(self) -> int:
         return int(self.addr.rpartition(":")[2])
 
+    @property
+    def tls_port(self) -> int:
+        return int(self.tls_addr.rpartition(":")[2])
+
     def meet(self, name: str, addr: str, direct: bool = True) -> None:
         """The other node's tags as gossip tells them."""
-        tags = own_tags(addr, True)
-        if not direct:
-            del tags["fed_ext"]
+        self.meet_tags(name, own_tags(addr, direct))
+
+    def meet_tags(self, name: str, tags: dict[str, str]) -> None:
+        self.members.tags[name] = tags
         member = Member(name, "127.0.0.1", 7946, tags, MemberStatus.ALIVE)
         event = MemberUpdate(member) if name in self.node.senders else MemberJoin(member)
         self.node.member_events([event], self.now())
-        sender = self.node.senders[name]
-        sender.backoff_seconds_min = BACKOFF_SECONDS_MIN
-        sender.backoff_seconds_max = BACKOFF_SECONDS_MAX
+        sender = self.node.senders.get(name)
+        if sender is not None:
+            sender.backoff_seconds_min = BACKOFF_SECONDS_MIN
+            sender.backoff_seconds_max = BACKOFF_SECONDS_MAX
         self.follow()
         self.streams.carry_out()
         self.changed()
 
     def part(self, name: str) -> None:
+        self.members.tags.pop(name, None)
         member = Member(name, "127.0.0.1", 7946, {}, MemberStatus.LEFT)
         self.node.member_events([MemberLeave(member)], self.now())
         self.follow()
@@ -158,7 +216,9 @@ class Station:
         for name, sender in self.node.senders.items():
             found = self.clients.get(name)
             if found is None:
-                found = self.clients[name] = PeerClient(self.name, sender, self.changed, self.changed, self.log)
+                found = self.clients[name] = PeerClient(
+                    self.name, sender, self.changed, self.changed, self.log, self.dialer
+                )
             found.follow()
 
     def turn(self) -> None:

@@ -16,7 +16,7 @@ from federation.definitions.exchange import Exchange, ExchangeError, answer
 from federation.definitions.pb import definitions_pb2 as pb
 from federation.definitions.replication import Outcome, Replication
 from federation.extension import Extension
-from federation.node import TAG_ADDR
+from federation.shell.dialer import Dialer
 from federation.shell.member_calls import MemberAway, MemberCalls
 
 if TYPE_CHECKING:
@@ -27,25 +27,36 @@ SERVICE: Final = "gmqtt.definitions.api.DefinitionsExchange"
 METHOD: Final = f"/{SERVICE}/Exchange"
 CALL_SECONDS_MAX: Final = 10.0
 NOT_LOCAL: Final = (
-    "its fed_addr is no loopback address and that of this node is one, so secrets of this node would leave the machine: "
-    "give both an address of one kind"
+    "it is reached without TLS at an address that is no loopback address, so secrets of this node would leave the machine "
+    "unencrypted: set plugins.federation.tls on both, or give both an address of one kind"
 )
 
 _untyped: Final[Any] = grpc  # its makers of handlers have no annotations
 
 
 class DefinitionsCluster(Extension):
-    """`tag`: the Serf tag of nodes that have definitions. `secrets_stay_local`: those that this node shares go to nodes of this
-    machine only. `start`, then `changed` after each change here, then `stop`."""
+    """`start`, then `changed` after each change here, then `stop`.
 
-    def __init__(self, host: Host, service: DefinitionsService, tag: str, secrets_stay_local: bool = True) -> None:
+    tag                 the Serf tag of nodes that have definitions
+    secrets_stay_local  those that this node shares go to nodes with TLS, and to nodes of this machine, only
+    dialer              that of a node with TLS
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        service: DefinitionsService,
+        tag: str,
+        secrets_stay_local: bool = True,
+        dialer: Dialer | None = None,
+    ) -> None:
         self._host = host
         self._service = service
         self._tag = tag
         self._needs_loopback = secrets_stay_local and service.definitions.shares_secrets
         self._log = get_logger("definitions")
         self._loop = asyncio.get_running_loop()
-        self._calls = MemberCalls(host.members)
+        self._calls = MemberCalls(host.members, dialer)
         self._replication = Replication(random.Random())
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -137,8 +148,8 @@ class DefinitionsCluster(Extension):
         self._carry_out()
 
     async def _run(self, name: str) -> None:
-        addresses = {other.name: other.tags.get(TAG_ADDR, "") for other in self._host.members.others()}
-        if self._needs_loopback and not is_loopback(host_of(addresses.get(name, ""))):
+        reach = self._calls.reach(name)
+        if self._needs_loopback and reach.addr and not (reach.is_tls or is_loopback(host_of(reach.addr))):
             raise ExchangeError(NOT_LOCAL)
         exchange = Exchange(self._service.definitions)
         while (request := exchange.request()) is not None:

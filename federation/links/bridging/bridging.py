@@ -17,6 +17,7 @@ from broker.codec.packets import Connect, Properties
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, NOT_AUTHORIZED
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_GROUPS, Peer, RemoteRoute
+from broker.listener_facts import ListenerFacts
 from broker.message import Message
 from broker.origin import NO_DOMAIN, HeaderError
 from broker.publisher import Publisher
@@ -27,7 +28,15 @@ from federation.links.bridging.ends import (
     RemoteEnd,
 )
 from federation.links.bridging.group_consumers import GroupConsumers
-from federation.links.bridging.headers import FENCED, NAME_TEXT, LinkWelcome, encode_welcome, headers_of, parse_connect
+from federation.links.bridging.headers import (
+    FENCED,
+    JOBS_TAG,
+    NAME_TEXT,
+    LinkWelcome,
+    encode_welcome,
+    headers_of,
+    parse_connect,
+)
 from federation.links.bridging.notes import Notes, needs_numbers
 from federation.links.bridging.own_domain import NEW, SEEN, OwnDomain
 from federation.links.bridging.routes import LinkBridge
@@ -55,7 +64,12 @@ class LinkBridging(Bridging):
 
     # --- clients
 
-    def connect(self, packet: Connect, is_node: bool) -> BridgeEnd | None:
+    def connect(self, packet: Connect, listener: ListenerFacts) -> BridgeEnd | None:
+        is_node, names = listener.is_node, listener.node_names
+        if names is not None and packet.client_id not in [f"{JOBS_TAG}-{name}" for name in names]:
+            raise MqttError(
+                NOT_AUTHORIZED, f"the certificate is for {', '.join(names)}; a node connects under its own name"
+            )
         headers = headers_of(packet.properties)
         if not headers:
             if is_node:

@@ -29,8 +29,11 @@ from broker.origin import (
     shown,
     version_of,
 )
+from broker.routing.subscriber import NODE_PREFIX
 
 NAME_TEXT: Final = NAME.decode()
+JOBS_TAG: Final = f"{NODE_PREFIX}jobs"
+"""Beginning of the client identifiers of links for jobs between the nodes of a cluster; the name of the node follows."""
 FENCED: Final = "fenced"
 """How the reason of a CONNACK begins when another node of the same domain holds the session with a higher epoch."""
 HOPS_MAX: Final = 65_535

@@ -19,8 +19,8 @@ from federation.links.ownership import Ownership
 from federation.links.ownership_table import Phase, Row, Table, Telling
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.reconnecting import SessionPlace
-from federation.node import TAG_ADDR
 from federation.shell.member_calls import MemberAway, MemberCalls
+from federation.trust import Reach
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -69,7 +69,7 @@ class Owners(Extension):
     def prepare(self, federation: FederationPlugin | None) -> None:
         """All plugins are there. One of them may have changed who knows the members."""
         self.federation = federation
-        self._calls = MemberCalls(self._host.members)
+        self._calls = MemberCalls(self._host.members, None if federation is None else federation.dialer)
 
     def start(self) -> None:
         """Links are claimed from now on; a node with others to join waits for them first."""
@@ -164,11 +164,10 @@ class Owners(Extension):
         others = self._host.members.others()
         return [other for other in others if other.status in ("ALIVE", "LEAVING") and TAG in other.tags]
 
-    def nodes_with_queues(self) -> dict[str, str]:
-        """Return the members whose queues this node may consume: the address of their event streams by name."""
-        return {
-            other.name: other.tags.get(TAG_ADDR, "") for other in self._living() if other.tags[TAG] != WITHOUT_QUEUES
-        }
+    def nodes_with_queues(self) -> dict[str, Reach]:
+        """Return the members whose queues this node may consume, and how they are reached, by name."""
+        names = [other.name for other in self._living() if other.tags[TAG] != WITHOUT_QUEUES]
+        return {name: self._calls.reach(name) for name in names}
 
     def is_alone(self) -> bool:
         """Return whether no other node of this cluster may run links."""

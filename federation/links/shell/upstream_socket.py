@@ -17,6 +17,7 @@ from broker.server.tls_context import KeyPairFault, file_fault, load_key_pair, s
 from federation.definitions.upstream import TlsOptions
 from federation.definitions.uri import LinkUri
 from federation.links.link import Link
+from federation.shell.dialer import Dialer
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -186,11 +187,12 @@ class UpstreamProtocol(asyncio.Protocol):
 
 
 class UpstreamSocket:
-    """`carry_out` follows each turn in which the link has effects."""
+    """`carry_out` follows each turn in which the link has effects. `dialer` is that of a node with TLS."""
 
-    def __init__(self, link: Link, host: Host) -> None:
+    def __init__(self, link: Link, host: Host, dialer: Dialer | None = None) -> None:
         self.link = link
         self._host = host
+        self._dialer = dialer
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._task_attempt = -1
@@ -249,8 +251,13 @@ class UpstreamSocket:
 
     async def _connect(self, attempt: int, uri: LinkUri) -> None:
         reason = ""
+        context = None
         try:
-            context = None
+            if self.link.plan.is_node and uri.is_secure:
+                assert self._dialer is not None
+                name = self.link.plan.upstream.name
+                await self._dialer.connect(name, uri.host_port, lambda: self._made(attempt, None))
+                return
             server_name = None
             if uri.is_secure:
                 options = self.link.plan.upstream.tls_of(uri)

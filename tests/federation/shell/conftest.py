@@ -12,8 +12,12 @@ import pytest_asyncio
 from direct_peers import Proxy
 from federation.shell.direct_client import DirectConnection
 from federation.shell.direct_server import DirectServerProtocol
-from federation.shell.stream_server import Front, Passing
+from federation.shell.passing import Passing
+from federation.shell.stream_server import Front
+from federation.shell.tls_transport import TlsConnection
 from stations import BYTES_MAX, StartStation, Station
+
+KINDS = (DirectServerProtocol, DirectConnection, asyncio.StreamReaderProtocol, Front, Passing, TlsConnection)
 
 
 @pytest_asyncio.fixture
@@ -24,8 +28,8 @@ async def start_station() -> AsyncIterator[StartStation]:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, context: escaped.append(context))
 
-    async def start(name: str, host: str = "127.0.0.1", bytes_max: int = BYTES_MAX) -> Station:
-        station = Station(name, bytes_max)
+    async def start(name: str, host: str = "127.0.0.1", bytes_max: int = BYTES_MAX, **trust: Any) -> Station:
+        station = Station(name, bytes_max, **trust)
         stations.append(station)
         return await station.start(host)
 
@@ -37,11 +41,7 @@ async def start_station() -> AsyncIterator[StartStation]:
     await asyncio.sleep(0)
     gc.collect()
     assert escaped == []
-    left = [
-        found
-        for found in gc.get_objects()
-        if isinstance(found, (DirectServerProtocol, DirectConnection, asyncio.StreamReaderProtocol, Front, Passing))
-    ]
+    left = [found for found in gc.get_objects() if isinstance(found, KINDS)]
     assert left == [], "a timer or a task keeps a connection"
 
 

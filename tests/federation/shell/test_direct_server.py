@@ -221,7 +221,7 @@ async def test_too_many_connections(start_station: StartStation, monkeypatch: py
 
 async def test_grpc_that_does_not_answer_closes_its_connections(start_station: StartStation) -> None:
     n1 = await lone(start_station)
-    n1.streams.grpc_path += "-gone"
+    n1.streams.grpc_callers.path += "-gone"
     peer = await Raw.connect(n1.port)
     peer.writer.write(GRPC_PREFACE)
     assert await peer.rest() == b""

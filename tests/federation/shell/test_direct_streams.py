@@ -282,7 +282,7 @@ async def test_stop_with_open_connections(start_station: StartStation) -> None:
     for peer, data in zip(raw, (b"", GRPC_PREFACE[:3], PREFACE), strict=True):
         peer.writer.write(data)
     await connections_become(n1, 6)
-    folder = n1.streams.grpc_path.rpartition("/")[0]
+    folder = n1.streams.grpc_callers.path.rpartition("/")[0]
     await n1.stop()
     assert not n1.streams.connections
     for peer in raw:

@@ -12,6 +12,7 @@ from broker.codec.writer import encode_packet
 from direct_peers import Raw
 from federation.extension import Extension
 from federation.shell.stream_server import StreamServer
+from federation.trust import Caller
 from stations import Station
 from waiting import eventually
 
@@ -35,7 +36,7 @@ class Echo(asyncio.Protocol):
 
 
 class Taking(Extension):
-    def mqtt_protocol(self, ended: Callable[[], None]) -> asyncio.Protocol:
+    def mqtt_protocol(self, ended: Callable[[], None], caller: Caller) -> asyncio.Protocol:
         return Echo(ended)
 
 

@@ -17,6 +17,7 @@ from federation.links.ownership_table import (
 )
 from federation.links.relay import Relay
 from federation.serf.events import Event, MemberStatus
+from federation.trust import Reach
 from simulator.link_owners import OWNER_PORT, LinkOwners
 from simulator.link_streams import MQTT_PORT, NODE_PORT, ListenerEnd, UpstreamEnd
 from simulator.network import Stream
@@ -69,7 +70,7 @@ class DomainNode(NodeProcess):
         }
         if living != self.owners.addresses:
             self.owners.members_changed(living, now)
-            self.links.set_nodes({name: f"{ip}:{NODE_PORT}" for name, (ip, _) in living.items()}, now)
+            self.links.set_nodes({name: Reach(f"{ip}:{NODE_PORT}") for name, (ip, _) in living.items()}, now)
 
     def _carry_out(self, host: Machine, now: float) -> bool:
         """Run and end links; whether there was anything."""

@@ -79,7 +79,7 @@ async def test_a_member_is_told_again_after_any_exception(monkeypatch: pytest.Mo
         flush_soon=lambda: None,
     )
     node = SimpleNamespace(has_left=False, receivers=SimpleNamespace(know_interest=lambda _: True))
-    federation = SimpleNamespace(node=node, settings=SimpleNamespace(retry_join=()))
+    federation = SimpleNamespace(node=node, settings=SimpleNamespace(retry_join=()), dialer=None)
     owners = Owners(cast(Any, host))
     owners.prepare(cast(Any, federation))
     owners.start()
