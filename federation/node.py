@@ -137,7 +137,6 @@ class Node:
         self._serials = Serials(0)
         self._positions = Positions(None)
         self._unheard_until = NEVER
-        self._unheard = 0  # the promise of all packets until other nodes were heard, 0 for none
         self.outlets = Outlets()
         self.senders: dict[str, PeerSender] = {}
         self.receivers = Receivers()
@@ -192,7 +191,6 @@ class Node:
             self._restored(name, now).outbox.restore(block, number)
         self._remove(self.name, "it is this node by now")
         if has_seeds or self.senders:
-            self._unheard = broker.commits.promise_min = broker.commits.promise()
             self._unheard_until = now + self.settings.startup_wait
             broker.unheard = {}
 
@@ -209,13 +207,12 @@ class Node:
         """The output of clients is written, and the blocks to other nodes. True when there is more output."""
         if self.promises is None:
             return False
-        if self._unheard and self._has_heard(now):
-            self.broker.commits.promise_min = 0
-            self.broker.commits.kept(self._unheard)
+        is_more = False
+        if self._unheard_until != NEVER and self._has_heard(now):
+            self._unheard_until = NEVER
             self.broker.has_heard()
-            self._unheard = 0
-            return True
-        return self._unheard == 0 and self.promises.turn_ended(now)
+            is_more = True
+        return self.promises.turn_ended(now) or is_more
 
     def _has_heard(self, now: float) -> bool:
         """Return whether the interest of all members is known, since this start, or was waited for long enough."""
@@ -354,8 +351,7 @@ class Node:
             at = min(at, given_up_at)
         if self.promises is not None:
             at = min(at, self.promises.next_timeout())
-            if self._unheard:
-                at = min(at, self._unheard_until)
+            at = min(at, self._unheard_until)
         return at
 
     def handle_timeout(self, now: float) -> None:

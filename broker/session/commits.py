@@ -40,14 +40,12 @@ class Commits:
     journal      of the store, None without one
     due          number of the commit that the packet being handled has to wait for, 0 for none
     promise_due  of the promise, likewise
-    promise_min  of the promise that every PUBLISH has to wait for, 0 for none
     """
 
     def __init__(self) -> None:
         self.journal: Journal | None = None
         self.due = 0
         self.promise_due = 0
-        self.promise_min = 0
         self._promised = 0
         self._kept = 0  # it and all before it
         self._begun = 0
@@ -80,9 +78,8 @@ class Commits:
         return self._promised
 
     def require_promises(self) -> None:
-        """The packet being handled waits for all promises that have begun. At a start no other node is reached yet."""
-        if self.promise_min == 0:
-            self.promise_due = self._promised
+        """The packet being handled waits for all promises that have begun."""
+        self.promise_due = self._promised
 
     def next_packet(self) -> bool:
         """Another packet is handled. Without this call its acknowledgement may wait longer than it has to. True when the

@@ -47,10 +47,7 @@ def publish(
             publish(broker, connection, session, message, packet_id, is_resent, now)
         return
     qos = sent.qos
-    store_is_full = False
-    if qos:
-        store_is_full = broker.commits.next_packet()
-        broker.commits.promise_due = broker.commits.promise_min
+    store_is_full = qos > 0 and broker.commits.next_packet()
     if qos > broker.maximum_qos:
         raise MqttError(QOS_NOT_SUPPORTED, f"QoS {qos} above the server's maximum QoS {broker.maximum_qos}")
     if qos == 2 and _is_repeated(broker, connection, session, packet_id):
