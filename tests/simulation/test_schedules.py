@@ -36,6 +36,7 @@ ONCE_BROKEN = {
     "queue_of_clusters_with_faults": (1,),
     "queue_nodes_die": (1,),
     "queue_definitions_change": (1,),
+    "nodes_die_while_cut_off": (1, 1013),
     "disks_are_full": (1, 6),
     "disks_are_replaced": (1, 2),
     "subscribers_come_while_a_node_is_down": (1, 2),
