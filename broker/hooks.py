@@ -58,6 +58,10 @@ class Peer:
         """
         raise AssertionError("a subclass implements this")
 
+    def needs_store(self, qos: int) -> bool:
+        """Return whether a message of QoS 1 or 2 for the node has to be in the store before it is acknowledged."""
+        return False
+
     def position(self) -> int:
         """Number of messages that were queued so far."""
         return 0

@@ -229,15 +229,30 @@ class Node:
             if isinstance(event, (MemberJoin, MemberUpdate)):
                 self._member_there(event.member, now)
             elif isinstance(event, MemberFailed):
-                if event.member.name in self.senders:
-                    self._given_up_at[event.member.name] = now + self.settings.outbox_age_max
-                    self.senders[event.member.name].is_living = False
+                self._is_away(event.member.name, now)
+            elif isinstance(event, MemberLeave) and self._may_return(event.member):
+                name = event.member.name
+                self.senders[name].stop("it left")
+                self.receivers.by_name[name].end(now)
+                self._is_away(name, now)
             elif isinstance(event, (MemberLeave, MemberReap)):
                 self._remove(event.member.name, "it left")
                 if isinstance(event, MemberReap):
                     self.counters.pop(event.member.name, None)
                     self._sessions.pop(event.member.name, None)
                     self.tls_members.pop(event.member.name, None)
+
+    def _is_away(self, name: str, now: float) -> None:
+        sender = self.senders.get(name)
+        if sender is not None:
+            self._given_up_at[name] = now + self.settings.outbox_age_max
+            sender.is_living = False
+
+    def _may_return(self, member: Member) -> bool:
+        """Return whether the member, which left, has durable sessions that are promised what is published meanwhile: a program
+        that is updated leaves, too. A failed member that leaves was forced to."""
+        sender = self.senders.get(member.name)
+        return sender is not None and sender.is_living and bool(member.tags.get(TAG_STORE))
 
     def left(self) -> None:
         """This node has left the federation: it serves its own clients only, until `joined`."""

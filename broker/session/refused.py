@@ -64,7 +64,7 @@ def refuse_unstored(
     """Refuse a QoS 1 or 2 PUBLISH that the store would have to keep while it takes nothing. False when the store is not
     needed."""
     qos = sent.qos
-    if qos == 0 or not (sent.retain or (qos == 2 and session.records is not None) or _needs_store(route)):
+    if qos == 0 or not (sent.retain or (qos == 2 and session.records is not None) or _needs_store(route, qos)):
         return False
     broker.counters.publishes_not_stored += 1
     if _may_be_told(broker, connection, STORE_IS_FULL, NOT_STORED, now):
@@ -103,10 +103,13 @@ def _may_be_told(broker: Broker, connection: Output, text: str, reason: str, now
     return True
 
 
-def _needs_store(route: Route) -> bool:
+def _needs_store(route: Route, qos: int) -> bool:
     """Return whether a QoS 1 or 2 message of this topic may have to be stored."""
     if route.groups:  # the member is chosen later
         return True
+    for peer in route.peers:
+        if peer.needs_store(qos):
+            return True
     for receiver in route.receivers:  # noqa: SIM110 (compiled without a generator)
         if cast(Session, receiver.session).records is not None:
             return True

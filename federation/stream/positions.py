@@ -13,7 +13,9 @@ from typing import Final
 from broker.store.journal import Content, Journal, StoredRecord, checked
 from broker.store.kinds import POSITION
 
-POSITIONS_MAX: Final = 1_024  # stores that are remembered; then the one that was added first is forgotten, and counted
+POSITIONS_MAX: Final = (
+    1_024  # stores that are remembered; then the one whose events came first is forgotten, and counted
+)
 
 
 class Position(Content):
@@ -69,24 +71,32 @@ class Positions:
     def of(self, store_id: str) -> Position:
         position = self._by_store.get(store_id)
         if position is None:
-            if len(self._by_store) >= POSITIONS_MAX:
-                for oldest in self._by_store:
-                    self._forget(oldest)
-                    break
-            position = self._by_store[store_id] = Position(store_id)
+            position = Position(store_id)
+            self._use(position)
         return position
+
+    def _use(self, position: Position) -> None:
+        """It is the last to be forgotten."""
+        self._by_store.pop(position.store_id, None)
+        if len(self._by_store) >= POSITIONS_MAX:
+            for oldest in self._by_store:
+                self._forget(oldest)
+                break
+        self._by_store[position.store_id] = position
 
     def _forget(self, store_id: str) -> None:
         position = self._by_store.pop(store_id)
         self.forgotten += 1
         if position.number and self.journal is not None:
             self.journal.drop(position.number)
+            position.number = 0
 
     def changed(self, position: Position) -> None:
         """Events are done. Where they have changed what the store holds, the position goes with it."""
         journal = self.journal
-        if journal is None or not journal.changes:
+        if journal is None or not journal.changes or not position.serial:
             return
+        self._use(position)
         if position.number:
             journal.change(position.number, position)
         else:

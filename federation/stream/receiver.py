@@ -183,6 +183,8 @@ class PeerReceiver(EventEffects):
         if data is not None:
             self._block = None
             self._router.publish_block(data, self._block_version, None, now, self._block_at, self._block_end)
+            self.position.rest = 0
+            self.note_done()
 
     def _check(self, stream: OpenStream, first_id: int) -> None:
         if stream is not self.stream:
@@ -223,9 +225,10 @@ class PeerReceiver(EventEffects):
             return self.resume(now)
         self._check(stream, first_id)
         self._router.context.slices.begin()
-        ack = self._apply(first_id, count, 0, data, start, stop, serial, skipped, now)
-        self.note_done()
-        return ack
+        try:
+            return self._apply(first_id, count, 0, data, start, stop, serial, skipped, now)
+        finally:
+            self.note_done()
 
     def note_done(self) -> None:
         """Acknowledgements wait for the store from here on."""
@@ -236,6 +239,12 @@ class PeerReceiver(EventEffects):
         """Go on with what waits, as far as the publisher is not held; the event id to acknowledge, -1 for none.
         Raises StreamError as receive_batch."""
         self._router.context.slices.begin()
+        try:
+            return self._resume(now)
+        finally:
+            self.note_done()
+
+    def _resume(self, now: float) -> int:
         ack = -1
         data = self._block
         if data is not None:
@@ -260,7 +269,6 @@ class PeerReceiver(EventEffects):
                     now,
                 ),
             )
-        self.note_done()
         return ack
 
     def _apply(

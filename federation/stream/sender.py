@@ -170,6 +170,9 @@ class PeerSender(PromisedPeer):
         if self.reachable:
             self.want_attention()
 
+    def needs_store(self, qos: int) -> bool:
+        return self.promises is not None and (qos == 2 or self.is_behind)
+
     def position(self) -> int:
         return self.counters.messages_queued
 

@@ -13,6 +13,8 @@ from typing import Final
 from chaos_report import Report
 from chaos_run import ChaosRun
 from clock_node import ClockNode
+from federation_run import NODES, FederationReport, FederationRun
+from federation_schedule import draw_incidents as draw_federation
 from job_run import QUERIES, compare
 from link_run import LinkReport, LinkRun
 from link_schedule import draw_incidents
@@ -76,12 +78,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     topologies.add_argument("--messages", type=int, default=10_000, help="of each domain (10,000)")
     topologies.add_argument("topologies", nargs="*", metavar="TOPOLOGY", help=f"of {', '.join(CASES)} (all)")
     topologies.add_argument("--dir", type=Path, help="a new folder for logs, which is kept")
+    federation = kinds.add_parser(
+        "federation", help="nodes with stores are killed, stopped and cut off under QoS 1 and 2 traffic"
+    )
+    federation.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
+    federation.add_argument("--seed", type=int, default=1, help="of what happens when (1)")
+    federation.add_argument("--dir", type=Path, help="a new folder for logs and stores, which is kept")
     found = parser.parse_args(arguments)
     if found.kind == "topologies" and not set(found.topologies) <= set(CASES):
         parser.error(f"{' '.join(found.topologies)}: topologies are {', '.join(CASES)}")
     if found.kind == "jobs" and not set(found.jobs) <= set(QUERIES):
         parser.error(f"{' '.join(found.jobs)}: jobs are {', '.join(QUERIES)}")
-    if found.kind not in ("jobs", "store", "links", "topologies") and found.nodes < 2:
+    if found.kind not in ("jobs", "store", "links", "topologies", "federation") and found.nodes < 2:
         parser.error(f"--nodes {found.nodes}: at least 2, one is killed while another works")
     if found.kind == "links" and (found.loss or found.delay) and namespaces_missing():
         parser.error(f"--loss and --delay: {NAMESPACES_MISSING}")
@@ -90,11 +98,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return found
 
 
-async def run(options: argparse.Namespace, directory: Path) -> Report | StoreReport | LinkReport | TopologyReport:
+Claim = LinkReport | TopologyReport | FederationReport
+
+
+async def run(options: argparse.Namespace, directory: Path) -> Report | StoreReport | Claim:
     if options.kind == "topologies":
         return await run_topologies(directory, options.topologies or list(CASES), options.messages, say)
     if options.kind == "store":
         return await run_store(directory, options.kills, options.seed, options.redis, say)
+    if options.kind == "federation":
+        seconds = 60 * options.minutes
+        incidents = draw_federation(options.seed, NODES, seconds / 4)
+        return await FederationRun(directory, say).run(incidents, seconds)
     if options.kind == "links":
         return await run_links(options, directory)
     is_kill_run = options.kind == "pipeline"
@@ -145,7 +160,7 @@ async def run_schedule(options: argparse.Namespace, directory: Path) -> str:
         say(line)
     if not report.is_clean:
         return ""
-    return report.claim if isinstance(report, LinkReport | TopologyReport) else NOTHING_LOST
+    return report.claim if isinstance(report, Claim) else NOTHING_LOST
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,12 +16,14 @@ from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import INTEREST, OUTBOX, POSITION
 from broker.store.records import encode_changes
 from federation.node import Node, own_tags
-from federation.serf.events import Member, MemberJoin, MemberStatus
+from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus
 from federation.settings import FederationSettings
 from federation.stream.counters import DropReason
+from federation.stream.state import State
 
 Records = dict[int, tuple[object, ...]]
 OTHER = Member("n2", "127.0.0.1", 8902, own_tags("127.0.0.1:8901", True), MemberStatus.ALIVE)
+STORED = replace(OTHER, tags=own_tags("127.0.0.1:8901", True, StoreIdentity("6" * 32, 1, True)))
 MESSAGE = Message(b"t", b"x", 1, False)
 STORE_ID = "5" * 32
 
@@ -48,6 +51,10 @@ class Station:
                 self.disk[number] = record
         self.journal.taken_is_stored()
 
+    def state(self) -> State:
+        """Of the stream to the other node."""
+        return self.node.senders["n2"].state
+
     def kinds(self) -> list[object]:
         return sorted([record[0] for record in self.disk.values()], key=str)
 
@@ -70,6 +77,29 @@ def test_a_node_that_stops_keeps_what_waits_for_others() -> None:
     again = Station(station.disk, starts=2)
     assert again.node.senders["n2"].outbox.size > 0
     assert [peer.name for peer in again.broker.router.lookup(b"t").peers] == ["n2"]
+
+
+def test_a_node_with_a_store_that_left_gets_what_was_published_meanwhile() -> None:
+    station = away()
+    node = station.node
+    node.member_events([MemberLeave(STORED)], 1.0)
+    assert station.state() == State.STOPPED
+    node.senders["n2"].forward(MESSAGE, NO_GROUPS, 2.0)
+    assert node.senders["n2"].outbox.size > 0
+    node.member_events([MemberJoin(STORED)], 3.0)
+    assert station.state() == State.HELLO
+    node.member_events([MemberFailed(STORED), MemberLeave(STORED)], 4.0)  # forced to
+    assert node.senders == {}
+    assert node.counters["n2"].dropped[DropReason.PEER_GONE] == 2
+
+
+def test_a_node_that_left_is_given_up_with_its_time() -> None:
+    station = away()
+    station.node.member_events([MemberLeave(STORED)], 1.0)
+    station.node.handle_timeout(station.node.next_timeout() + station.node.settings.outbox_age_max)
+    assert station.node.senders == {}
+    station.commit()
+    assert station.disk == {}
 
 
 def test_a_start_writes_no_interest_that_is_there() -> None:

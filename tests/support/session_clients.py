@@ -146,6 +146,11 @@ class SessionPublisher(SessionClient):
         self._is_enough = True
         self._fill()
 
+    @property
+    def acknowledged(self) -> int:
+        """How many messages the server took over."""
+        return sum(self.sent.values()) - len(self._inflight)
+
     def connected(self) -> None:
         for packet_id, packet in self._inflight.items():
             if isinstance(packet, Publish):

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from broker.codec.packets import PubAck, PubRec
+from broker.hooks import Forwarder, Peer, RemoteRoute
+from broker.message import Message
 from broker.session.refused import refuse_waiting
 from broker.store.journal import Journal
 
@@ -45,6 +47,40 @@ def test_a_publish_that_has_to_be_stored_is_refused(
     assert world.broker.counters.publishes_not_stored == 2 * refused
     client.publish(topic, qos=0, retain=retain)
     assert not client.closed
+
+
+class FullPeer(Peer):
+    """A node whose messages of QoS 2 are stored before they leave, and those of QoS 1 while it is behind."""
+
+    is_behind = False
+
+    def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
+        pass
+
+    def needs_store(self, qos: int) -> bool:
+        return qos == 2 or self.is_behind
+
+
+class OneRoute(Forwarder):
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+
+    def route(self, topic: bytes) -> RemoteRoute | None:
+        return RemoteRoute([self.peer], [])
+
+
+@pytest.mark.parametrize(("qos", "is_behind", "refused"), [(1, False, False), (1, True, True), (2, False, True)])
+def test_a_publish_that_the_store_keeps_for_another_node_is_refused(
+    make_world: Any, qos: int, is_behind: bool, refused: bool
+) -> None:
+    world = full(make_world)
+    peer = FullPeer("n2", True)
+    peer.is_behind = is_behind
+    world.broker.forwarder = OneRoute(peer)
+    world.broker.commits.journal.is_full = True
+    client = world.connect("c", auto=False)
+    client.publish(b"elsewhere", qos=qos, packet_id=5)
+    assert client.take_packets() == [(PubAck if qos == 1 else PubRec)(5, QUOTA_EXCEEDED if refused else 0)]
 
 
 def test_publishes_that_wait_for_the_store_are_refused(make_world: Any) -> None:

@@ -1,0 +1,28 @@
+"""A minute of `scripts/chaos federation`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from federation_run import FederationRun
+from federation_schedule import Trouble, draw_incidents
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_nothing_is_lost_while_nodes_are_killed_stopped_and_cut_off(tmp_path: Path) -> None:
+    incidents = list(islice(draw_incidents(1, 5, 3.0), len(Trouble)))  # each kind once
+    report = await FederationRun(tmp_path, print).run(incidents, 600.0)
+    assert report.is_clean, report.lines()
+    assert all(report.incidents.values())
+    assert report.delivered == report.expected > 0
+
+
+def test_incidents_are_within_their_bounds() -> None:
+    incidents = list(islice(draw_incidents(2, 5, 20.0), 60))
+    assert {incident.trouble for incident in incidents} == set(Trouble)
+    assert all(0.0 <= incident.seconds <= 20.0 for incident in incidents)
+    assert all(set(incident.nodes) <= set(range(5)) for incident in incidents)
