@@ -48,6 +48,7 @@ TAG_EXTENSIONS: Final = "fed_ext"  # what it reads beyond the Go broker's stream
 EXTENSION_FIELDS: Final = "direct2"  # our fields of the Go broker's events
 EXTENSION_DIRECT: Final = "direct3"  # the direct stream
 EXTENSIONS: Final = f"{EXTENSION_FIELDS},{EXTENSION_DIRECT}"
+STORE_ID_CHARS_MAX: Final = 64  # of a tag that are shown
 TAG_STORE: Final = "store"  # id of the member's store; absent without one
 
 
@@ -221,6 +222,10 @@ class Node:
         receivers = self.receivers.by_name
         return bool(receivers) and all(receiver.has_interest for receiver in receivers.values())
 
+    @property
+    def positions_forgotten(self) -> int:
+        return self._positions.forgotten
+
     # --- membership ---
 
     def member_events(self, events: Iterable[Event], now: float) -> None:
@@ -305,6 +310,7 @@ class Node:
         if sender is None:
             sender = self._add(name, extended, is_direct, now)
         sender.set_extended(extended, is_direct)
+        sender.peer_store_id = member.tags.get(TAG_STORE, "")[:STORE_ID_CHARS_MAX]
         sender.is_living = True
         self.receivers.by_name[name].extended = extended
         sender.choice.is_tls = reach.is_tls

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from broker.api.tokens import Role
 from broker.message import NEVER
-from broker.metrics.metric import Kind, Metric, counters, gauges
+from broker.metrics.metric import Kind, Metric, counter, counters, gauges
 from federation.node import Node
 from federation.pb.federation_pb2 import ListPeersResponse, Peer
 from federation.pb.federation_pb2_grpc import PeersServicer
@@ -35,6 +35,7 @@ class PeersService(PeersServicer):
 
     def _peer(self, sender: PeerSender) -> Peer:
         found = sender.counters
+        stored_blocks, stored_bytes = sender.outbox.stored()
         peer = Peer(
             node_name=sender.name,
             state=sender.state.value,
@@ -54,6 +55,12 @@ class PeersService(PeersServicer):
             streams_begun=found.connects,
             streams_lost=found.streams_lost,
             dropped={str(reason): count for reason, count in found.dropped.items() if count},
+            store_id=sender.peer_store_id,
+            behind=sender.is_behind,
+            times_behind=found.times_behind,
+            stored_blocks=stored_blocks,
+            stored_bytes=stored_bytes,
+            promises_waiting=0 if sender.promises is None else sender.promises.waiting_for(sender),
         )
         if sender.round_trip >= 0:
             peer.round_trip_seconds = sender.round_trip
@@ -80,6 +87,7 @@ _TOTALS: Final = {
     "retained_mended": "Retained messages that an outbox had dropped, and whose present value was sent later.",
     "interest_mended": "Times that what is known of a node's interest differed from its digest, and its full state followed.",
     "streams_lost": "Event streams to a node that were lost.",
+    "times_behind": "Times that a node was away or slow, so that the store here kept what waited for it.",
 }
 
 
@@ -107,6 +115,23 @@ def peer_metrics(node: Node, now: float) -> list[Metric]:
             "Age of the oldest message for a node that it has not acknowledged.",
             "node",
             [(sender.name, outbox_seconds(sender, now)) for sender in senders],
+        ),
+        gauges(
+            "gmqtt_federation_behind",
+            "1 while a node is away or slow: the store here keeps what waits for it.",
+            "node",
+            [(sender.name, float(sender.is_behind)) for sender in senders],
+        ),
+        gauges(
+            "gmqtt_federation_outbox_stored_bytes",
+            "Bytes of the outbox for a node that are in the store here.",
+            "node",
+            [(sender.name, sender.outbox.stored()[1]) for sender in senders],
+        ),
+        counter(
+            "gmqtt_federation_positions_forgotten_total",
+            "Other stores of which it was forgotten how far their events were done, because there were too many.",
+            node.positions_forgotten,
         ),
         gauges(
             "gmqtt_federation_round_trip_seconds",

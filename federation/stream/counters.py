@@ -46,6 +46,7 @@ class StreamCounters:
         self.bytes_received = 0
         self.dropped: dict[Reason, int] = dict.fromkeys((*DropReason, *SkipReason), 0)
         self.connects = 0
+        self.times_behind = 0
         self.streams_lost = 0
         self.retained_mended = 0
         self.interest_mended = 0

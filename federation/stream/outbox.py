@@ -277,6 +277,17 @@ class Outbox(BlockOwner):
     def _is_unstored(self, block: Block) -> bool:
         return block.record == 0 or (self.journal is not None and block.record >= self.journal.stored_below)
 
+    def stored(self) -> tuple[int, int]:
+        """(blocks, bytes) that the store has."""
+        blocks = 0
+        size = 0
+        for held in (self.on_way, self.waiting):
+            for block in held:
+                if block.serial and not self._is_unstored(block):
+                    blocks += 1
+                    size += block.size
+        return blocks, size
+
     def close_if_open(self, block: Block) -> None:
         if self._open is block:
             self.close_block()

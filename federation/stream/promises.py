@@ -87,6 +87,7 @@ class PromisedPeer(Peer):
         """Acknowledgements wait for the node no more: what was promised is kept in the store."""
         if not self.is_behind:
             self.is_behind = True
+            self.outbox.counters.times_behind += 1
             self.outbox.keep_promised()
 
     def catch_up(self, now: float) -> None:
@@ -136,6 +137,15 @@ class Promises:
     def is_empty(self) -> bool:
         """Return whether nothing waits for other nodes."""
         return not self._waiting and self._number == 0
+
+    def waiting_for(self, sender: PromisedPeer) -> int:
+        """Return how many promises wait for the node."""
+        count = 0
+        for promise in self._waiting:
+            for found, serial, change in promise.senders:
+                if found is sender and not sender.is_safe(serial, change):
+                    count += 1
+        return count
 
     def add(self, sender: PromisedPeer) -> None:
         """The packet being handled waits for a node that has not answered yet."""

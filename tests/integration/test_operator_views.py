@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mqtt_client import reached
 from waiting import eventually
@@ -53,6 +54,44 @@ async def test_two_nodes_show_their_stream_and_their_clients(nodes: Nodes, clien
     assert metric(text, 'gmqtt_gossip_members{status="ALIVE"}') == 2
     assert metric(text, "gmqtt_sessions_active_current") == 1
     assert metric(await metrics_text(node2), "gmqtt_messages_from_nodes_total") > 0
+
+
+async def test_a_node_shows_what_its_store_keeps_for_another_one(
+    nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    overrides = {"plugin_order": ["admin", "federation", "prometheus"]}
+    metrics = {"plugins": {"prometheus": {"listen_address": "127.0.0.1:0"}}}
+    made: list[Node] = []
+    for number in (1, 2):
+        made.append(nodes.make_federated(made, {**overrides, **metrics, "data_dir": str(tmp_path / f"data{number}")}))
+        await made[-1].start()
+    node1, node2 = made
+    await nodes.all_alive(made)
+    subscriber = await clients.connect(node2.port, "subscriber")
+    await subscriber.subscribe("a", qos=1)
+    publisher = await clients.connect(node1.port, "publisher")
+    await reached(publisher, "a", subscriber)
+    await eventually(lambda: acknowledged(node1, node2.name), "all events are acknowledged")
+    peer = await only_peer(node1)
+    assert peer["store_id"] == (await node1.members())[node2.name]["tags"]["store"]
+    assert (peer["behind"], peer["stored_blocks"], peer["promises_waiting"]) == (False, "0", "0")
+    await node2.kill()
+    await publisher.publish("a", b"kept", qos=1)
+    peer = await only_peer(node1)
+    assert peer["behind"]
+    assert int(peer["times_behind"]) > 0
+    assert int(peer["stored_blocks"]) > 0
+    text = await metrics_text(node1)
+    assert metric(text, f'gmqtt_federation_behind{{node="{node2.name}"}}') == 1
+    assert metric(text, f'gmqtt_federation_outbox_stored_bytes{{node="{node2.name}"}}') == int(peer["stored_bytes"]) > 0
+    assert metric(text, "gmqtt_federation_positions_forgotten_total") == 0
+
+
+async def only_peer(node: Node) -> dict[str, Any]:
+    status, answer = await node.rest("GET", "/v1/federation/peers")
+    assert status == 200
+    (peer,) = answer["peers"]
+    return dict(peer)
 
 
 async def acknowledged(node: Node, name: str) -> bool:

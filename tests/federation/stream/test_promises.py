@@ -119,6 +119,20 @@ def test_a_node_that_does_not_answer_in_time_is_behind_until_it_has_caught_up() 
     assert station.disk == {}
 
 
+def test_what_waits_and_what_is_stored_is_counted() -> None:
+    station = Station()
+    station.stream()
+    station.publish(QOS1, 1.0)
+    station.send(1.0)
+    assert station.promises.waiting_for(station.sender) == 1
+    assert station.outbox.stored() == (0, 0)
+    station.promises.handle_timeout(1.0 + WAIT_SECONDS_MIN)
+    assert station.counters.times_behind == 1
+    station.commit()
+    assert station.promises.waiting_for(station.sender) == 0
+    assert station.outbox.stored() == (1, station.outbox.size)
+
+
 def test_a_lost_stream_keeps_what_is_on_its_way() -> None:
     station = Station()
     station.stream()
