@@ -97,7 +97,7 @@ class BridgeEnd:
         raise AssertionError("a subclass implements this")
 
     def published(self, sent: Publication, arrival: Arrival) -> None:
-        """Return what was received is published."""
+        """Messages that were received are published."""
         raise AssertionError("a subclass implements this")
 
     def count_refused(self, reason: str, count: int) -> None:

@@ -10,7 +10,7 @@ from broker.codec.packets import Connect, Properties
 from broker.codec.runs import Run
 from broker.hooks import Peer, RemoteRoute
 from broker.listener_facts import ListenerFacts
-from broker.message import Message
+from broker.message import Message, Publication
 from broker.publisher import Publisher
 from broker.routing.subscription import FilterEntry, Subscription
 
@@ -20,20 +20,12 @@ class Bridge:
     """The further receivers of a route: sessions with a BridgeEnd, and nodes that have such sessions. `publisher` as in
     Router."""
 
-    def begin(self, message: Message) -> None:
-        """A message is published on this node."""
+    def begin(self, sent: Publication) -> None:
+        """A message or a run is published on this node."""
         raise AssertionError("a subclass implements this")
 
-    def begin_run(self, run: Run) -> None:
-        """As `begin`, for a run."""
-        raise AssertionError("a subclass implements this")
-
-    def deliver(self, message: Message, publisher: Publisher | None, now: float) -> None:
+    def deliver(self, sent: Publication, publisher: Publisher | None, now: float) -> None:
         """Deliver to the sessions on this node."""
-        raise AssertionError("a subclass implements this")
-
-    def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
-        """As `deliver`, for a run."""
         raise AssertionError("a subclass implements this")
 
     def splits(self, peer: Peer, run: Run) -> bool:

@@ -333,7 +333,7 @@ class Router:
             return NO_MATCHING_SUBSCRIBERS
         bridge = route.bridge
         if bridge is not None:
-            bridge.begin_run(run)
+            bridge.begin(run)
         if not route.whole_runs:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)
@@ -446,7 +446,7 @@ class Router:
                 if not receiver.no_local or receiver.session.client_id != run.client_id:
                     receiver.session.deliver_run(run, publisher, now)
             if route.bridge is not None:
-                route.bridge.deliver_run(run, publisher, now)
+                route.bridge.deliver(run, publisher, now)
         else:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)

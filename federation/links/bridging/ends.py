@@ -56,9 +56,7 @@ TOPIC_BYTES_MAX: Final = 1024  # longer topics are not remembered, which bounds 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LinkEnd(BridgeEnd):
-    """domain       its name; NO_DOMAIN for a broker without one, or of another kind
-    max_hops     messages go there while they have passed fewer links
-    relays       its interest may come from domains behind it, whatever its SUBSCRIBEs say: messages have sequence numbers
+    """connect      what its CONNECT says; of an upstream, what that of this node says
     message_ttl  seconds that a message may wait for the domain here, -1 for no limit
     addresses    of a broker of another kind, as short digests, the one of the connection first; () for a domain
     asked        filters that were subscribed to on this connection
@@ -66,21 +64,17 @@ class LinkEnd(BridgeEnd):
     """
 
     def __init__(
-        self,
-        consumers: GroupConsumers,
-        domain: bytes,
-        max_hops: int,
-        relays: bool = False,
-        is_own: bool = False,
-        is_node: bool = False,
+        self, consumers: GroupConsumers, connect: LinkConnect, is_node: bool = False, is_own: bool = False
     ) -> None:
-        super().__init__(domain.decode(), Origin((domain,)), is_own, is_node)
+        super().__init__(connect.domain.decode(), Origin((connect.domain,)), is_own, is_node)
         self.home = consumers.home
         self.consumers = consumers
-        self.domain = domain
-        self.max_hops = max_hops
-        self.relays = relays
-        self.message_ttl = -1.0
+        self.connect = connect
+        self.domain = connect.domain
+        self.max_hops = connect.max_hops
+        self.relays = connect.relays
+        self.message_ttl = connect.message_ttl
+        self.deletions = self.home.deletions if connect.takes_deletions else None
         self.addresses: tuple[bytes, ...] = ()
         self.is_explicit = False
         self.asked: set[bytes] = set()
@@ -266,14 +260,7 @@ class LinkUnsubscribing(ClientUnsubscribing):
 
 
 class RemoteEnd(LinkEnd):
-    """`connect`: what its CONNECT says. Another node of the cluster asks for jobs, and publishes nothing."""
-
-    def __init__(self, consumers: GroupConsumers, connect: LinkConnect, is_node: bool = False) -> None:
-        super().__init__(consumers, connect.domain, connect.max_hops, connect.relays, False, is_node)
-        self.connect = connect
-        self.message_ttl = connect.message_ttl
-        if connect.takes_deletions:
-            self.deletions = self.home.deletions
+    """Another node of the cluster asks for jobs, and publishes nothing."""
 
     def takes(self, topic: bytes) -> bool:
         return not self.is_node
@@ -292,7 +279,7 @@ class OwnEnd(LinkEnd):
         relays: bool = False,
         is_node: bool = False,
     ) -> None:
-        super().__init__(consumers, domain, max_hops, relays, True, is_node)
+        super().__init__(consumers, LinkConnect(domain, max_hops, relays), is_node, True)
         self.dropped = dropped
         self._topics: dict[bytes, bool] = {}
 

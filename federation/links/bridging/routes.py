@@ -8,7 +8,7 @@ from typing import cast
 from broker.bridging import Bridge
 from broker.codec.runs import Run
 from broker.hooks import Peer
-from broker.message import Message
+from broker.message import Message, Publication
 from broker.origin import NO_DOMAIN, Origin
 from broker.publisher import Publisher
 from broker.routing.route import Receiver
@@ -47,51 +47,43 @@ class LinkBridge(Bridge):
         for receiver in self.receivers:
             receiver.end_merge()
 
-    def begin(self, message: Message) -> None:
+    def begin(self, sent: Publication) -> None:
         """Give a message its number, where copies of it may come to one domain."""
-        origin = message.origin
-        if (self.is_numbered or message.qos == 2) and (origin is None or not origin.node):
+        if isinstance(sent, Run):
+            if self.is_numbered:
+                for message in sent.messages():
+                    self.begin(message)
+            return
+        origin = sent.origin
+        if (self.is_numbered or sent.qos == 2) and (origin is None or not origin.node):
             node, sequence = self._home.next_number()
-            message.origin = (origin or self._home.no_origin).numbered(node, sequence)
+            sent.origin = (origin or self._home.no_origin).numbered(node, sequence)
 
-    def begin_run(self, run: Run) -> None:
-        if self.is_numbered:
-            for message in run.messages():
-                self.begin(message)
+    def deliver(self, sent: Publication, publisher: Publisher | None, now: float) -> None:
+        self.deliver_copy(sent, NEW, publisher, now)
 
-    def deliver(self, message: Message, publisher: Publisher | None, now: float) -> None:
-        self.deliver_copy(message, NEW, publisher, now)
-
-    def deliver_copy(self, message: Message, passed: int, publisher: Publisher | None, now: float) -> None:
+    def deliver_copy(self, sent: Publication, passed: int, publisher: Publisher | None, now: float) -> None:
         """Deliver a copy. `passed`: links that one before has passed, NEW for none. Domains of ours look at each copy by
-        themselves; a broker of another kind gets this one only where that one went too far."""
-        origin = message.origin
+        themselves; a broker of another kind gets this one only where that one went too far. A run stays one where its messages
+        need no header."""
+        origin = sent.origin
         self._home.broker.slices.steps += len(self.receivers)
         for receiver in self.receivers:
             session = receiver.session
-            if receiver.no_local and session.client_id == message.client_id:
+            if receiver.no_local and session.client_id == sent.client_id:
                 continue
             end = cast("LinkEnd | None", session.bridge_end)
             if end is not None and origin is not None:
                 if passed and end.domain == NO_DOMAIN and passed < end.max_hops:
                     continue
-                if self._is_skipped(end, origin, 1):
+                if self._is_skipped(end, origin, sent.count):
                     continue
-            qos = min(receiver.qos, message.qos)
-            retain = message.retain and receiver.retain_as_published
-            session.deliver(message, qos, retain, receiver.identifiers, publisher, now)
-
-    def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
-        """As `deliver`. A run stays one where its messages need no header."""
-        origin = run.origin
-        self._home.broker.slices.steps += len(self.receivers)
-        for receiver in self.receivers:
-            session = receiver.session
-            if receiver.no_local and session.client_id == run.client_id:
+            if isinstance(sent, Message):
+                qos = min(receiver.qos, sent.qos)
+                retain = sent.retain and receiver.retain_as_published
+                session.deliver(sent, qos, retain, receiver.identifiers, publisher, now)
                 continue
-            end = cast("LinkEnd | None", session.bridge_end)
-            if end is not None and origin is not None and self._is_skipped(end, origin, run.count):
-                continue
+            run = cast(Run, sent)
             is_split = origin is not None or self.is_numbered or len(receiver.identifiers) > 0
             if is_split or (end is not None and end.is_explicit):
                 for message in run.messages():
