@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.broker import Broker
-from broker.message import NEVER
 from broker.routing.names import full_filter, parse_filter
 from broker.session.draining import free_credit, queue_session
 from broker.session.group_queues import GroupQueues
@@ -220,20 +219,14 @@ class Queues:
             self.appeared.clear()
             if self._has_policies and self._follow(appeared, now):
                 self._share_groups(now)
-        if now >= consumers.again_at:
-            consumers.again_at = NEVER
-            self.changed_groups.update(dict.fromkeys(consumers.names()))
-        if not self.changed_groups and not consumers.has_changed():
-            return False
-        changed = dict(self.changed_groups)
+        changed = dict.fromkeys([*self.changed_groups, *consumers.take_changed(now)])
         self.changed_groups.clear()
-        changed.update(dict.fromkeys(consumers.take_changed()))
         for full in changed:
             consumers.dispatch(full, now)
             self._plan(full, now)
             if full in self._leaving:
                 self._remove_empty(full, now)
-        return True
+        return bool(changed)
 
     def _plan(self, full: bytes, now: float) -> None:
         demand = self._demands.get(full)

@@ -52,8 +52,6 @@ class Consumer:
     group        whose queue it consumes, None while there is none
     """
 
-    __slots__ = ("connection", "group", "limit", "offered", "rests_until", "sent", "session")
-
     def __init__(self, session: Session) -> None:
         self.session = session
         self.connection: Output | None = session.connection
@@ -96,23 +94,27 @@ class GroupConsumers:
     is_open   jobs are given at all: a plugin says so
     sent      jobs that went to other nodes of the cluster and to other domains
     requeued  jobs of these that came back
-    again_at  when a domain that has refused a job gets others; `dispatch` is to be called for all `names` then
+    again_at  when a domain that has refused a job gets others: `take_changed` has all groups then
+    total     consumers of all groups
     """
 
     def __init__(self, home: OwnDomain) -> None:
         self.sent = 0
         self.requeued = 0
         self.again_at = NEVER
+        self.total = 0
         self.home = home
         self.is_open = False
         self._context = home.broker
         self._router = home.broker.router
         self._consumers: dict[bytes, dict[Session, Consumer]] = {}  # by `$share/GROUP/FILTER`
-        self._consumers_count = 0
         self._changed: dict[bytes, None] = {}
 
-    def take_changed(self) -> list[bytes]:
+    def take_changed(self, now: float) -> list[bytes]:
         """The groups for which `dispatch` is to be called, as `$share/GROUP/FILTER`."""
+        if now >= self.again_at:
+            self.again_at = NEVER
+            self._changed.update(dict.fromkeys(self._consumers))
         context = self._context
         if context.changed_groups:
             for group in context.changed_groups:
@@ -121,14 +123,6 @@ class GroupConsumers:
         found = list(self._changed)
         self._changed = {}
         return found
-
-    def has_changed(self) -> bool:
-        """Return whether `take_changed` has any."""
-        return len(self._context.changed_groups) > 0 or len(self._changed) > 0
-
-    def names(self) -> list[bytes]:
-        """The groups from which links consume."""
-        return list(self._consumers)
 
     def count(self, full: bytes) -> int:
         """Number of links that consume from a group."""
@@ -150,9 +144,9 @@ class GroupConsumers:
             self.end(session, full)
             consumer = None
         if consumer is None:
-            if self._consumers_count >= CONSUMERS_MAX:
+            if self.total >= CONSUMERS_MAX:
                 return QUOTA_EXCEEDED
-            self._consumers_count += 1
+            self.total += 1
             consumer = self._consumers.setdefault(full, {})[session] = Consumer(session)
         consumer.limit = limit
         self._changed[full] = None
@@ -165,7 +159,7 @@ class GroupConsumers:
         if consumer is None:
             return False
         consumer.follow(None)
-        self._consumers_count -= 1
+        self.total -= 1
         if not consumers:
             del self._consumers[full]
         return True

@@ -54,8 +54,8 @@ class Upstream:
         GroupQueues(broker).declare(b"workers", b"jobs/#", 100, 10**6, 0.0, self.world.now)
 
     def turn(self) -> None:
-        while self.consumers.has_changed():
-            for full in self.consumers.take_changed():
+        while changed := self.consumers.take_changed(self.world.now):
+            for full in changed:
                 self.consumers.dispatch(full, self.world.now)
             self.world.flush()
         self.world.check()
