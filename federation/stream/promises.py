@@ -57,9 +57,7 @@ class PromisedPeer(Peer):
         block.is_promised = True
         if qos == 2:
             block.is_once = True
-            outbox.keep_newest()
-            promises.unstored[self] = None
-        elif self.is_behind:
+        if qos == 2 or self.is_behind:
             outbox.keep_newest()
         else:
             promises.add(self)

@@ -437,7 +437,8 @@ class PeerSender(PromisedPeer):
 
     def _next_message_block(self, now: float) -> Block | None:
         outbox = self.outbox
-        if outbox.is_next_unstored():
+        if self.promises is not None and outbox.is_next_unstored():
+            self.promises.unstored[self] = None
             return None
         block = outbox.take_waiting()
         if block is not None:

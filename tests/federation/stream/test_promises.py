@@ -208,6 +208,26 @@ def test_a_block_of_qos_2_that_is_stored_says_nothing_of_those_before_it() -> No
     assert station.answer(1.01)
 
 
+def test_each_block_of_qos_2_leaves_when_it_is_stored() -> None:
+    """The second one is added while the first one, which is stored by then, waits for the end of the turn."""
+    station = Station()
+    station.stream()
+    exact = Message(b"a", b"2", 2, False)
+    station.publish(exact, 1.0)
+    station.send(1.0)
+    station.commit()
+    station.publish(exact, 1.01)
+    station.promises.turn_ended(1.01)
+    for at in (1.01, 1.02):
+        assert station.sender.outlets.take_ready() == [station.sender]
+        station.send(at)
+        assert len(station.outbox.on_way) == 1
+        station.answer(at)
+        station.commit()
+        station.promises.turn_ended(at)
+    assert station.disk == {}
+
+
 def test_a_dropped_message_is_not_promised() -> None:
     station = Station(bytes_max=65_536)
     station.publish(Message(b"a", bytes(70_000), 1, False), 0.0)
