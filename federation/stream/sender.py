@@ -208,9 +208,8 @@ class PeerSender(PromisedPeer):
     def set_extended(self, extended: bool, is_direct: bool) -> None:
         """Its tags say what it reads. A change means another program, and a new session."""
         if extended != self.extended or is_direct != self.is_direct:
-            self.extended = extended
+            self.extended = self.names_groups = extended
             self.is_direct = is_direct
-            self.names_groups = extended
             self.addr = ""
             self._new_session()
 
@@ -463,9 +462,8 @@ class PeerSender(PromisedPeer):
             at = min(at, self.choice.next_timeout())
             if outbox.on_way:
                 at = min(at, self._ack_due_at())
-            is_full = outbox.on_way_size >= WINDOW_BYTES_MAX or len(outbox.on_way) >= WINDOW_BLOCKS_MAX
-            if not is_full and not outbox.is_next_unstored():
-                at = min(at, outbox.open_since() + LINGER_SECONDS)
+            if outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
+                at = min(at, NEVER if outbox.is_next_unstored() else outbox.open_since() + LINGER_SECONDS)
         return at
 
     def _ack_due_at(self) -> float:
