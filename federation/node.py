@@ -164,6 +164,7 @@ class Node:
         if journal is None:
             return
         self._journal = journal
+        self.receivers.store_id = broker.identity.store_id
         self._positions = Positions(journal)
         self.promises = Promises(broker.commits, self.settings.suback_wait == "peers")
         stored = StoredInterest(journal)
@@ -389,6 +390,11 @@ class Node:
             receiver.handle_timeout(now)
             if receiver.take_missing(now) and self.senders[name].state is State.STREAMING:
                 self._events.append(SendsNothing(name, MISSING_SECONDS_MAX))
+
+    def twin(self) -> str:
+        """Return the name of a living node with a copy of this one's store, or "": of the two the greater name has to go."""
+        sender = self.senders.get(self.receivers.twin)
+        return sender.name if sender is not None and sender.is_living else ""
 
     def take_events(self) -> list[BadAddress | NoWay | SendsNothing]:
         """Return what should be logged."""

@@ -87,6 +87,7 @@ class FederationPlugin(Plugin):
         self._outlet_flush = OutletFlush(self.node, self._arm_timer, server.flush_soon)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
+        self._twin = ""  # that was told
         self._drained: asyncio.Event | None = None  # of a leave that waits for acknowledgements
 
     # --- start and stop
@@ -208,7 +209,9 @@ class FederationPlugin(Plugin):
         return found + ([] if serf is None else gossip_metrics(serf))
 
     def not_ready(self) -> list[str]:
-        return ["this node left the federation"] if self.node.has_left else []
+        found = ["this node left the federation"] if self.node.has_left else []
+        twin = self.node.twin()
+        return [*found, f"the node {twin} has the same store id: one of the two stores is a copy"] if twin else found
 
     def lost_messages(self) -> dict[str, int]:
         return counters.lost_messages(self.node.counters)
@@ -308,6 +311,7 @@ class FederationPlugin(Plugin):
         self.node.handle_timeout(now)
         self._look_whether_drained()
         self._log_node_events()
+        self._look_for_twin()
         self._follow()
         self.server.turns.flush_now(now)  # deadlines may cause output for clients of this node
 
@@ -338,6 +342,21 @@ class FederationPlugin(Plugin):
         for extension in self.extensions:
             extension.members_changed()
         self.server.flush_soon()
+
+    def _look_for_twin(self) -> None:
+        """Two nodes with one store id: what is done is known by it. The node with the greater name stops."""
+        twin = self.node.twin()
+        if twin and twin != self._twin:
+            name = self.node.name
+            self._log.error(
+                "two nodes have one store id: the store of one was copied", node=twin, stops=max(twin, name)
+            )
+            if name > twin:
+                self.server.stop_soon(
+                    f"the store of this node has the id of that of the node {twin}: it is a copy. Give this node an empty "
+                    "data_dir of its own, or import an export"
+                )
+        self._twin = twin
 
     def _log_node_events(self) -> None:
         for event in self.node.take_events():

@@ -162,7 +162,7 @@ class GoStreams:
     async def _hello(self, request: pb.ClientHello, context: Any) -> pb.ServerHello:
         name = await self._node_name(context)
         try:
-            clean_start, next_event_id = self._host.node.receivers.get(name).hello(request.session_id, request.store_id)
+            clean_start, next_event_id = self._host.node.receivers.hello(name, request.session_id, request.store_id)
         except NotAMember as error:
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
         except StreamError as error:

@@ -87,13 +87,12 @@ class DirectServer(ServedStream):
             self._refuse(STATUS_INVALID, fault)
             return
         try:
-            receiver = self._receivers.get(hello.node_name)
+            clean_start, next_event_id = self._receivers.hello(hello.node_name, hello.session_id, hello.store_id)
         except NotAMember as error:
             self._refuse(STATUS_NOT_A_MEMBER, str(error))
             return
-        clean_start, next_event_id = receiver.hello(hello.session_id, hello.store_id)
         self._output = encode_reply(Reply(STATUS_OK, clean_start, next_event_id, ""))
-        self.begin(receiver, now)
+        self.begin(self._receivers.get(hello.node_name), now)
 
     def _refuse(self, status: int, text: str) -> None:
         self.refused = text

@@ -31,6 +31,7 @@ class PromisedPeer(Peer):
     is_behind   it is not reached, or too slow for acknowledgements to wait for it: the store keeps what is promised
     promise     the last one that waits for it, with promised_serial and promised_change (Promise)
     round_trip  seconds from sending events to their acknowledgement, the last time; -1.0 before the first one
+    peer_store_id  of the node, as its tag says, "" for none
     """
 
     def __init__(self, name: str, names_groups: bool, outbox: Outbox, full_state: FullState) -> None:
@@ -42,6 +43,7 @@ class PromisedPeer(Peer):
         self.promised_serial = 0
         self.promised_change = 0
         self.round_trip = -1.0
+        self.peer_store_id = ""
 
     def want_attention(self) -> None:
         """Ask the shell to send blocks at the end of this turn."""

@@ -13,10 +13,15 @@ class NotAMember(Exception):
 
 
 class Receivers:
-    """by_name   changed by the node, as others join and leave"""
+    """by_name   changed by the node, as others join and leave
+    store_id  of this node
+    twin      name of a node that said the same store id last: one of the two stores is a copy; "" for none
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, store_id: str = "") -> None:
         self.by_name: dict[str, PeerReceiver] = {}
+        self.store_id = store_id
+        self.twin = ""
 
     def get(self, name: str) -> PeerReceiver:
         """Raises NotAMember."""
@@ -24,6 +29,15 @@ class Receivers:
         if receiver is None:
             raise NotAMember(f"{name} has not yet joined")
         return receiver
+
+    def hello(self, name: str, session_id: str, store_id: str) -> tuple[bool, int]:
+        """As PeerReceiver.hello. Raises NotAMember also for a node with the store id of this one: which events are done is
+        known by the store that they come from, so two nodes cannot have one id."""
+        receiver = self.get(name)
+        if store_id and store_id == self.store_id:
+            self.twin = name
+            raise NotAMember(f"{name} has a copy of the store of this node, or this one of its")
+        return receiver.hello(session_id, store_id)
 
     def know_interest(self, names: Iterable[str]) -> bool:
         """Return whether each of these nodes has told once what it subscribes to. Go brokers do not say when that is

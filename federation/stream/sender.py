@@ -63,7 +63,6 @@ class PeerSender(PromisedPeer):
     extended    the other node reads our fields of the Go broker's events (its Serf tag says so)
     is_direct   it takes direct streams (likewise)
     store_id    of this node, said in Hello
-    peer_store_id  of the other node, as its tag says, "" for none
     promises    whose acknowledgements wait for the node, None without a store
     addr        HOST:PORT of its stream server
     backoff_seconds_min, backoff_seconds_max
@@ -95,7 +94,6 @@ class PeerSender(PromisedPeer):
         self.extended = extended
         self.is_direct = extended
         self.store_id = store_id
-        self.peer_store_id = ""
         self.promises = promises
         self.attention = QUIET
         self.state = State.STOPPED

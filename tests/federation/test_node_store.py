@@ -19,6 +19,7 @@ from federation.node import Node, own_tags
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus
 from federation.settings import FederationSettings
 from federation.stream.counters import DropReason
+from federation.stream.receivers import NotAMember
 from federation.stream.state import State
 
 Records = dict[int, tuple[object, ...]]
@@ -120,6 +121,18 @@ def test_a_node_with_the_name_of_another_one_before_keeps_nothing_for_itself() -
     assert again.node.senders == {}
     again.commit()
     assert again.disk == {}
+
+
+def test_a_living_node_with_the_same_store_id_is_named_and_sends_nothing() -> None:
+    node = Station({}).node
+    node.member_events([MemberJoin(STORED)], 0.0)
+    assert node.receivers.hello("n2", "session", "6" * 32) == (True, 0)
+    assert node.twin() == ""
+    with pytest.raises(NotAMember):
+        node.receivers.hello("n2", "session", STORE_ID)
+    assert node.twin() == "n2"
+    node.member_events([MemberFailed(STORED)], 1.0)
+    assert node.twin() == ""
 
 
 @pytest.mark.parametrize(
