@@ -100,11 +100,11 @@ def status_lines(found: pb.ListLinksResponse, unix_time: float, only_down: bool 
     lines += aligned(rows)
     for link in links:
         # What works and has nothing to say is one line of the table.
-        told = [text for text in (link.error if has_state(link.status, DOWN) else "", *link.notes) if text]
+        texts = [text for text in (link.error if has_state(link.status, DOWN) else "", *link.notes) if text]
         if has_state(link.status, DOWN):
-            told.append(f"it {link.next_step}")
-        if told:
-            lines.append(f"{link.id} {printable(link.upstream)} {link.status}: {printable('; '.join(told))}")
+            texts.append(f"it {link.next_step}")
+        if texts:
+            lines.append(f"{link.id} {printable(link.upstream)} {link.status}: {printable('; '.join(texts))}")
     return lines
 
 

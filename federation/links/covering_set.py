@@ -147,7 +147,7 @@ class CoveringSet:
             if before == entry.interests:
                 return
             if not before:
-                if len(self._subscribed) >= self._filters_max and not self._makes_room(entry):
+                if len(self._subscribed) >= self._filters_max and not self._covers_another(entry):
                     self.refused[entry.topic_filter] = entry
                     return
                 self._covered.delete(entry.topic_filter)
@@ -177,7 +177,7 @@ class CoveringSet:
         del self._entries[entry.topic_filter]
         self._covered.delete(entry.topic_filter)
 
-    def _makes_room(self, entry: Entry) -> bool:
+    def _covers_another(self, entry: Entry) -> bool:
         """Return whether a filter covers one of the set: then there are not more of them in the end."""
         walk = Walk(entry, self._subscribed.root)
         while walk.nodes:

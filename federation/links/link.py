@@ -114,12 +114,12 @@ class Link:
             self.subscriptions.follow(before.subscriptions)
 
     def start(self, now: float) -> None:
-        """Run from now on: at once where something is wanted, or where a session is left that is to be ended."""
+        """Run from now on: at once where it needs a session, or where one is left that is to be ended."""
         if self.plan.error:
             self._give_up(self.plan.error, now)
             return
         self._take_interest()
-        if self._is_wanted() or self._addresses.has_own_session():
+        if self._needs_session() or self._addresses.has_own_session():
             self._connect(now)
         else:
             self._move(Event.NOT_WANTED, NEVER, now)
@@ -133,7 +133,7 @@ class Link:
         self._changed_at = now
         if self._state in STOPPED:
             return
-        if not self._is_wanted():
+        if not self._needs_session():
             self._idle_at = min(self._idle_at, now + IDLE_SECONDS)
         else:
             self._idle_at = NEVER
@@ -174,7 +174,7 @@ class Link:
 
     # --- what the kind of a link decides
 
-    def _is_wanted(self) -> bool:
+    def _needs_session(self) -> bool:
         """Return whether the link needs a session at the upstream."""
         raise AssertionError("a subclass implements this")
 
@@ -194,7 +194,7 @@ class Link:
         """The local connection."""
         raise AssertionError("a subclass implements this")
 
-    # --- what the shell tells ---
+    # --- what the shell reports ---
 
     def connected(self, attempt: int, now: float) -> None:
         """The network connection of this attempt is open."""
@@ -225,7 +225,7 @@ class Link:
             self._handle_news(client, now)
 
     def connection_lost(self, attempt: int, reason: str, now: float, says_why: bool = False) -> None:
-        """The network connection of this attempt failed or ended. `says_why`: the other end has told the reason."""
+        """The network connection of this attempt failed or ended. `says_why`: the other end has said so."""
         if attempt != self.attempt or not self.wants_connection:
             return
         client = self._client
@@ -295,7 +295,7 @@ class Link:
     # --- the connection ---
 
     def _connect(self, now: float) -> None:
-        self._idle_at = NEVER if self._is_wanted() else now + IDLE_SECONDS
+        self._idle_at = NEVER if self._needs_session() else now + IDLE_SECONDS
         self.attempt += 1
         seconds = self.address.connection_timeout or CONNECT_SECONDS_MAX
         self._move(Event.CONNECT, now + seconds, now)
@@ -364,7 +364,7 @@ class Link:
             self._relay.ping(now)
 
     def _become_idle(self, now: float) -> None:
-        """Nobody wants anything: no session stays open. One at an upstream that is away would collect messages, so the link
+        """There is no interest: no session stays open. One at an upstream that is away would collect messages, so the link
         tries on until it has ended that, unless another node has it."""
         cleans = self.plan.upstream.resource_cleanup_mode is ResourceCleanupMode.DEFAULT
         is_away = self._client is None or self._client.accepted is None

@@ -1,4 +1,4 @@
-"""All links of a node without I/O: from what the definitions resolve to, and what the cluster wants, to one `Link` each."""
+"""All links of a node without I/O: one `Link` for each plan of the definitions, with the interest of the cluster."""
 
 from __future__ import annotations
 
@@ -161,13 +161,6 @@ class Links:
             link.follow(before)
         link.start(now)
 
-    def settle(self, now: float) -> None:
-        """The end of a turn, in which the broker may have ended local connections."""
-        for link_id in list(self._due):
-            link = self.by_id.get(link_id)
-            if link is not None:
-                link.settle(now)
-
     def take_due(self) -> list[str]:
         """The links whose shells have something to do, by id."""
         due = list(self._due)
@@ -175,8 +168,17 @@ class Links:
         return due
 
     def turn_ended(self, now: float) -> bool:
-        """Move jobs of shared groups. True when there may be output, or another deadline."""
-        return self.queues.turn_ended(now)
+        """Carry out what a turn has changed: the broker may have ended local connections, other nodes may have acknowledged
+        events, jobs of shared groups move, and interest is passed on. True when there may be more, or output of the broker."""
+        for link_id in list(self._due):
+            link = self.by_id.get(link_id)
+            if link is not None:
+                link.settle(now)
+        if self._domain.broker.acks_awaited:
+            for link in self.by_id.values():
+                link.release()
+        has_more = self.queues.turn_ended(now)
+        return (self.interest.has_changes() and self.pass_on(now)) or has_more
 
     def plans(self) -> Mapping[str, LinkPlan]:
         """The links of the definitions that run on one node of the cluster, by id."""
@@ -283,11 +285,6 @@ class Links:
         for link in self.by_id.values():
             link.send_interest(now)
         return has_more
-
-    def release(self) -> None:
-        """Other nodes may have acknowledged events by now."""
-        for link in self.by_id.values():
-            link.release()
 
     def stop(self, now: float) -> None:
         """The node stops. Sessions stay at the upstreams, for this node after a restart or for another one."""

@@ -1,4 +1,4 @@
-"""The plugin `links`: connects the definitions, the ownership, what local clients want, and the sockets of links."""
+"""The plugin `links`: connects the definitions, the ownership, the interest of the cluster, and the sockets of links."""
 
 # not a core: runs in the loop
 from __future__ import annotations
@@ -179,14 +179,9 @@ class LinksPlugin(Plugin, TurnEnd):
 
     def turn_ended(self, now: float) -> None:
         links = self.links
-        links.settle(now)
-        if self.server.broker.acks_awaited:
-            links.release()
         self._follow_owners(now)
         if links.turn_ended(now):
             self._arm_timer(links.queues.next_timeout())
-            self.server.flush_soon()
-        if links.interest.has_changes() and links.pass_on(now):
             self.server.flush_soon()
         self._follow_links()
         if self._has_changed:

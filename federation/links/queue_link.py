@@ -52,7 +52,7 @@ class Credit:
 
     offered     jobs that wait at the upstream, with those on the way
     is_missing  the upstream has no queue for the group
-    limit       told to the upstream
+    limit       as the upstream knows it
     received    jobs since the connection began
     """
 
@@ -76,7 +76,7 @@ class Credit:
         self.offered = max(0, count) + max(0, sent - self.received)
 
     def ask(self, count: int) -> bool:
-        """Ask for so many jobs, in all. True when the upstream is to be told the new `limit`."""
+        """Ask for so many jobs, in all. True when the upstream has to know the new `limit`."""
         limit = self.received + count
         if limit == self.limit:
             return False
@@ -252,7 +252,7 @@ class QueueLink(Link):
 
     # --- Link
 
-    def _is_wanted(self) -> bool:
+    def _needs_session(self) -> bool:
         return bool(self.credits)
 
     def _take_interest(self) -> bool:

@@ -35,19 +35,19 @@ class LinkLog:
     """Remembers what the log says of each link: a row with the notes of the last time when the link ran."""
 
     def __init__(self) -> None:
-        self._told: dict[str, LinkStatus] = {}
+        self._reported: dict[str, LinkStatus] = {}
 
     def changes(
         self, rows: Sequence[LinkStatus], plans: Container[str], ownership: Ownership, now: float
     ) -> list[LogLine]:
-        """A line for each change that is not told yet. `plans`: the links that one node of the cluster runs; `ownership`
+        """A line for each change that is not reported yet. `plans`: the links that one node of the cluster runs; `ownership`
         knows which one."""
         lines: list[LogLine] = []
         present = {row.link_id: row for row in rows if row.upstream_name}
         for row in present.values():
             lines += self._lines_of(row, ownership, now)
-        for link_id in [link_id for link_id in self._told if link_id not in present]:
-            row = self._told.pop(link_id)
+        for link_id in [link_id for link_id in self._reported if link_id not in present]:
+            row = self._reported.pop(link_id)
             node = _runs_on(ownership, link_id)
             if link_id not in plans:
                 lines.append(_line("info", "link removed: nothing needs it any more", row))
@@ -59,7 +59,7 @@ class LinkLog:
 
     def _lines_of(self, row: LinkStatus, ownership: Ownership, now: float) -> list[LogLine]:
         lines: list[LogLine] = []
-        before = self._told.get(row.link_id)
+        before = self._reported.get(row.link_id)
         if row.plan.kind == ApplyTo.TOPICS.value and row.epoch == 0:
             # The node stops, or another one runs the link soon; nothing has failed.
             row = replace(row, state=LinkState.DRAINING, last_error="")
@@ -68,9 +68,9 @@ class LinkLog:
         notes: tuple[Note, ...] = ()
         if before is not None:
             notes = before.notes
-            is_retry = before.state in FAILED and row.state is LinkState.STARTING  # told by what becomes of it
+            is_retry = before.state in FAILED and row.state is LinkState.STARTING  # reported by what becomes of it
             if is_retry or (before.state, before.last_error) == (row.state, row.last_error):
-                self._told[row.link_id] = replace(before, sessions_lost=row.sessions_lost)
+                self._reported[row.link_id] = replace(before, sessions_lost=row.sessions_lost)
                 return lines
         event = f"link {row.state.value}"
         if row.state is LinkState.DRAINING:
@@ -89,7 +89,7 @@ class LinkLog:
                     level = "warning" if note.is_warning else "info"
                     lines.append(_line(level, "the upstream grants less than asked", row, note=note.text))
             notes = row.notes
-        self._told[row.link_id] = replace(row, notes=notes)
+        self._reported[row.link_id] = replace(row, notes=notes)
         return lines
 
 
@@ -214,27 +214,27 @@ def _labels(status: LinkStatus) -> tuple[str, ...]:
 
 
 class LinkEvents:
-    """Remembers what was told of each link: `changes` gives a message for each link with another status, epoch or error."""
+    """Remembers what was reported of each link: `changes` gives a message for each link with another status, epoch or error."""
 
     def __init__(self) -> None:
-        self._told: dict[str, LinkStatus] = {}
+        self._reported: dict[str, LinkStatus] = {}
 
     def changes(self, statuses: Sequence[LinkStatus]) -> list[Message]:
         """QoS 0 messages that are not retained. A link that is missing was removed, or moved to another node."""
         messages: list[Message] = []
         present = {status.link_id: status for status in statuses}
         for link_id, status in present.items():
-            before = self._told.get(link_id)
-            if before is None or _told_of(before) != _told_of(status):
+            before = self._reported.get(link_id)
+            if before is None or _reported_of(before) != _reported_of(status):
                 messages.append(_event(CHANGED, status, "" if before is None else before.state.value))
-        for link_id, before in self._told.items():
+        for link_id, before in self._reported.items():
             if link_id not in present:
                 messages.append(_event(REMOVED, before, before.state.value))
-        self._told = present
+        self._reported = present
         return messages
 
 
-def _told_of(status: LinkStatus) -> tuple[object, ...]:
+def _reported_of(status: LinkStatus) -> tuple[object, ...]:
     # A queue link pauses and goes on with each job that a consumer takes.
     state = LinkState.RUNNING if status.state is LinkState.PAUSED else status.state
     return state, status.epoch, status.last_error

@@ -134,14 +134,14 @@ class LinksSettings:
             yield NOT_KEPT
         for what, text in definitions.warnings():
             yield f"{what}: {text}"
-        told: set[str] = set()
+        faults: set[str] = set()
         for plan in definitions.resolution().links():
             for options in [plan.upstream.tls_of(uri) for uri in plan.upstream.uris if uri.is_secure]:
                 try:
                     client_context(options)
                 except TlsFault as fault:
-                    told.add(f'upstream "{plan.upstream.name}": {fault}')
-        yield from sorted(told)
+                    faults.add(f'upstream "{plan.upstream.name}": {fault}')
+        yield from sorted(faults)
 
 
 def shares_secrets(settings: Settings) -> bool:

@@ -110,7 +110,7 @@ class TopicLink(Link):
         elif self._domain.interest.is_complete(self.interest):
             self.start(now)
 
-    def _is_wanted(self) -> bool:
+    def _needs_session(self) -> bool:
         return bool(self.subscriptions.wanted) or self.plan.upstream.direction is Direction.OUT
 
     def _take_interest(self) -> bool:

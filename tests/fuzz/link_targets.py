@@ -227,10 +227,7 @@ class LinkWorld:
             if self.broker.slices.has_work():
                 busy = True
                 self.broker.go_on(self.now)
-            self.links.settle(self.now)
             busy = self.links.turn_ended(self.now) or busy
-            if self.links.interest.has_changes():
-                busy = self.links.pass_on(self.now) or busy
             if shell is not None:
                 data, shell.out = shell.out, b""
                 if data and shell.link.attempt == self._opened:

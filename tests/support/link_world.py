@@ -91,7 +91,7 @@ class World:
                 connection.owner.carry_out(connection)  # type: ignore[attr-defined]
             for publisher in self.broker.take_reading_changes():
                 publisher.owner.set_reading(publisher)  # type: ignore[attr-defined]
-        self.links.settle(self.now)
+        self.links.turn_ended(self.now)
 
     def sent(self) -> list[Packet]:
         self.flush()

@@ -293,7 +293,7 @@ class UpstreamSocket:
             self._protocol = protocol
         return protocol
 
-    # --- what the connection tells ---
+    # --- what the connection reports ---
 
     def opened(self, protocol: UpstreamProtocol) -> None:
         if protocol is not self._protocol:
@@ -322,7 +322,7 @@ class UpstreamSocket:
             self._host.flush_soon()
 
     def lost(self, protocol: UpstreamProtocol, reason: str, says_why: bool = False) -> None:
-        """The connection ended, or is given up here. `says_why`: the other end has told the reason."""
+        """The connection ended, or is given up here. `says_why`: the other end has said so."""
         if protocol is not self._protocol:
             return
         self._protocol = None

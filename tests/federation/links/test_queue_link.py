@@ -146,7 +146,6 @@ class Upstream:
         while self.links.turn_ended(self.now) or self.broker.dirty:
             for connection in self.broker.take_dirty():
                 connection.owner.carry_out(connection)  # type: ignore[attr-defined]
-            self.links.settle(self.now)
 
     def sent(self) -> list[Packet]:
         self.turn()
