@@ -335,4 +335,4 @@ class Domain:
     bridging: LinkBridging
     interest: ClusterInterest
     rng: random.Random
-    due: dict[str, None]
+    due: dict[str, bool]

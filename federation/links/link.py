@@ -287,10 +287,8 @@ class Link:
             self._connect(now)
         elif self._state is State.CONNECTING:
             self._fail(End.LOST, "the network connection is not open in time", now)
-        elif self._state is State.RUNNING:
-            self._prove(now)
         else:
-            self._deadline = NEVER
+            self._deadline = NEVER  # that of the client, or of the owner that drains the link, is as early
 
     # --- the connection ---
 
@@ -358,8 +356,6 @@ class Link:
                 self._deadline = NEVER  # that of the client counts
         elif self._state is State.RUNNING:
             self._deadline = client.answered_at + ROUND_TRIP_SECONDS_MAX
-            if now >= self._deadline:
-                self._fail(End.LOST, f"no answer for {ROUND_TRIP_SECONDS_MAX:g} s", now)
         if self._relay is not None:
             self._relay.ping(now)
 

@@ -99,7 +99,7 @@ class Links:
         self._draining: dict[str, None] = {}
         self.interest = ClusterInterest(self.queues.appeared)
         self._relaying: set[str] = set()
-        self._due: dict[str, None] = {}
+        self._due: dict[str, bool] = {}
         self._domain = Domain(domain, broker, bridging_of(broker), self.interest, rng, self._due)
         self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # `near_policies` of each link
 
@@ -161,9 +161,9 @@ class Links:
             link.follow(before)
         link.start(now)
 
-    def take_due(self) -> list[str]:
-        """The links whose shells have something to do, by id."""
-        due = list(self._due)
+    def take_due(self) -> dict[str, bool]:
+        """The links whose shells have something to do, by id; True for one that has another state or deadline."""
+        due = dict(self._due)
         self._due.clear()
         return due
 

@@ -226,21 +226,18 @@ class LinksPlugin(Plugin, TurnEnd):
 
     def _follow_links(self) -> None:
         """Do what links ask for: one that is new gets a socket, one that is gone loses it."""
-        for link_id in self.links.take_due():
+        for link_id, has_moved in self.links.take_due().items():
+            self._has_changed = self._has_changed or has_moved
             link = self.links.by_id.get(link_id)
             socket = self._sockets.get(link_id)
             if socket is not None and socket.link is not link:
                 socket.carry_out()
                 del self._sockets[link_id]
                 socket = None
-                self._has_changed = True
-            if link is None:
-                continue
-            if socket is None:
-                socket = self._sockets[link_id] = UpstreamSocket(link, self.server, self._dialer)
-            socket.carry_out()
-            if link.effects.take_moved():
-                self._has_changed = True
+            if link is not None:
+                if socket is None:
+                    socket = self._sockets[link_id] = UpstreamSocket(link, self.server, self._dialer)
+                socket.carry_out()
 
     def _report(self, now: float) -> None:
         """Tell what has become of links in this turn: of all at once, because it looks at each of them."""

@@ -113,34 +113,26 @@ class Confirmation:
 
 
 class Effects:
-    """Of one link. `due`: the links of the node with something to do, by id.
+    """Of one link. `due`: the links of the node with something to do, by id; True for one that has another state or deadline.
 
-    has_moved  the link has another attempt or deadline, in a call that did not come from its shell
     local_end  why the broker has ended the local connection; "" before
     """
 
-    def __init__(self, link_id: str, due: dict[str, None]) -> None:
-        self.has_moved = False
+    def __init__(self, link_id: str, due: dict[str, bool]) -> None:
         self.local_end = ""
         self._link_id = link_id
         self._due = due
 
     def note(self) -> None:
         """There is output for the upstream, or it is read again or no more."""
-        self._due[self._link_id] = None
+        self._due.setdefault(self._link_id, False)
 
     def move(self) -> None:
-        self.has_moved = True
-        self.note()
+        self._due[self._link_id] = True
 
     def end_local(self, reason: str) -> None:
         self.local_end = reason
         self.note()
-
-    def take_moved(self) -> bool:
-        has_moved = self.has_moved
-        self.has_moved = False
-        return has_moved
 
 
 LISTENER_NAME: Final = "link"

@@ -153,7 +153,7 @@ class DomainNode(NodeProcess):
     def end_turn(self, host: Machine, now: float) -> bool:
         busy = super().end_turn(host, now)
         busy = self.links.turn_ended(now) or busy
-        self.links.take_due()  # every end is looked at below
+        busy = any(self.links.take_due().values()) or busy  # every end is looked at below
         busy = self._carry_out(host, now) or busy
         for link_id, end in list(self._ends.items()):
             if self.links.by_id.get(link_id) is not end.link:

@@ -80,7 +80,7 @@ class UpstreamEnd:
     def follow(self, host: Machine) -> bool:
         """Open and close what the link asks for; whether there was anything."""
         link = self.link
-        moved = link.effects.take_moved()
+        moved = False
         if self.stream is not None:
             self.stream.write(link.take_output(self._attempt))
         if self.stream is not None and self._attempt != link.attempt:
