@@ -333,6 +333,74 @@ def passwd(
 
 
 @main.group()
+def cert() -> None:
+    """Certificates by which the nodes of a federation trust each other (plugins.federation.tls)."""
+
+
+folder_option = click.option(
+    "--dir", "folder", metavar="FOLDER", default=".", show_default=True, help="Where the files are."
+)
+replace_option = click.option("--force", "replaces", is_flag=True, help="Replace files that exist.")
+
+
+@cert.command("create-ca")
+@folder_option
+@click.option("--name", default="gmqttd nodes", show_default=True, help="Name of the authority.")
+@click.option("--days", type=click.IntRange(1, 36_500), default=3_650, show_default=True)
+@replace_option
+def cert_create_ca(folder: str, name: str, days: int, replaces: bool) -> None:
+    """Make an authority: ca.pem for every node, and ca.key, which signs their certificates and stays where it is."""
+    from broker.server.cert_command import create_ca
+
+    click.echo("wrote " + ", ".join(create_ca(folder, name, days, replaces)))
+
+
+@cert.command("create-node")
+@folder_option
+@click.option(
+    "--host",
+    "hosts",
+    metavar="HOST",
+    multiple=True,
+    help="A further DNS name, which the node may have as its name, too, or an IP address. Repeatable.",
+)
+@click.option("--days", type=click.IntRange(1, 36_500), default=365, show_default=True)
+@replace_option
+@click.argument("name")
+def cert_create_node(folder: str, name: str, hosts: tuple[str, ...], days: int, replaces: bool) -> None:
+    """Make the certificate NAME.pem and the key NAME.key of the node whose node_name is NAME, signed by ca.key."""
+    from broker.server.cert_command import create_node
+
+    click.echo("wrote " + ", ".join(create_node(folder, name, hosts, days, replaces)))
+
+
+@cert.command("show")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def cert_show(files: tuple[str, ...]) -> None:
+    """Print the names and the days left of certificates. Exit status 1 when one of them is not valid now."""
+    from broker.server.cert_command import show
+
+    is_valid = True
+    for file in files:
+        for found in show(file):
+            click.echo(file)
+            for what, text in found.lines:
+                click.echo(f"  {what}: {text}")
+            is_valid = is_valid and found.is_valid
+    if not is_valid:
+        sys.exit(EXIT_FAILED)
+
+
+@main.command()
+def keygen() -> None:
+    """Print a new key for the gossip: 32 random bytes in base64, as `serf keygen` does."""
+    import base64
+    import secrets
+
+    click.echo(base64.b64encode(secrets.token_bytes(32)).decode())
+
+
+@main.group()
 def store() -> None:
     """Look after the store of a node that does not run."""
 

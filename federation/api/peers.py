@@ -42,6 +42,7 @@ class PeersService(PeersServicer):
             reason=sender.reason,
             stream=sender.choice.kind.value,
             addr=sender.addr,
+            tls=sender.choice.is_tls,
             outbox_bytes=sender.outbox.size,
             outbox_seconds=outbox_seconds(sender, self._now()),
             congested=sender.congested,

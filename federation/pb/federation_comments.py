@@ -43,6 +43,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.federation.api.Peer.stream": "The kind of the stream: direct, or gRPC as with a Go broker.",
     "gmqtt.federation.api.Peer.streams_begun": "Streams to it that began, and that were lost.",
     "gmqtt.federation.api.Peer.times_behind": "How often it fell behind.",
+    "gmqtt.federation.api.Peer.tls": "The stream goes over TLS, and both nodes have proved their names.",
     "gmqtt.federation.api.Peers": "How the event streams of this node go.",
     "gmqtt.federation.api.Peers.ListPeers": "Every other node that events are sent to.",
     "gmqtt.federation.api.StateMark": "The events between BEGIN and END are the whole interest of the sending node.",

@@ -527,6 +527,7 @@ class Peer(_message.Message):
     STORED_BLOCKS_FIELD_NUMBER: _builtins.int
     STORED_BYTES_FIELD_NUMBER: _builtins.int
     PROMISES_WAITING_FIELD_NUMBER: _builtins.int
+    TLS_FIELD_NUMBER: _builtins.int
     node_name: _builtins.str
     state: _builtins.str
     """Of the stream to it: stopped, hello (it is asked), streaming, or backoff (the next try waits)."""
@@ -566,6 +567,8 @@ class Peer(_message.Message):
     stored_bytes: _builtins.int
     promises_waiting: _builtins.int
     """Turns of this node whose acknowledgements wait for it now."""
+    tls: _builtins.bool
+    """The stream goes over TLS, and both nodes have proved their names."""
     @_builtins.property
     def last_acknowledgement(self) -> _timestamp_pb2.Timestamp:
         """When it acknowledged last; absent before the first time."""
@@ -603,10 +606,11 @@ class Peer(_message.Message):
         stored_blocks: _builtins.int = ...,
         stored_bytes: _builtins.int = ...,
         promises_waiting: _builtins.int = ...,
+        tls: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "last_acknowledgement", b"last_acknowledgement", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "addr", b"addr", "behind", b"behind", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "congested", b"congested", "dropped", b"dropped", "events_acked", b"events_acked", "events_received", b"events_received", "events_resent", b"events_resent", "events_sent", b"events_sent", "last_acknowledgement", b"last_acknowledgement", "messages_queued", b"messages_queued", "node_name", b"node_name", "outbox_bytes", b"outbox_bytes", "outbox_seconds", b"outbox_seconds", "promises_waiting", b"promises_waiting", "reason", b"reason", "round_trip_seconds", b"round_trip_seconds", "state", b"state", "store_id", b"store_id", "stored_blocks", b"stored_blocks", "stored_bytes", b"stored_bytes", "stream", b"stream", "streams_begun", b"streams_begun", "streams_lost", b"streams_lost", "times_behind", b"times_behind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "addr", b"addr", "behind", b"behind", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "congested", b"congested", "dropped", b"dropped", "events_acked", b"events_acked", "events_received", b"events_received", "events_resent", b"events_resent", "events_sent", b"events_sent", "last_acknowledgement", b"last_acknowledgement", "messages_queued", b"messages_queued", "node_name", b"node_name", "outbox_bytes", b"outbox_bytes", "outbox_seconds", b"outbox_seconds", "promises_waiting", b"promises_waiting", "reason", b"reason", "round_trip_seconds", b"round_trip_seconds", "state", b"state", "store_id", b"store_id", "stored_blocks", b"stored_blocks", "stored_bytes", b"stored_bytes", "stream", b"stream", "streams_begun", b"streams_begun", "streams_lost", b"streams_lost", "times_behind", b"times_behind", "tls", b"tls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__round_trip_seconds: _TypeAlias = _typing.Literal["round_trip_seconds"]  # noqa: Y015
     _WhichOneofArgType__round_trip_seconds: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds"]  # noqa: Y015

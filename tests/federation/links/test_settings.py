@@ -116,6 +116,8 @@ def test_check_names_the_files_of_tls_that_a_link_cannot_use(tmp_path: Path) -> 
         ("{fed_addr: '192.168.0.10:8901'}", False, False),
         ("{fed_addr: '127.0.0.1:8901', advertise_fed_addr: '192.168.0.10:8901'}", False, False),
         ("{fed_addr: '192.168.0.10:8901', allow_plain_secrets: true}", True, True),
+        ("{fed_addr: '192.168.0.10:8901', tls: {cert: a, key: b, cacert: c}}", True, False),
+        ("{tls: {cert: a, key: b, cacert: c}, require_tls: true, allow_plain_secrets: true}", True, False),
         (None, True, False),
     ],
 )

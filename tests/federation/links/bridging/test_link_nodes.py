@@ -9,6 +9,7 @@ import pytest
 from broker.authorization import Authorizer, ClientIdentity, Verdict
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck, Disconnect, PubAck, Publish, Subscribe, SubscribeFilter
+from broker.codec.reason_codes import NOT_AUTHORIZED
 from broker.hooks import ConnectDecider, ConnectRequest
 from broker.listener_facts import ListenerFacts
 from broker.origin import decode_origin
@@ -16,7 +17,7 @@ from broker.routing.subscriber import NODE_PREFIX
 from broker.session.group_queues import GroupQueues
 from broker_world import Client, World
 from federation.links.bridging.bridging import bridging_of
-from federation.links.bridging.headers import encode_connect, encode_limit, parse_welcome, queue_of, quoted
+from federation.links.bridging.headers import JOBS_TAG, encode_connect, encode_limit, parse_welcome, queue_of, quoted
 from link_clients import NAME, headers, link_options, named_world
 
 JOBS = b"$share/workers/jobs/#"
@@ -66,9 +67,11 @@ class Upstream:
         return codes
 
 
-def node_connect(world: World, value: str | None, client_id: str = f"{NODE_PREFIX}a") -> tuple[Client, ConnAck]:
+def node_connect(
+    world: World, value: str | None, client_id: str = f"{NODE_PREFIX}a", listener: ListenerFacts = NODES
+) -> tuple[Client, ConnAck]:
     client = world.open()
-    client.connection.listener = NODES
+    client.connection.listener = listener
     properties: dict[int, Any] = {} if value is None else {props.USER_PROPERTY: [(NAME, value)]}
     connack = client.connect(client_id, properties=properties, expiry=60)
     assert connack is not None
@@ -160,3 +163,20 @@ def test_a_node_subscribes_to_nothing() -> None:
     (packet,) = client.packets
     assert isinstance(packet, Disconnect)
     assert packet.reason_code == 0x82
+
+
+@pytest.mark.parametrize(
+    ("client_id", "code"),
+    [
+        (f"{JOBS_TAG}-n1", 0),
+        (f"{JOBS_TAG}-n1.local", 0),
+        (f"{JOBS_TAG}-n2", NOT_AUTHORIZED),
+        (f"{JOBS_TAG}-x-n1", NOT_AUTHORIZED),
+        (f"{NODE_PREFIX}n1", NOT_AUTHORIZED),
+        ("n1", NOT_AUTHORIZED),
+    ],
+)
+def test_a_node_with_a_certificate_connects_under_its_own_name(client_id: str, code: int) -> None:
+    listener = ListenerFacts("nodes", "tls", is_node=True, node_names=("n1", "n1.local"))
+    _, connack = node_connect(named_world(), encode_connect(b"berlin", 1, False).decode(), client_id, listener)
+    assert connack.reason_code == code

@@ -1,0 +1,94 @@
+"""The keys of trust between nodes: rules, addresses that stay closed, warnings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.config.loader import LoadResult, load_bytes
+from broker.config.rules import on_every_interface
+from broker.config.settings import Settings
+from federation.exposure import exposure_warnings
+
+TLS = "cert: a.pem, key: a.key, cacert: ca.pem"
+
+
+def loaded(federation: str) -> LoadResult:
+    text = f"plugin_order: [federation]\nplugins:\n  federation: {{node_name: n1, {federation}}}\n"
+    return load_bytes(text.encode(), "a.yml")
+
+
+def settings_of(federation: str) -> Settings:
+    found = loaded(federation)
+    assert found.settings is not None, found.faults
+    return found.settings
+
+
+@pytest.mark.parametrize(
+    ("federation", "keys"),
+    [
+        (f"tls: {{{TLS}}}", []),
+        (f"tls: {{{TLS}}}, require_tls: true", []),
+        ("tls: {cert: a.pem, key: a.key, ca: ca.pem}", []),
+        ("tls: {cert: a.pem, key: a.key}", ["tls.cacert"]),
+        ("tls: {cacert: a.pem}", ["tls.cert", "tls.key"]),
+        ("require_tls: true", ["require_tls"]),
+        (f"tls: {{{TLS}, addr: ':8901'}}", ["tls.addr"]),
+        (f"tls: {{{TLS}, addr: ':8901'}}, require_tls: true", []),
+        (f"tls: {{{TLS}, addr: ':8902'}}, require_tls: true", ["gossip_addr"]),
+        (f"tls: {{{TLS}, verify: false}}", ["tls.verify"]),
+    ],
+)
+def test_rules_of_tls(federation: str, keys: list[str]) -> None:
+    assert sorted(fault.key for fault in loaded(federation).faults) == [f"plugins.federation.{key}" for key in keys]
+
+
+def test_the_name_of_other_listeners_for_authorities_is_known_too() -> None:
+    section = settings_of("tls: {cert: a.pem, key: a.key, ca: ca.pem}").plugins.federation.tls
+    assert section.cacert == "ca.pem"
+
+
+@pytest.mark.parametrize(
+    ("federation", "opened"),
+    [
+        ("gossip_addr: '127.0.0.1:1'", ["fed_addr"]),
+        (f"gossip_addr: '127.0.0.1:1', tls: {{{TLS}}}", ["fed_addr", "tls.addr"]),
+        (f"gossip_addr: '127.0.0.1:1', tls: {{{TLS}}}, require_tls: true", ["tls.addr"]),
+    ],
+)
+def test_the_addresses_on_every_interface(federation: str, opened: list[str]) -> None:
+    found = [text.partition(" ")[0] for text in on_every_interface(settings_of(federation))]
+    assert found == [f"plugins.federation.{key}" for key in opened]
+
+
+@pytest.mark.parametrize(
+    ("federation", "keys"),
+    [
+        ("fed_addr: '127.0.0.1:1', gossip_addr: '127.0.0.1:2'", []),
+        ("fed_addr: '10.0.0.1:1', gossip_addr: '127.0.0.1:2'", ["fed_addr"]),
+        ("fed_addr: '127.0.0.1:1'", ["gossip_addr"]),
+        (f"fed_addr: '10.0.0.1:1', gossip_addr: '127.0.0.1:2', tls: {{{TLS}}}", ["fed_addr"]),
+        (f"gossip_addr: '127.0.0.1:2', tls: {{{TLS}}}, require_tls: true", []),
+        (f"tls: {{{TLS}}}, require_tls: true", ["gossip_addr"]),
+    ],
+)
+def test_a_start_warns_of_addresses_that_need_no_proof(federation: str, keys: list[str]) -> None:
+    found = list(exposure_warnings(settings_of(federation).plugins.federation))
+    assert [key for key, _ in found] == keys
+    has_tls = "tls:" in federation
+    assert all(("require_tls: true" in text) is has_tls for key, text in found if key == "fed_addr")
+
+
+def test_an_address_that_is_not_opened_is_named() -> None:
+    federation = settings_of(f"fed_addr: '10.0.0.1:1', tls: {{{TLS}}}, require_tls: true").plugins.federation
+    (text,) = federation.start_warnings(Settings(), str)
+    assert text.startswith("fed_addr: ")
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    federation = settings_of(f"tls: {{{TLS}}}").plugins.federation
+    (text,) = federation.unusable_files("plugins.federation", lambda file: str(tmp_path / file))
+    assert text.startswith("plugins.federation.tls.cert: ")
+    assert str(tmp_path) in text
+    assert list(settings_of("retry_join: []").plugins.federation.unusable_files("plugins.federation", str)) == []
