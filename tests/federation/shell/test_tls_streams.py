@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -255,32 +257,73 @@ async def test_a_handshake_that_does_not_end_is_given_up(
     assert refusals(one) == ["handshake"]
 
 
-@pytest.mark.parametrize("size", [1, 7])
-async def test_bytes_that_come_in_pieces(start_node: Callable[..., Any], authority: Authority, size: int) -> None:
-    """A proxy cuts everything that passes into pieces: the handshake, Hello and batches."""
-    one, other = await start_node("n1"), await start_node("n2")
+@asynccontextmanager
+async def meddler(one: Station, other: Station, size: int, change: Callable[[bytes], bytes]) -> AsyncIterator[None]:
+    """The way of one node to the other one is a proxy that reads `size` bytes at a time and changes what goes there."""
+    pumps: set[asyncio.Task[None]] = set()
+
+    async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, is_changed: bool) -> None:
+        try:
+            while data := await source.read(size):
+                target.write(change(data) if is_changed else data)
+                await target.drain()
+        except OSError:
+            pass
+        target.transport.abort()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer_reader, peer_writer = await asyncio.open_connection("127.0.0.1", other.tls_port)
-
-        async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-            try:
-                while data := await source.read(size):
-                    target.write(data)
-                    await asyncio.sleep(0)
-            except OSError:
-                pass
-            target.transport.abort()
-
-        await asyncio.gather(pump(reader, peer_writer), pump(peer_reader, writer))
+        there, back = await asyncio.open_connection("127.0.0.1", other.tls_port)
+        pumps.add(asyncio.create_task(pump(reader, back, True)))
+        pumps.add(asyncio.create_task(pump(there, writer, False)))
 
     proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
-    one.meet_tags("n2", {**other.tags, "fed_tls": f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"})
-    other.meet_tags("n1", one.tags)
+    one.meet_tags(other.name, {**other.tags, "fed_tls": f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"})
+    other.meet_tags(one.name, one.tags)
+    try:
+        yield
+    finally:
+        proxy.close()
+        for node in (one, other):
+            await node.stop()
+        await asyncio.wait(pumps)
+
+
+@pytest.mark.parametrize("size", [1, 7])
+async def test_bytes_that_come_in_pieces(start_node: Callable[..., Any], size: int) -> None:
+    one, other = await start_node("n1"), await start_node("n2")
+    async with meddler(one, other, size, bytes):
+        await pass_messages(one, other)
+        assert one.kinds() == ["direct"]
+
+
+async def test_a_byte_that_changes_on_the_way_ends_the_stream_and_loses_nothing(start_node: Callable[..., Any]) -> None:
+    one, other = await start_node("n1"), await start_node("n2")
+    flips: list[bool] = []
+
+    def change(data: bytes) -> bytes:
+        return data[:-1] + bytes([data[-1] ^ 1]) if flips and flips.pop() else data
+
+    async with meddler(one, other, 65_536, change):
+        await pass_messages(one, other)
+        flips.append(True)
+        await pass_messages(one, other)
+        assert not flips
+        assert one.kinds() == ["direct", "direct"]
+        assert one.log.values("event stream to a node", "clean_start") == [True, False], "the session goes on"
+        assert refusals(one) == refusals(other) == []
+
+
+@pytest.mark.parametrize("size", [1, 5, 6, 40, 300, 10_000])
+async def test_what_is_no_handshake_is_refused(start_node: Callable[..., Any], size: int) -> None:
+    one, other = await start_node("n1"), await start_node("n2")
+    peer = await Raw.connect(one.tls_port)
+    peer.writer.write(b"\x16\x03\x01" + random.Random(size).randbytes(size))
+    peer.writer.write_eof()
+    await peer.rest()
+    await one.until(lambda: one.refusals.totals["handshake"] == 1, "the refusal")
+    await connections_become(one, 0)
+    acquaint(one, other)
     await pass_messages(one, other)
-    proxy.close()
-    for node in (one, other):
-        await node.stop()
 
 
 # --- beside nodes without TLS
