@@ -30,12 +30,17 @@ plugins:
     gossip_addr: 127.0.0.1:{gossip}
     retry_join: [{join}]
     retry_interval: 1s
-{more_keys}plugin_order: [{first}admin, federation{last}]
+{node_tls}{more_keys}plugin_order: [{first}admin, federation{last}]
 log: {{level: warn, format: text}}
 {store}"""
 STORE: Final = "data_dir: {folder}\n"
 EVENT_LOG: Final = """\
   event_log: {{dir: {folder}, sync: {sync}}}
+"""
+# Made by `gmqttd cert` for each node.
+NODE_TLS: Final = """\
+    require_tls: true
+    tls: {{cert: {folder}/{name}.pem, key: {folder}/{name}.key, cacert: {folder}/ca.pem, addr: "127.0.0.1:{port}"}}
 """
 # The accounts and rules of accounts.py, metrics, and $SYS as often as by default. Anonymous clients are let in beside them.
 SECURED: Final = """\
@@ -136,6 +141,16 @@ def make_certificate(folder: Path) -> dict[str, Path]:
     return files
 
 
+def make_node_certificate(command: Path, folder: Path, *what: str) -> None:
+    subprocess.run([str(command), "cert", *what, "--dir", str(folder)], check=True, capture_output=True)
+
+
+def node_tls_keys(command: Path, folder: Path, name: str, ports: Ports) -> str:
+    """The keys of a node with TLS to the other one, whose files are made here."""
+    make_node_certificate(command, folder, "create-node", name)
+    return NODE_TLS.format(folder=folder, name=name, port=ports.take())
+
+
 def gmqttd_servers(
     nodes: int,
     folder: Path,
@@ -146,9 +161,12 @@ def gmqttd_servers(
     transport: str,
     has_store: bool,
     is_secured: bool,
+    node_tls: bool = False,
 ) -> list[Server]:
     servers: list[Server] = []
     join = ""
+    if node_tls:
+        make_node_certificate(command, folder, "create-ca")
     files = make_certificate(folder) if transport == "tls" else {}
     for number in range(1, nodes + 1):
         name = f"gmqttd{number}"
@@ -168,6 +186,7 @@ def gmqttd_servers(
             first="auth, prometheus, " if is_secured else "",
             last=", event_log" if log else "",
             more_keys=keys,
+            node_tls=node_tls_keys(command, folder, name, ports) if node_tls else "",
             store=STORE.format(folder=folder / f"{name}-store") if has_store else "",
             **taken,
         )
@@ -239,5 +258,8 @@ def make_cluster(participant: str, command: Path, folder: Path, ports: Ports, ro
     assert participant in (*OURS, OTHER, GMQTT)
     log = row.log if participant == THIS else ""
     has_store = row.has_store and participant != GMQTT
-    servers = gmqttd_servers(nodes, folder, ports, command, row.joins_late, log, row.transport, has_store, is_secured)
+    node_tls = row.node_tls and participant == THIS
+    servers = gmqttd_servers(
+        nodes, folder, ports, command, row.joins_late, log, row.transport, has_store, is_secured, node_tls
+    )
     return Cluster(servers, folder, row.joins_late)

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 # Participants. "this" is this checkout, and so are four others: "no log" without the row's event log, "3.1.1" with clients of
-# MQTT 3.1.1 instead of 5, "few" with FEW subscriptions instead of MANY, "no link" without the row's link. "other" is the commit
-# of --against, "gmqtt" the Go broker.
+# MQTT 3.1.1 instead of 5, "few" with FEW subscriptions instead of MANY, "no link" without the row's link, "no tls" without the
+# row's TLS between nodes. "other" is the commit of --against, "gmqtt" the Go broker.
 THIS: Final = "this"
 NO_LOG: Final = "no log"
 V311: Final = "3.1.1"
 FEW: Final = "few"
 NO_LINK: Final = "no link"
-OURS: Final = (THIS, NO_LOG, V311, FEW, NO_LINK)
+NO_TLS: Final = "no tls"
+OURS: Final = (THIS, NO_LOG, V311, FEW, NO_LINK, NO_TLS)
 OTHER: Final = "other"
 MOSQUITTO: Final = "mosquitto"
 NATS: Final = "nats"
@@ -57,6 +58,7 @@ class Row:
     starts_anew   brokers start again for each slice, because a slice changes the result of the next one
     transport     of a listener beside that of TCP, at {layered}: tls, ws; "" for none
     log           `sync` of this checkout's event log; "" for none
+    node_tls      nodes of this checkout have TLS between them
     has_store     this checkout, and another commit of it, keeps sessions and their messages in SQLite
     secured       participants with accounts and topic rules, this checkout with metrics too; {login} is then that of an account
     links         PAIR, AWAY or MANY; "" for none
@@ -75,6 +77,7 @@ class Row:
     rounds_max: int = 1000
     log: str = ""
     transport: str = ""
+    node_tls: bool = False
     has_store: bool = False
     secured: tuple[str, ...] = ()
     links: str = ""
@@ -114,6 +117,11 @@ def cpu(**marks: float) -> tuple[Figure, ...]:
 def logged(ratio_max: float, **marks: float) -> tuple[Figure, ...]:
     """CPU of a broker with its event log, with the largest ratio to the same broker without it."""
     return (Figure("cpu_us_per_msg", "CPU µs a message", {NO_LOG: ratio_max, **marks}),)
+
+
+def between_nodes() -> tuple[Figure, ...]:
+    """CPU of two nodes with TLS between them, with the largest ratio to the same nodes without it."""
+    return (Figure("cpu_us_per_msg", "CPU µs a message", {NO_TLS: 1.3}),)
 
 
 def one_way(p99: float = math.inf, **marks: float) -> tuple[Figure, ...]:
@@ -197,6 +205,14 @@ ROWS: Final = (
     Row("two nodes, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(mosquitto=0.5), nodes=2),
     Row("two nodes with stores, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(), nodes=2, has_store=True),
     Row("two nodes, 500 pairs, one at a time, QoS 0", ONE_AT_A_TIME, 5_000, cpu(), nodes=2),
+    *(
+        Row(f"two nodes, TLS between, {load}", command, count, between_nodes(), (NO_TLS,), nodes=2, node_tls=True)
+        for load, command, count in (
+            ("10 pairs, QoS 0", LOAD, 50_000),
+            ("10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000),
+            ("500 pairs, one at a time, QoS 0", ONE_AT_A_TIME, 5_000),
+        )
+    ),
     Row(
         "links, 10 pairs, QoS 0",
         LOAD,

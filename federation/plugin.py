@@ -111,7 +111,8 @@ class FederationPlugin(Plugin):
             end = datetime.fromtimestamp(self.tls.expires_at, UTC)
             self._log.info("certificate of this node read", expires=end.isoformat(timespec="minutes"))
             if self.tls.warning:
-                self._log.warning(self.tls.warning, key=f"{KEY}.tls.cert")
+                text = "other nodes refuse the certificate of this node, or soon will"
+                self._log.warning(text, reason=self.tls.warning, key=f"{KEY}.tls.cert")
 
     async def start(self) -> None:
         settings = self.settings

@@ -127,7 +127,7 @@ REMEDIES: Final = (
     ("purpose", "its extended key usage, if it has one, needs serverAuth and clientAuth"),
     (
         "did not return",
-        "plugins.federation.tls of that node needs cert and key, and a client of another kind another port",
+        "only nodes connect here, and plugins.federation.tls of each needs cert and key",
     ),
 )
 # The same for what the other end says of the certificate of this node, in an alert.
