@@ -38,12 +38,14 @@ class DurableStation:
             self.subscribers.append(self.new_subscriber("of the group", GROUP_FILTER, rng))
 
     def new_subscriber(self, name: str, topic_filter: str, rng: Random) -> DurableClient:
+        version = rng.choice((MQTT_5, MQTT_311))
+        qos = rng.choice((1, 2))
+        receive_maximum = rng.choice((0, 1, 5))
+        is_late = rng.random() < 0.3
+        if is_late:  # its queue would be full with a small window
+            receive_maximum = 0
         return DurableClient(
-            f"subscriber {name} of {self.name}",
-            rng.choice((MQTT_5, MQTT_311)),
-            {topic_filter: rng.choice((1, 2))},
-            rng.choice((0, 1, 5)),
-            rng.random() < 0.3,
+            f"subscriber {name} of {self.name}", version, {topic_filter: qos}, receive_maximum, is_late
         )
 
     @property

@@ -22,6 +22,7 @@ ONLINE_LIMIT: Final = 60.0
 """Seconds until all clients are connected and have said what they had to, after the last fault."""
 GRANT_LIMIT: Final = 30.0
 STEP_SECONDS_MAX: Final = 0.32
+ANSWERS_MAX: Final = 40  # of a client that is late, in one step
 
 
 class Promises:
@@ -172,7 +173,7 @@ class Promises:
                 client.disconnect(chance < 0.002, now)
                 station.away[client] = now + self.rng.choice((0.0, 1.0, 30.0)) * self.rng.random()
             else:
-                client.answer(self.rng.randrange(4), now)
+                client.answer(self.rng.randrange(ANSWERS_MAX), now)
 
     def _connect(self, host: Host, client: DurableClient) -> None:
         node = self.federation.node(host)
@@ -224,7 +225,8 @@ class Promises:
         return sent.acknowledged_at > self._lost_disk_at.get(sent.node, -1.0)
 
     def had_given_up(self, sent: Sent, receiver: str) -> bool:
-        """Whether the node where it was published had given the receiver up before it acknowledged the message."""
+        """Whether the node where it was published had given the receiver up before it acknowledged the message, and had not
+        heard its interest again."""
         times = self._given_up.get((sent.node, receiver), [])
         return any(begun <= sent.acknowledged_at and sent.sent_at <= ended for begun, ended in times)
 
@@ -232,7 +234,8 @@ class Promises:
         now = self.world.now
         for node in self.nodes():
             for station in self.stations.values():
-                if station.name != node.name and station.name not in node.node.senders:
+                receiver = node.node.receivers.by_name.get(station.name)
+                if station.name != node.name and (receiver is None or not receiver.has_interest):
                     times = self._given_up.setdefault((node.name, station.name), [])
                     times.append((now - STEP_SECONDS_MAX, now + STEP_SECONDS_MAX))
 
