@@ -225,8 +225,7 @@ class Promises:
         return sent.acknowledged_at > self._lost_disk_at.get(sent.node, -1.0)
 
     def had_given_up(self, sent: Sent, receiver: str) -> bool:
-        """Whether the node where it was published had given the receiver up before it acknowledged the message, and had not
-        heard its interest again."""
+        """Whether the node where it was published had given the receiver up before it acknowledged the message."""
         times = self._given_up.get((sent.node, receiver), [])
         return any(begun <= sent.acknowledged_at and sent.sent_at <= ended for begun, ended in times)
 
@@ -234,8 +233,7 @@ class Promises:
         now = self.world.now
         for node in self.nodes():
             for station in self.stations.values():
-                receiver = node.node.receivers.by_name.get(station.name)
-                if station.name != node.name and (receiver is None or not receiver.has_interest):
+                if station.name != node.name and station.name not in node.node.senders:
                     times = self._given_up.setdefault((node.name, station.name), [])
                     times.append((now - STEP_SECONDS_MAX, now + STEP_SECONDS_MAX))
 
