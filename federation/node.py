@@ -94,17 +94,16 @@ def own_tags(
 class BrokerState(LocalState):
     """The broker behind the senders."""
 
-    def __init__(self, broker: Broker, changes: RetainedChanges) -> None:
+    def __init__(self, broker: Broker, tree: FederationTree, changes: RetainedChanges) -> None:
         self._broker = broker
+        self._tree = tree
         self._changes = changes
 
     def interest(self) -> list[tuple[bytes, bytes]]:
         return self._broker.local_interest()
 
     def interest_digest(self) -> bytes:
-        forwarder = self._broker.forwarder
-        assert isinstance(forwarder, FederationTree)
-        return forwarder.local_digest.encode()
+        return self._tree.local_digest.encode()
 
     def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
         return self._broker.interest_note(share_name, topic_filter)
@@ -146,7 +145,7 @@ class Node:
         self.has_left = False
         self._sessions: dict[str, tuple[str, int]] = {}  # of nodes that are no members any more, until they are reaped
         self._rng = rng
-        self._state = BrokerState(broker, self._changes)
+        self._state = BrokerState(broker, self.tree, self._changes)
         self._given_up_at: dict[str, float] = {}  # failed members: when their outbox is dropped
         self._events: list[BadAddress | NoWay | SendsNothing] = []
         broker.forwarder = self.tree
@@ -220,8 +219,8 @@ class Node:
         """Return whether the interest of all members is known, since this start, or was waited for long enough."""
         if now >= self._unheard_until:
             return True
-        receivers = self.receivers.by_name
-        return bool(receivers) and all(receiver.has_interest for receiver in receivers.values())
+        names = self.receivers.by_name
+        return bool(names) and self.receivers.know_interest(names)
 
     @property
     def positions_forgotten(self) -> int:
@@ -270,6 +269,7 @@ class Node:
         """The process ends. What the store keeps for other nodes stays there."""
         if self._journal is None:
             self.left()
+            return
         self.has_left = True
         for sender in self.senders.values():
             sender.stop("this node stops")

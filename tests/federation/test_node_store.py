@@ -168,3 +168,18 @@ def test_a_record_that_no_node_has_written_is_refused(record: tuple[object, ...]
 def test_two_positions_of_one_store_are_refused() -> None:
     with pytest.raises(ValueError, match="second"):
         Station({7: (POSITION, STORE_ID, 1, 0), 8: (POSITION, STORE_ID, 2, 0)})
+
+
+@pytest.mark.parametrize("is_direct", [False, True])
+def test_a_start_waits_for_the_interest_of_members_that_tell_when_it_is_whole(is_direct: bool) -> None:
+    station = Station({})
+    station.node.begin(0.0, True)
+    assert station.broker.unheard is not None
+    station.node.turn_ended(0.1)
+    assert station.broker.unheard is not None, "nobody was heard"
+    member = replace(OTHER, tags=own_tags("127.0.0.1:8901", is_direct))  # a Go broker, where it is not
+    station.node.member_events([MemberJoin(member)], 0.2)
+    station.node.turn_ended(0.2)
+    assert (station.broker.unheard is not None) == is_direct
+    station.node.turn_ended(FederationSettings().startup_wait)
+    assert station.broker.unheard is None
