@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any
 
 import grpc
 
@@ -17,13 +17,12 @@ from broker.hooks import Members
 from broker.server.tls_layer import TlsLayer
 from federation.refusals import Refusals
 from federation.shell.node_tls import NodeTls, names_of
-from federation.shell.passing import Passing
+from federation.shell.passing import Passing, end_connections
 from federation.shell.private_folder import PrivateFolder
 from federation.shell.tls_transport import NodeTlsError, TlsConnection, TlsTransport, TlsUser
 from federation.trust import HANDSHAKE, NAME, Reach, name_fault, reach_of, told
 
 MakeProtocol = Callable[[], asyncio.Protocol]
-STOP_TURNS_MAX: Final = 10
 
 
 class _Attempt(TlsUser):
@@ -137,12 +136,7 @@ class Dialer:
         for _, server in self._tunnels.values():
             server.close()
         self._tunnels.clear()
-        for transport in list(self._connections):
-            cast(asyncio.Transport, transport).abort()
-        for _ in range(STOP_TURNS_MAX):  # connections are told in one of the next turns that they are lost
-            if not self._connections:
-                break
-            await asyncio.sleep(0)
+        await end_connections(self._connections)
 
     def made_tunnel_end(self, name: str) -> Passing:
         """Return the half towards gRPC of this node."""

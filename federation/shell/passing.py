@@ -8,6 +8,17 @@ from typing import Final, cast
 
 PASS_BYTES_MAX: Final = 1 << 20  # of one connection, waiting on either side
 CLOSE_SECONDS_MAX: Final = 2.0  # for one half of a connection to take what the other one left
+STOP_TURNS_MAX: Final = 10
+
+
+async def end_connections(connections: set[asyncio.BaseTransport]) -> None:
+    """Abort all, and let their protocols be told, which take them out of the set."""
+    for transport in list(connections):
+        cast(asyncio.Transport, transport).abort()
+    for _ in range(STOP_TURNS_MAX):  # they are told in one of the next turns
+        if not connections:
+            break
+        await asyncio.sleep(0)
 
 
 def _nothing() -> None:

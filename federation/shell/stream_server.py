@@ -26,7 +26,7 @@ from federation.shell.direct_server import DirectServerProtocol
 from federation.shell.go_server import GoStreams
 from federation.shell.grpc_callers import GrpcCallers
 from federation.shell.node_tls import NodeTls, names_of
-from federation.shell.passing import Passing
+from federation.shell.passing import Passing, end_connections
 from federation.shell.private_folder import PrivateFolder
 from federation.shell.stream_host import StreamHost
 from federation.shell.tls_transport import TlsConnection, TlsTransport, TlsUser
@@ -37,7 +37,6 @@ GRPC_PREFACE: Final = b"PRI * HTTP/2.0"
 CONNECT: Final = b"\x10"  # fixed header of the first packet of MQTT
 CONNECTIONS_MAX: Final = 1024  # at one time; further ones are closed and counted
 PREFACE_SECONDS_MAX: Final = 5.0
-STOP_TURNS_MAX: Final = 10
 
 
 class StreamServer(StreamHost):
@@ -98,12 +97,7 @@ class StreamServer(StreamHost):
             bound.close()
         self.end_streams()
         await self._grpc.stop()
-        for transport in list(self.connections):
-            cast(asyncio.Transport, transport).abort()
-        for _ in range(STOP_TURNS_MAX):  # connections are told in one of the next turns that they are lost
-            if not self.connections:
-                break
-            await asyncio.sleep(0)
+        await end_connections(self.connections)
         self._folder.remove()
 
     def mqtt_protocol(self, transport: asyncio.BaseTransport, caller: Caller) -> asyncio.Protocol | None:
