@@ -34,6 +34,34 @@ class WaitingAcks:
         self.acks = [ack]
 
 
+class AckQueue:
+    """Packets that wait, in order. `last` takes more of its connection until the next commit or promise begins."""
+
+    __slots__ = ("last", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[WaitingAcks] = deque()
+        self.last: WaitingAcks | None = None
+
+    def add(self, number: int, promise: int, connection: Output, data: bytes) -> None:
+        last = self.last
+        if last is not None and last.connection is connection:
+            last.acks.append(data)
+        else:
+            self.last = last = WaitingAcks(number, promise, connection, data)
+            self.waiting.append(last)
+
+    def take(self, finished: int, kept: int) -> WaitingAcks | None:
+        """The next ones that wait for neither any more; None when there are none."""
+        waiting = self.waiting
+        if not waiting or waiting[0].number > finished or waiting[0].promise > kept:
+            return None
+        found = waiting.popleft()
+        if found is self.last:
+            self.last = None
+        return found
+
+
 class Commits:
     """Commits have rising numbers. What waits for one waits for all before it, whoever finishes first.
 
@@ -51,18 +79,15 @@ class Commits:
         self._begun = 0
         self._finished = 0  # it and all before it
         self._open: dict[int, None] = {}  # begun and not finished, in order
-        self._waiting: deque[WaitingAcks] = deque()
-        self._last: WaitingAcks | None = None  # of _waiting
-        # Those that wait for a promise, too: another node may take its time, and nobody else waits for it.
-        self._waiting_promised: deque[WaitingAcks] = deque()
-        self._last_promised: WaitingAcks | None = None
+        self._stored = AckQueue()  # what waits for commits alone
+        self._promises = AckQueue()  # for a promise, too: another node may take its time, and nobody else waits for it
         self._waiters: deque[tuple[int, Waiter]] = deque()
 
     def begin(self) -> int:
         """Begin a commit, and return its number for `finish`. The packet being handled waits for it."""
         self._begun += 1
         self._open[self._begun] = None
-        self._last = self._last_promised = None
+        self._stored.last = self._promises.last = None
         self.due = self._begun
         return self._begun
 
@@ -73,7 +98,7 @@ class Commits:
     def promise(self) -> int:
         """Begin a promise, and return its number for `kept`. The packet being handled waits for it."""
         self._promised += 1
-        self._last_promised = None
+        self._promises.last = None
         self.promise_due = self._promised
         return self._promised
 
@@ -113,19 +138,9 @@ class Commits:
             return
         if connection.acks_promised or self.promise_due > self._kept:
             connection.acks_promised += 1
-            last = self._last_promised
-            if last is not None and last.connection is connection:
-                last.acks.append(data)
-            else:
-                self._last_promised = last = WaitingAcks(self._begun, self._promised, connection, data)
-                self._waiting_promised.append(last)
+            self._promises.add(self._begun, self._promised, connection, data)
         else:
-            last = self._last
-            if last is not None and last.connection is connection:
-                last.acks.append(data)
-            else:
-                self._last = last = WaitingAcks(self._begun, 0, connection, data)
-                self._waiting.append(last)
+            self._stored.add(self._begun, 0, connection, data)
         connection.acks_waiting += 1
         if connection.acks_waiting >= ACKS_WAITING_MAX and not connection.acks_held:
             connection.acks_held = True
@@ -143,8 +158,8 @@ class Commits:
         """Take the PUBACK and PUBREC packets that wait for a commit, with their connections. All others stay: what waits for
         other nodes alone is on disk, and would be there again after a restart."""
         taken: list[tuple[Output, bytes]] = []
-        for queue in (self._waiting, self._waiting_promised):
-            for waiting in queue:
+        for queue in (self._stored, self._promises):
+            for waiting in queue.waiting:
                 if waiting.number <= self._finished:
                     continue
                 connection = waiting.connection
@@ -195,27 +210,16 @@ class Commits:
         self._release_acks()
 
     def _release_acks(self) -> None:
-        finished = self._finished
-        waiting = self._waiting
-        while waiting and waiting[0].number <= finished:
-            found = waiting.popleft()
-            if found is self._last:
-                self._last = None
-            self._write_acks(found)
-        kept = self._kept
-        waiting = self._waiting_promised
-        while waiting and waiting[0].number <= finished and waiting[0].promise <= kept:
-            found = waiting.popleft()
-            if found is self._last_promised:
-                self._last_promised = None
-            self._write_acks(found)
-
-    def _write_acks(self, found: WaitingAcks) -> None:
-        connection = found.connection
-        self._count_left(found, len(found.acks))
-        if not connection.closed:
-            connection.write_answers(found.acks)
-            self._release(connection)
+        for queue in (self._stored, self._promises):
+            while True:
+                found = queue.take(self._finished, self._kept)
+                if found is None:
+                    break
+                connection = found.connection
+                self._count_left(found, len(found.acks))
+                if not connection.closed:
+                    connection.write_answers(found.acks)
+                    self._release(connection)
 
     def _count_left(self, waiting: WaitingAcks, count: int) -> None:
         waiting.connection.acks_waiting -= count
