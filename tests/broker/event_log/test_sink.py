@@ -168,7 +168,7 @@ async def test_a_second_commit_joins_the_one_that_runs(start: Start, log: Append
     first = asyncio.create_task(sink.commit("q", 1, partitions))
     second = asyncio.create_task(sink.commit("q", 1, partitions))
     await asyncio.sleep(0)
-    with pytest.raises(StagingFault, match="batch 1 of query q is being committed; commit batch 2 after it"):
+    with pytest.raises(StagingFault, match=r"batch 1 .*query q.*batch 2"):
         await sink.commit("q", 2, other)
     first.cancel()
     assert await second == (2_000, False)
@@ -279,9 +279,7 @@ async def test_a_commit_that_waits_longer_than_its_hold_is_refused(
     sink = Sink(host, log, tap, staging_in(tmp_path), LongCalls())
     await sink.open()
     for batch in (1, 2):
-        with pytest.raises(
-            StagingFault, match=r"batch 1 of query q began at offset 1, and the log begins at 2 now: .*"
-        ):
+        with pytest.raises(StagingFault, match=r"batch 1 .*query q.*offset 1.* 2 now"):
             await sink.commit("q", batch, commit.partitions)
     assert await logged(log) == []
     await sink.stop()
@@ -434,7 +432,7 @@ async def test_commits_at_once_are_bounded(start: Start, monkeypatch: pytest.Mon
     sink = await start()
     running = asyncio.create_task(sink.commit("q", 1, await stage(sink, 1, 2)))
     await asyncio.sleep(0)
-    with pytest.raises(StagingFull, match="1 commits are running already"):
+    with pytest.raises(StagingFull, match="1 commits"):
         await sink.commit("other", 1, [])
     assert await running == (2, False)
     assert await sink.commit("other", 1, []) == (0, False)

@@ -30,6 +30,7 @@ from federation.links.shell.service import GroupQueuesService
 from federation.links.status import LinkState, LinkStatus
 from gmqttctl.cli import main
 from links_node import Nodes, a_plan, links_node
+from wording import check_each_named, check_named
 
 HERE = LinkStatus(
     a_plan("0000000a", "east"), LinkState.RUNNING, 1.0, 1.0, node="a", epoch=5, uri="mqtt://east:1883", received=12
@@ -58,14 +59,12 @@ async def test_links_that_are_down_come_first_with_their_error_and_next_step() -
     result = await run(Nodes({"a": [HERE], "b": [DOWN], "c": None}), "federation_status")
     assert result.exit_code == 0
     lines = result.output.splitlines()
-    assert lines[0] == "no answer from node c: its links are missing here"
+    check_named(lines[0], ["no answer", "node c"])
     assert lines[1].split()[:5] == ["status", "upstream", "type", "id", "node"]
     assert lines[2].split()[:5] == ["error", "west", "topics", "0000000b", "b"]
     assert lines[3].split()[:5] == ["running", "east", "topics", "0000000a", "a"]
     assert lines[3].endswith("mqtt://east:1883")
-    assert lines[4:] == [
-        r"0000000b west error: refused \x1b[31m; a note; it connects again at the deadline (in 2.0 s)",
-    ]
+    check_each_named(lines[4:], [("0000000b west error: ", r"refused \x1b[31m", "a note", "in 2.0 s")])
 
 
 async def test_only_links_that_are_down_are_shown() -> None:
@@ -198,8 +197,10 @@ def test_a_preview_as_json() -> None:
 
 
 def test_a_fault_is_one_line() -> None:
-    assert preview("a/+ -> x") == (
-        1,
-        'Error: mapping "a/+ -> x": two topics would become one: {1} is missing in x, for the + in it\n',
-    )
-    assert preview("a -> x", "--topic", "a/#") == (1, "Error: topic name 'a/#' has a wildcard [MQTT-3.3.2-2]\n")
+    for arguments, parts in (
+        (["a/+ -> x"], ['"a/+ -> x"', "{1}"]),
+        (["a -> x", "--topic", "a/#"], ["a/#", "wildcard"]),
+    ):
+        status, text = preview(*arguments)
+        assert (status, text.count("\n")) == (1, 1)
+        check_named(text, ["Error: ", *parts])

@@ -38,13 +38,13 @@ from federation.definitions.upstream import parse_upstream
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.group_consumers import OFFER_TOPIC
 from federation.links.bridging.headers import NO_QUEUE, LinkWelcome, encode_welcome, job, offer, parse_limit, quoted
-from federation.links.handshake import Note
 from federation.links.links import Links
 from federation.links.queue_link import NO_QUEUES, NO_ROLE, OTHER_KIND, Credit
 from federation.links.queues import Demand
 from federation.links.status import LinkState
 from link_clients import NAME
 from link_world import Shell, handle_timeout
+from wording import check_named
 
 
 def test_a_downstream_asks_for_its_credit_and_no_more_than_is_offered() -> None:
@@ -357,7 +357,7 @@ def test_more_jobs_than_were_asked_for_end_the_connection() -> None:
     upstream.job(1, b"1")
     assert any(isinstance(packet, Disconnect) for packet in upstream.sent())
     assert upstream.link.state is LinkState.ERROR
-    assert upstream.link.last_error.endswith("$share/workers/jobs/#: the upstream sent 1 jobs, was asked for 0")
+    check_named(upstream.link.last_error, ["$share/workers/jobs/#", "sent 1", "asked for 0"])
 
 
 @pytest.mark.parametrize(
@@ -416,8 +416,8 @@ def test_an_upstream_without_the_queue_is_named() -> None:
     upstream = Upstream()
     upstream.run()
     upstream.offer(NO_QUEUE)
-    notes = upstream.link.status(upstream.now).notes
-    assert notes == (Note("the upstream has no queue for $share/workers/jobs/#: it needs a policy for it"),)
+    (note,) = upstream.link.status(upstream.now).notes
+    check_named(note.text, ["$share/workers/jobs/#", "policy"])
     upstream.offer(0)
     assert upstream.link.status(upstream.now).notes == ()
 

@@ -14,6 +14,7 @@ from definitions_node import definitions_node
 from federation.definitions.entry import POLICY, UPSTREAM, Entry, canonical
 from federation.definitions.shell.stored import FILE, NOT_KEPT
 from federation.links.settings import shares_secrets
+from wording import check_each_named
 
 DEFINITIONS = """
     upstreams:
@@ -64,10 +65,8 @@ async def test_check_reads_the_definitions_that_were_written(tmp_path: Path) -> 
         await service.put(POLICY, "written", value)
         service.definitions.merge([Entry("shovel", "s", 1 << 40, "n2", canonical({}))], service.unix_time())
         await service.put(POLICY, "written", value | {"priority": 1})
-    assert told(check(tmp_path, "", "data_dir: state")) == [
-        'a definition has no full effect: policy "written": definition.federation-upstream: no upstream "nowhere"',
-        'a definition has no full effect: shovel "s": this node does not know this kind of definition',
-    ]
+    expected = [('policy "written": definition.federation-upstream: ', '"nowhere"'), ('shovel "s": ', "kind")]
+    check_each_named(told(check(tmp_path, "", "data_dir: state")), expected)
 
 
 @pytest.mark.parametrize("rest", ["data_dir: state", ""])
@@ -104,7 +103,7 @@ def test_check_names_the_files_of_tls_that_a_link_cannot_use(tmp_path: Path) -> 
       sensors: {pattern: sensors/#, definition: {federation-upstream-pattern: north|south}}
 """
     (line,) = told(check(tmp_path, links))
-    assert line.startswith('upstream "north": tls.cacertfile: /no/such/file cannot be read')
+    assert line.startswith('upstream "north": tls.cacertfile: /no/such/file ')
 
 
 @pytest.mark.parametrize(
