@@ -13,6 +13,7 @@ from typing import Final
 from chaos_report import Report
 from chaos_run import ChaosRun
 from clock_node import ClockNode
+from failover_run import PAUSES, FailoverReport, run_failovers
 from federation_run import NODES, FederationReport, FederationRun
 from federation_schedule import draw_incidents as draw_federation
 from job_run import QUERIES, compare
@@ -78,6 +79,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     topologies.add_argument("--messages", type=int, default=10_000, help="of each domain (10,000)")
     topologies.add_argument("topologies", nargs="*", metavar="TOPOLOGY", help=f"of {', '.join(CASES)} (all)")
     topologies.add_argument("--dir", type=Path, help="a new folder for logs, which is kept")
+    failover = kinds.add_parser("failover", help="how long the link of a cluster rests after kill -9 of its node")
+    failover.add_argument("--rounds", type=int, default=7, help="of two kills each, for each pause between them (7)")
+    failover.add_argument("--dir", type=Path, help="a new folder for logs, which is kept")
     federation = kinds.add_parser(
         "federation", help="nodes with stores are killed, stopped and cut off under QoS 1 and 2 traffic"
     )
@@ -89,7 +93,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error(f"{' '.join(found.topologies)}: topologies are {', '.join(CASES)}")
     if found.kind == "jobs" and not set(found.jobs) <= set(QUERIES):
         parser.error(f"{' '.join(found.jobs)}: jobs are {', '.join(QUERIES)}")
-    if found.kind not in ("jobs", "store", "links", "topologies", "federation") and found.nodes < 2:
+    if found.kind not in ("jobs", "store", "links", "topologies", "failover", "federation") and found.nodes < 2:
         parser.error(f"--nodes {found.nodes}: at least 2, one is killed while another works")
     if found.kind == "links" and (found.loss or found.delay) and namespaces_missing():
         parser.error(f"--loss and --delay: {NAMESPACES_MISSING}")
@@ -98,7 +102,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return found
 
 
-Claim = LinkReport | TopologyReport | FederationReport
+Claim = LinkReport | TopologyReport | FederationReport | FailoverReport
 
 
 async def run(options: argparse.Namespace, directory: Path) -> Report | StoreReport | Claim:
@@ -106,6 +110,8 @@ async def run(options: argparse.Namespace, directory: Path) -> Report | StoreRep
         return await run_topologies(directory, options.topologies or list(CASES), options.messages, say)
     if options.kind == "store":
         return await run_store(directory, options.kills, options.seed, options.redis, say)
+    if options.kind == "failover":
+        return await run_failovers(directory, options.rounds, PAUSES, say)
     if options.kind == "federation":
         seconds = 60 * options.minutes
         incidents = draw_federation(options.seed, NODES, seconds / 4)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from failover_run import PAUSES, run_failovers
 from link_run import LinkRun
 from link_schedule import Incident, Trouble
 from link_status_watch import Absence, Sample, untrue
@@ -20,6 +21,14 @@ async def test_nothing_is_lost_when_the_upstream_and_the_node_of_a_link_are_kill
     assert report.is_clean, report.lines()
     assert report.sent > 0
     assert report.samples > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pause", PAUSES)
+async def test_a_link_fails_over_again_soon_after_a_second_kill(tmp_path: Path, pause: float) -> None:
+    report = await run_failovers(tmp_path, 1, [pause], print)
+    assert report.is_clean, report.lines()
+    assert all(seconds > 0.0 for rounds in report.seconds.values() for seconds in rounds[0])
 
 
 def row(
