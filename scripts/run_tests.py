@@ -32,6 +32,8 @@ INTEGRATION: Final = "tests/integration"
 INTEGRATION_LANES: Final = 3
 JVM: Final = "tests/pipeline"
 INTERPRETED_MARK: Final = "mark.interpreted"
+NOT_LONG: Final = ("-m", "not slow")
+SMOKE: Final = ("-m", "not slow and (interpreted or not thorough)")
 NO_COMPILER: Final = 3  # exit status of scripts/build_fast
 NO_TESTS: Final = 5  # exit status of pytest
 
@@ -72,15 +74,24 @@ def run_pytest(name: str, python: Path, arguments: list[str], output: TextIO) ->
     command = [str(python), "-m", "pytest", f"--junit-xml={report}", "-p", "no:cacheprovider", *arguments]
     print(f"\n=== {name}: pytest {' '.join(arguments)}", file=output, flush=True)
     started_at = time.monotonic()
-    status = subprocess.run(
-        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
-    ).returncode
+    status, cpu_seconds = run_measured(command, environment, output)
     counts = read_report(report) if report.exists() else Counts()
     if status not in (0, NO_TESTS) and counts.failed == 0:
         print(f"pytest ended with exit status {status}", file=output, flush=True)
         counts.failed += 1
-    print(f"=== {name}: {counts} in {time.monotonic() - started_at:.0f} s", file=output, flush=True)
+    seconds = time.monotonic() - started_at
+    print(f"=== {name}: {counts} in {seconds:.0f} s, {cpu_seconds:.0f} s of CPU", file=output, flush=True)
     return counts
+
+
+def run_measured(command: list[str], environment: dict[str, str], output: TextIO) -> tuple[int, float]:
+    """The exit status, and the CPU seconds of the process and of its children."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime
 
 
 Lane = tuple[str, Callable[[TextIO], Counts]]  # the name of its log, what runs
@@ -110,7 +121,10 @@ def all_lanes(name: str, python: Path, arguments: list[str]) -> list[Lane]:
 
 
 def smoke_lane(arguments: list[str]) -> Lane:
-    """The sources: the unit files of the modules that are otherwise compiled, the tests that need sources, one broker."""
+    """The sources: the unit files of the modules that are otherwise compiled, the tests that need sources, one broker.
+
+    What takes long and is `thorough` is left to the compiled form.
+    """
     hot_modules: list[str] = runpy.run_path(str(ROOT / "setup.py"))["hot_modules"]()
     files = {f"{INTEGRATION}/test_protocol.py"}
     for module in hot_modules:
@@ -211,8 +225,9 @@ def main() -> int:
         return 2
     arguments = [argument for argument in arguments if argument not in options]
     has_paths = names_paths(arguments)
+    smoke_arguments = arguments
     if not has_paths and "--all" not in options and "-m" not in arguments:
-        arguments = ["-m", "not slow", *arguments]
+        arguments, smoke_arguments = [*NOT_LONG, *arguments], [*SMOKE, *arguments]
     lanes = Lanes()
     if "--interpreted" in options or (has_paths and "--compiled" not in options):
         lanes.add(
@@ -220,7 +235,7 @@ def main() -> int:
         )
         total = lanes.total()
     else:
-        at_build = [] if has_paths else [smoke_lane(arguments)]
+        at_build = [] if has_paths else [smoke_lane(smoke_arguments)]
         if has_paths:
             compiled = [lane("compiled", COMPILED_PYTHON, arguments)]
         else:

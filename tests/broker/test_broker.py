@@ -75,6 +75,7 @@ def shape(publish: Publish) -> tuple[bytes, bytes, int, bool]:
     return publish.topic, publish.payload, publish.qos, publish.retain
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(60))
 def test_delivery_equals_a_simple_model(make_world: Any, seed: int) -> None:
     """Clients connect, disconnect, subscribe and publish in any order; each gets the messages of the model, in order."""

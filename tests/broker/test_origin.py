@@ -29,6 +29,7 @@ NODES = st.one_of(
 )
 
 
+@pytest.mark.thorough
 @given(PATHS, NODES, st.integers(0, NUMBER_MAX), st.integers(0, NUMBER_MAX))
 def test_an_origin_is_read_as_it_was_written(path: tuple[bytes, ...], node: bytes, sequence: int, time: int) -> None:
     text = Origin(path, node, sequence, time, {b"new": b"field"}).encode()
@@ -39,6 +40,7 @@ def test_an_origin_is_read_as_it_was_written(path: tuple[bytes, ...], node: byte
     assert found.may_come_again() == (path != () and node != b"")
 
 
+@pytest.mark.thorough
 @given(PATHS, NODES.filter(bool), st.integers(1, NUMBER_MAX), st.integers(1, NUMBER_MAX))
 def test_numbers_and_times_are_added_to_an_origin(
     path: tuple[bytes, ...], node: bytes, first: int, second: int

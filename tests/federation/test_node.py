@@ -100,6 +100,7 @@ def test_a_group_gets_one_copy_wherever_its_members_are() -> None:
 # --- links that break ---
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("go_only", [(), ("n1", "n2", "n3", "n4", "n5")])
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_is_lost_or_doubled_or_out_of_order_while_links_break(seed: int, go_only: tuple[str, ...]) -> None:
@@ -189,6 +190,7 @@ def test_two_nodes_agree_after_any_faults(steps: list[tuple[str, int]], is_go_on
     assert set(world.nodes["n1"].tree.interest_of("n2")) == set(world.nodes["n2"].broker.local_interest())
 
 
+@pytest.mark.thorough
 def test_interest_is_never_without_its_route_while_the_state_comes_anew() -> None:
     world = World(2)
     for number in range(3000):

@@ -18,6 +18,7 @@ from go_stream_member import SECONDS, SERVICE, GoStreamMember, as_it_is, message
 from node_process import free_port, merged
 from waiting import eventually
 
+pytestmark = pytest.mark.thorough
 NO_API: dict[str, Any] = {"api": {"grpc": [], "http": []}, "plugin_order": ["federation"]}
 
 
@@ -266,26 +267,24 @@ async def test_a_member_that_does_not_come_back_with_its_stream_is_named(
     assert log.count("sends no events") == 1
 
 
-@pytest.mark.parametrize(
-    ("metadata", "code", "text"),
-    [
-        ((), grpc.StatusCode.INVALID_ARGUMENT, "node_name is missing or empty"),
-        ((("node_name", ""),), grpc.StatusCode.INVALID_ARGUMENT, "node_name is missing or empty"),
-        ((("node_name", "stranger"),), grpc.StatusCode.INTERNAL, "stranger has not yet joined"),
-    ],
-)
-async def test_hello_and_streams_of_strangers_are_refused(
-    nodes: Any, metadata: Any, code: grpc.StatusCode, text: str
-) -> None:
+STRANGERS: list[tuple[Any, grpc.StatusCode, str]] = [
+    ((), grpc.StatusCode.INVALID_ARGUMENT, "node_name"),
+    ((("node_name", ""),), grpc.StatusCode.INVALID_ARGUMENT, "node_name"),
+    ((("node_name", "stranger"),), grpc.StatusCode.INTERNAL, "stranger"),
+]
+
+
+async def test_hello_and_streams_of_strangers_are_refused(nodes: Any) -> None:
     node = nodes.make_federated(overrides=NO_API)
     await start(node)
     async with grpc.aio.insecure_channel(addresses(node)[0]) as channel:
         hello = channel.unary_unary(f"/{SERVICE}/Hello", pb.ClientHello.SerializeToString, pb.ServerHello.FromString)
-        with pytest.raises(grpc.aio.AioRpcError, match=text) as caught:
-            # The node serves clients before its streams: gRPC waits until it is there.
-            await hello(pb.ClientHello(session_id="s"), metadata=metadata, timeout=SECONDS, wait_for_ready=True)
-        assert caught.value.code() is code
         stream = channel.stream_stream(f"/{SERVICE}/EventStream", as_it_is, pb.Ack.FromString)
-        call = stream(metadata=metadata, timeout=SECONDS)
-        with pytest.raises(grpc.aio.AioRpcError, match=text):
-            await call.read()
+        for metadata, code, text in STRANGERS:
+            with pytest.raises(grpc.aio.AioRpcError, match=text) as caught:
+                # The node serves clients before its streams: gRPC waits until it is there.
+                await hello(pb.ClientHello(session_id="s"), metadata=metadata, timeout=SECONDS, wait_for_ready=True)
+            assert caught.value.code() is code
+            call = stream(metadata=metadata, timeout=SECONDS)
+            with pytest.raises(grpc.aio.AioRpcError, match=text):
+                await call.read()

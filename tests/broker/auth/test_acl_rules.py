@@ -117,6 +117,7 @@ topics = (
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=500)
 @given(user_rules, st.lists(rules, max_size=4), topics, st.sampled_from([READ, PUBLISH]), names, client_ids)
 def test_rules_are_judged_like_the_model(
@@ -135,6 +136,7 @@ plain_short_rules = st.builds(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=400)
 @given(
     st.lists(plain_short_rules, max_size=3),
@@ -202,6 +204,7 @@ def steps_of(acl: AclRules, topic_filter: bytes, username: str = "u", client_id:
     return acl.may_read_any(topic_filter, username, client_id), acl.take_steps(username)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("more", "topic_filter", "is_readable", "steps_max"),
     [

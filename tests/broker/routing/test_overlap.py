@@ -22,6 +22,7 @@ def tree_of(topic_filters: list[bytes]) -> Trie:
     return tree
 
 
+@pytest.mark.thorough
 @settings(max_examples=500)
 @given(st.lists(filters.filter(bool), max_size=8), filters.filter(bool))
 def test_filters_with_a_common_topic(topic_filters: list[bytes], topic_filter: bytes) -> None:

@@ -58,6 +58,7 @@ def test_subscription_identifiers(make_world: Any, mode: str, identifiers: list[
     assert [p.subscription_identifiers for p in client.take_publishes()] == [(), (5,)]
 
 
+@pytest.mark.thorough
 def test_thousands_of_overlapping_filters_of_one_client(make_world: Any) -> None:
     """Every identifier comes, in the order of the matches."""
     world = make_world(max_subscriptions_per_client=40_000)
@@ -194,6 +195,7 @@ def test_a_slow_member_is_skipped(make_world: Any) -> None:
 # --- runs ---
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(40))
 def test_runs_equal_single_messages(make_world: Any, seed: int) -> None:
     """Every receiver of a stream of QoS 0 messages, cut anywhere, gets the same as from single messages."""
@@ -287,6 +289,7 @@ def test_topics_without_receivers(world: Any) -> None:
         router.reaches_nobody([b"c", b"a/+"])
 
 
+@pytest.mark.thorough
 def test_the_cache_is_bounded(world: Any) -> None:
     router = world.broker.router
     for number in range(ROUTES_MAX + 10):

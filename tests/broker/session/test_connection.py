@@ -89,6 +89,7 @@ def bystanders(world: Any) -> list[Any]:
     return clients
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(30))
 def test_any_cut_gives_the_same_output(make_world: Any, seed: int) -> None:
     rng = random.Random(seed)
@@ -127,6 +128,7 @@ def test_any_cut_gives_the_same_output(make_world: Any, seed: int) -> None:
     assert all(result[:6] == results[0][:6] for result in results)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_damage_ends_in_a_clean_close(world: Any, version: int) -> None:
     """Whatever comes, receive_data raises nothing, the tables agree, and others are served."""

@@ -355,6 +355,7 @@ def goes_on(rng: random.Random, world: Any, versions: dict[str, int]) -> list[An
     return results
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(40))
 def test_any_session_goes_on_after_a_restart_as_after_a_lost_connection(
     make_world: Callable[..., Any], seed: int

@@ -51,6 +51,7 @@ async def test_hello_batch_and_ping_in_pieces(start_station: StartStation, piece
     await n1.until(lambda: not n1.node.receivers.get("peer").stream, "the end")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "data",
     [

@@ -51,6 +51,7 @@ async def test_messages_pass_both_ways(start_station: StartStation, host: str) -
             assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(6))
 async def test_cut_anywhere_nothing_is_lost_or_doubled(
     start_station: StartStation, start_proxy: Callable[..., Any], seed: int

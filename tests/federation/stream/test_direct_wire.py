@@ -200,6 +200,7 @@ def test_a_ping_is_a_batch_without_events() -> None:
     assert found == [(0, 0, b""), (0, 1, b"x"), (0, 0, b"")]
 
 
+@pytest.mark.thorough
 def test_a_batch_that_comes_in_small_pieces_needs_no_more_memory_than_its_size() -> None:
     size = 2**19
     reader = ServerReader(2**20)

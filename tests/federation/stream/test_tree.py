@@ -182,6 +182,7 @@ def test_retained_messages_that_are_published_here_are_noted(world: World) -> No
     assert world.changes.written_here() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("share_name", [b"", b"g"])
 def test_memory(shape: str, share_name: bytes) -> None:

@@ -250,6 +250,7 @@ def test_a_job_that_came_far_stays(upstream: Upstream) -> None:
     assert upstream.waiting() == [b"far"]
 
 
+@pytest.mark.thorough
 def test_links_consume_of_a_limited_number_of_groups(upstream: Upstream) -> None:
     upstream.consume(upstream.link(), 1)
     session = upstream.world.broker.sessions["link-paris"]
