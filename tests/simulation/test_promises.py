@@ -10,6 +10,7 @@ from broker.store.kinds import MESSAGE
 from federation.stream.counters import DropReason
 from simulator.durable_client import DurableClient
 from simulator.durable_station import GROUP_FILTER
+from simulator.federation import RETURN_LIMIT
 from simulator.promise_oracle import difference
 from simulator.promise_steps import check
 from simulator.promises import Promises
@@ -81,3 +82,19 @@ def test_the_oracle_of_promises_sees_damage(damage: str, found: str) -> None:
     promises.until_online()
     told = difference(promises, NOTHING_ALLOWED)
     assert re.search(found, told) if found else not told, told
+
+
+def test_agreement_waits_until_a_store_that_was_full_takes_something_again() -> None:
+    """Its node refuses messages until then, and may. `everything_fails` 3000064 took one for lost."""
+    promises = Promises(3, 3)
+    host = promises.federation.hosts[0]
+    disk = promises.stations[host].disk
+    assert disk is not None
+    disk.is_full = True
+    promises.run(1.0, 60.0)
+    process = promises.federation.node(host)
+    assert process.refuses
+    disk.is_full = False
+    assert process.refuses
+    promises.federation.until_agreement(RETURN_LIMIT, "a full disk")
+    assert not process.refuses

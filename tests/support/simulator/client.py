@@ -26,6 +26,7 @@ from broker.codec.writer import encode_packet
 from broker.session.connection import Connection
 
 PROTOCOL_VERSION: Final = 5
+FAILURE_CODE: Final = 0x80  # reason codes from here on say that something was not done [MQTT5 2.4]
 
 
 class ClientEnd:
@@ -80,12 +81,13 @@ class ClientEnd:
 
 class Client(ClientEnd):
     """`received` are the (topic, payload) that came, `acknowledged` the packet identifiers of the messages that the broker has
-    taken. `expiry`: seconds that its session outlives a connection."""
+    taken; `refused` is how many it has not. `expiry`: seconds that its session outlives a connection."""
 
     def __init__(self, broker: Broker, client_id: str, now: float, receive_maximum: int = 0, expiry: int = 0) -> None:
         super().__init__()
         self.received: list[tuple[bytes, bytes]] = []
         self.acknowledged: set[int] = set()
+        self.refused = 0
         self._client_id = client_id
         self._next_packet_id = 0
         self._properties: Properties = {RECEIVE_MAXIMUM: receive_maximum} if receive_maximum else {}
@@ -122,6 +124,8 @@ class Client(ClientEnd):
             self.received.append((packet.topic, packet.payload))
             if packet.qos:
                 self._handle(packet, now)
+        elif isinstance(packet, PubAck | PubRec | PubComp) and packet.reason_code >= FAILURE_CODE:
+            self.refused += 1
         elif isinstance(packet, PubRec):
             self.send(PubRel(packet.packet_id), now)
         elif isinstance(packet, PubAck | PubComp):

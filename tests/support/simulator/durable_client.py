@@ -24,11 +24,10 @@ from broker.codec.packets import (
 )
 from broker.codec.properties import RECEIVE_MAXIMUM, SESSION_EXPIRY_INTERVAL
 from broker.message import NEVER
-from simulator.client import ClientEnd
+from simulator.client import FAILURE_CODE, ClientEnd
 
 SESSION_SECONDS: Final = 7200
 UNACKNOWLEDGED_MAX: Final = 20  # messages of one publisher; below the server's Receive Maximum
-FAILURE_CODE: Final = 0x80  # reason codes from here on say that something was not done [MQTT5 2.4]
 
 
 class Sent:

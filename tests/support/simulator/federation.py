@@ -121,6 +121,8 @@ class Federation:
         names = sorted(self.node(host).name for host in members)
         for host in members:
             process = self.node(host)
+            if process.refuses:
+                return f"{host.name} refuses messages: its store is full"
             alive = {m.name: (m.ip, m.port) for m in process.serf.members() if m.status == MemberStatus.ALIVE}
             if sorted(alive) != names:
                 return f"{host.name} holds {sorted(alive)} for alive, not {names}"

@@ -91,6 +91,12 @@ class NodeProcess(SerfProcess):
         self.clients.append(client)
         return client
 
+    @property
+    def refuses(self) -> bool:
+        """Return whether it refuses QoS 1 and 2: its disk was full at the last attempt to write."""
+        journal = self.broker.commits.journal
+        return journal is not None and journal.is_full
+
     def subscribe(self, topic_filter: str, now: float) -> None:
         self._own.subscribe(topic_filter, now)
 
