@@ -146,7 +146,7 @@ class Node:
         self._sessions: dict[str, tuple[str, int]] = {}  # of nodes that are no members any more, until they are reaped
         self._rng = rng
         self._state = BrokerState(broker, self.tree, self._changes)
-        self._given_up_at: dict[str, float] = {}  # failed members: when their outbox is dropped
+        self._given_up_at: dict[str, float] = {}  # failed members: when they are given up
         self._events: list[BadAddress | NoWay | SendsNothing] = []
         broker.forwarder = self.tree
         for share_name, topic_filter in broker.local_interest():  # of sessions that a store has brought
@@ -310,6 +310,9 @@ class Node:
         sender = self.senders.get(name)
         if sender is None:
             sender = self._add(name, extended, is_direct, now)
+        elif name not in self.receivers.by_name:  # it was given up
+            sender.outbox.bytes_max = self.settings.outbox_bytes_max
+            self._add_receiver(name, extended, now)
         sender.set_extended(extended, is_direct)
         sender.peer_store_id = member.tags.get(TAG_STORE, "")[:STORE_ID_CHARS_MAX]
         sender.is_living = True
@@ -339,22 +342,33 @@ class Node:
         sender.is_direct = is_direct
         self.senders[name] = sender
         self.tree.add_node(sender)
+        self._add_receiver(name, extended, now)
+        return sender
+
+    def _add_receiver(self, name: str, extended: bool, now: float) -> None:
+        counters = self.counters[name]
         receiver = PeerReceiver(name, self.tree, self.broker.router, counters, self._changes, now, self._positions)
         # It may have given up less than this node did: what it sent and this node did before is not done again.
         session_id, next_event_id = self._sessions.pop(name, ("", 0))
         receiver.begin_anew(session_id, next_event_id)
         receiver.extended = extended
         self.receivers.by_name[name] = receiver
-        return sender
 
     def _remove(self, name: str, reason: str) -> None:
+        """It is no member any more."""
+        if name in self.senders:
+            self._give_up(name, reason)
+            del self.senders[name]
+            self.tree.remove_node(name)
+
+    def _give_up(self, name: str, reason: str) -> None:
+        """Drop what waits for the member. Its interest stays, so that what is published from now on is dropped and counted as
+        well, and nothing of it is missing between its return and its full state."""
         self._given_up_at.pop(name, None)
-        sender = self.senders.pop(name, None)
-        if sender is None:
-            return
+        sender = self.senders[name]
         sender.stop(reason)
         sender.forget()
-        self.tree.remove_node(name)
+        sender.outbox.bytes_max = 0
         receiver = self.receivers.by_name.pop(name, None)
         if receiver is not None:  # the process does not end
             receiver.end(self.broker.now)
@@ -379,7 +393,11 @@ class Node:
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early. Senders that may have blocks now stand in `outlets`."""
         for name in [name for name, at in self._given_up_at.items() if at <= now]:
-            self._remove(name, f"it was away for more than {self.settings.outbox_age_max:g} s")
+            reason = f"it was away for more than {self.settings.outbox_age_max:g} s"
+            if self.senders[name].addr:
+                self._give_up(name, reason)
+            else:  # it has not been a member since the start
+                self._remove(name, reason)
         if self.promises is not None:
             self.promises.handle_timeout(now)
         for sender in self.senders.values():

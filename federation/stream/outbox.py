@@ -59,7 +59,7 @@ class Serials:
 
 class Outbox(BlockOwner):
     """bytes_max and age_max (seconds) bound it; `size` is what it holds, in bytes of memory. lost_topics_max bounds
-    lost_topics.
+    lost_topics. bytes_max 0: the node was given up; what comes for it is dropped and counted.
 
     journal   of the store that keeps promised blocks, None without one
     newest    the block that got the last message, if that was not dropped
@@ -434,6 +434,8 @@ class Outbox(BlockOwner):
     def note_lost(self, topic: bytes, is_deletion: bool) -> None:
         """A retained message of the topic did not reach the other node, or not as the last one."""
         lost = self.lost_topics
+        if self.bytes_max == 0:
+            return  # the node was given up: a full state follows
         if topic in lost:
             lost[topic] = is_deletion
             return
@@ -450,7 +452,7 @@ class Outbox(BlockOwner):
     def _make_room(self, size: int, count: int) -> bool:
         """Drop by the policy. True when `size` bytes fit afterwards; otherwise `count` new messages are counted as dropped."""
         if size > self.bytes_max:
-            self.counters.drop(DropReason.TOO_LARGE, count)
+            self.counters.drop(DropReason.TOO_LARGE if self.bytes_max else DropReason.PEER_GONE, count)
             self.is_dropped = True
             return False
         if self.drop_oldest:

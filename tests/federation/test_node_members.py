@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.node import SendsNothing
-from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
+from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberReap, MemberStatus, MemberUpdate
 from federation.stream import receiver
 from federation.stream.counters import DropReason
 from federation.stream.receivers import NotAMember
@@ -38,14 +38,44 @@ def test_a_node_that_stays_away_is_given_up_and_its_drops_are_counted() -> None:
     world.client("n2", "s").subscribe("t")
     world.run(1)
     world.crash("n2")
-    world.nodes["n1"].member_events([MemberFailed(world.member("n2"))], world.now)
-    world.client("n1", "p").publish("t", b"x")
+    node = world.nodes["n1"]
+    node.member_events([MemberFailed(world.member("n2"))], world.now)
+    publisher = world.client("n1", "p")
+    publisher.publish("t", b"x")
     world.run(5)
-    assert world.nodes["n1"].senders["n2"].outbox.size > 0
+    outbox = node.senders["n2"].outbox
+    assert outbox.size > 0
     world.run(6)
-    assert world.nodes["n1"].senders == {}
-    assert world.nodes["n1"].broker.router.lookup(b"t").peers == []
+    assert outbox.size == 0
     assert world.dropped(DropReason.PEER_GONE) + world.dropped(DropReason.OUTBOX_AGE) == 1
+    publisher.publish("t", b"y", retain=True)
+    assert outbox.size == 0
+    assert not outbox.lost_topics
+    assert world.dropped(DropReason.PEER_GONE) + world.dropped(DropReason.OUTBOX_AGE) == 2
+    with pytest.raises(NotAMember):
+        node.receivers.get("n2")
+    node.member_events([MemberReap(world.member("n2"))], world.now)
+    assert node.senders == {}
+    assert node.broker.router.lookup(b"t").peers == []
+
+
+def test_a_node_that_was_given_up_and_returns_gets_what_comes_before_its_interest_is_known_again() -> None:
+    world = World(2, outbox_age_max=10.0)
+    world.client("n2", "s").subscribe("t")
+    world.run(1)
+    world.crash("n2")
+    node = world.nodes["n1"]
+    node.member_events([MemberFailed(world.member("n2"))], world.now)
+    world.run(11)
+    world.start("n2")
+    subscriber = world.client("n2", "s")
+    subscriber.subscribe("t")
+    world.introduce("n2")
+    world.client("n1", "p").publish("t", b"back")
+    world.run(5)
+    assert subscriber.payloads == [b"back"]
+    assert node.senders["n2"].state is State.STREAMING
+    assert world.dropped(DropReason.PEER_GONE) == 0
 
 
 def test_a_node_that_left_is_dropped_at_once_and_may_come_back() -> None:

@@ -16,7 +16,7 @@ from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import INTEREST, OUTBOX, POSITION
 from broker.store.records import encode_changes
 from federation.node import Node, own_tags
-from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus
+from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberReap, MemberStatus
 from federation.settings import FederationSettings
 from federation.stream.counters import DropReason
 from federation.stream.receivers import NotAMember
@@ -94,13 +94,26 @@ def test_a_node_with_a_store_that_left_gets_what_was_published_meanwhile() -> No
     assert node.counters["n2"].dropped[DropReason.PEER_GONE] == 2
 
 
-def test_a_node_that_left_is_given_up_with_its_time() -> None:
+def test_a_node_that_left_is_given_up_with_its_time_and_forgotten_when_it_is_reaped() -> None:
     station = away()
-    station.node.member_events([MemberLeave(STORED)], 1.0)
-    station.node.handle_timeout(station.node.next_timeout() + station.node.settings.outbox_age_max)
-    assert station.node.senders == {}
+    node = station.node
+    node.member_events([MemberLeave(STORED)], 1.0)
+    node.handle_timeout(node.next_timeout() + node.settings.outbox_age_max)
+    assert node.senders["n2"].outbox.size == 0
+    station.commit()
+    assert station.kinds() == [INTEREST]
+    node.member_events([MemberReap(STORED)], 2.0)
+    assert node.senders == {}
     station.commit()
     assert station.disk == {}
+
+
+def test_a_node_that_is_no_member_after_a_start_is_forgotten_with_its_time() -> None:
+    again = Station(away().disk, starts=2)
+    again.node.handle_timeout(again.node.settings.outbox_age_max)
+    assert again.node.senders == {}
+    again.commit()
+    assert again.disk == {}
 
 
 def test_a_start_writes_no_interest_that_is_there() -> None:

@@ -26,7 +26,7 @@ LASTING_KINDS: Final = frozenset((SESSION, SUBSCRIPTION, RETAINED, STORE, POSITI
 
 def difference(promises: Promises, allowed: frozenset[str]) -> str:
     """The first promise that is not kept (yet), "" for none. Messages that were counted for a reason of `allowed` may be
-    missing; with those of outboxes there may be nodes that were given up, which get nothing meanwhile."""
+    missing."""
     drops = promises.drops.copy()
     for node in promises.nodes():
         drops += counted_drops(node)
@@ -34,12 +34,7 @@ def difference(promises: Promises, allowed: frozenset[str]) -> str:
         if reason not in allowed:
             return f"P6: {count} messages were dropped: {reason}"
     dropped = sum(drops[reason] for reason in DropReason)
-    return (
-        _broken(promises)
-        or _not_delivered(promises, dropped, not allowed.isdisjoint(DropReason))
-        or _waiting(promises)
-        or _not_counted(promises)
-    )
+    return _broken(promises) or _not_delivered(promises, dropped) or _waiting(promises) or _not_counted(promises)
 
 
 def _sessions(promises: Promises) -> Iterator[tuple[DurableClient, DurableStation]]:
@@ -80,7 +75,7 @@ def _broken(promises: Promises) -> str:
     return ""
 
 
-def _not_delivered(promises: Promises, dropped: int, with_given_up: bool) -> str:
+def _not_delivered(promises: Promises, dropped: int) -> str:
     """A message that was dropped on its way to a node is missing in all sessions there, and counted once."""
     missing: dict[tuple[bytes, str], str] = {}
     promised = [sent for sent in promises.sent if promises.is_promised(sent)]
@@ -96,8 +91,7 @@ def _not_delivered(promises: Promises, dropped: int, with_given_up: bool) -> str
                 continue
             for sent in promised:
                 if sent.sent_at > since and matches(topic_filter, sent.topic) and sent.payload not in got:
-                    if not (with_given_up and promises.had_given_up(sent, station.name)):
-                        missing.setdefault((sent.payload, station.name), _of(sent, client.client_id))
+                    missing.setdefault((sent.payload, station.name), _of(sent, client.client_id))
     without = {payload for payload, _ in missing}
     for sent in promised:
         if sent.sent_at > group_since and matches(GROUP_FILTER, sent.topic):

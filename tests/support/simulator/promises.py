@@ -21,7 +21,6 @@ LARGE_BYTES: Final = 60_000
 ONLINE_LIMIT: Final = 60.0
 """Seconds until all clients are connected and have said what they had to, after the last fault."""
 GRANT_LIMIT: Final = 30.0
-STEP_SECONDS_MAX: Final = 0.32
 ANSWERS_MAX: Final = 40  # of a client that is late, in one step
 
 
@@ -61,9 +60,6 @@ class Promises:
             for number, host in enumerate(self.federation.hosts, 1)
         }
         self._promised: dict[tuple[DurableClient, str], float] = {}  # from which moment on messages count
-        self._given_up: dict[
-            tuple[str, str], list[tuple[float, float]]
-        ] = {}  # by the node that did, and the other: when
         self._lost_disk_at: dict[str, float] = {}  # by node: when its newest disk was new
         self._serials: Counter[str] = Counter()
         self.until_online()
@@ -151,7 +147,6 @@ class Promises:
         while self.world.now < end:
             step = min(0.02 + self.rng.random() * 0.3, end - self.world.now)
             self.federation.run(step)
-            self._note_given_up()
             if not self.awake:
                 continue
             for _ in range(int(rate * step + self.rng.random())):
@@ -223,19 +218,6 @@ class Promises:
         if not station.is_promised or sent.acknowledged_at == NEVER:
             return False
         return sent.acknowledged_at > self._lost_disk_at.get(sent.node, -1.0)
-
-    def had_given_up(self, sent: Sent, receiver: str) -> bool:
-        """Whether the node where it was published had given the receiver up before it acknowledged the message."""
-        times = self._given_up.get((sent.node, receiver), [])
-        return any(begun <= sent.acknowledged_at and sent.sent_at <= ended for begun, ended in times)
-
-    def _note_given_up(self) -> None:
-        now = self.world.now
-        for node in self.nodes():
-            for station in self.stations.values():
-                if station.name != node.name and station.name not in node.node.senders:
-                    times = self._given_up.setdefault((node.name, station.name), [])
-                    times.append((now - STEP_SECONDS_MAX, now + STEP_SECONDS_MAX))
 
 
 def counted_drops(node: NodeProcess) -> Counter[str]:
