@@ -62,8 +62,8 @@ FIELDS: Final = {
     POSITION: ("store_id", "serial", "done"),
     INTEREST: ("node", "filters"),
 }
-# At the end of records that have something to do with links.
-OPTIONAL: Final = {SESSION: "link", SUBSCRIPTION: "wants", MESSAGE: "link", RETAINED: "link"}
+# At the end of records that have something to do with links, and of positions since they belong to nodes.
+OPTIONAL: Final = {SESSION: "link", SUBSCRIPTION: "wants", MESSAGE: "link", RETAINED: "link", POSITION: "node"}
 KINDS: Final = {
     **{"session": SESSION, "subscription": SUBSCRIPTION, "message": MESSAGE},
     **{"outgoing": OUTGOING, "received": RECEIVED, "retained": RETAINED},

@@ -1,4 +1,5 @@
-"""How far this node has done the events of each other store.
+"""How far this node has done the events of each other store, by the node that says the store's id: a node can say any id, and
+moves no position but its own.
 
 Event ids belong to a session between two processes. The serial number of a block belongs to the store that it comes from, and
 so outlives both: what a node sends again after its start, or after that of this one, is known by it. A position is written with
@@ -16,6 +17,7 @@ from broker.store.kinds import POSITION
 POSITIONS_MAX: Final = (
     1_024  # stores that are remembered; then the one whose events came first is forgotten, and counted
 )
+ANY_NODE: Final = ""  # of a record without a node, as builds before wrote it: the first node that says the store id takes it
 
 
 class Position(Content):
@@ -24,9 +26,10 @@ class Position(Content):
     rest    how many of these wait for receivers that are full; they are lost with the process
     """
 
-    __slots__ = ("done", "number", "rest", "serial", "store_id")
+    __slots__ = ("done", "node", "number", "rest", "serial", "store_id")
 
-    def __init__(self, store_id: str) -> None:
+    def __init__(self, node: str, store_id: str) -> None:
+        self.node = node
         self.store_id = store_id
         self.serial = 0
         self.done = 0
@@ -34,8 +37,8 @@ class Position(Content):
         self.number = 0
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
-        """(POSITION, store id, serial, done)."""
-        return POSITION, self.store_id, self.serial, self.done - self.rest
+        """(POSITION, store id, serial, done, node)."""
+        return POSITION, self.store_id, self.serial, self.done - self.rest, self.node
 
     def skips(self, serial: int, done: int, count: int) -> int:
         """Return how many events of a batch of `count` were done before; it begins behind `done` events of its block."""
@@ -54,13 +57,14 @@ class Positions:
     def __init__(self, journal: Journal | None) -> None:
         self.journal = journal
         self.forgotten = 0
-        self._by_store: dict[str, Position] = {}
+        self._known: dict[tuple[str, str], Position] = {}  # by the name of the node and the store id
 
     def restore(self, number: int, record: StoredRecord) -> None:
         """Raises ValueError and TypeError for a record that is none."""
         assert self.journal is not None
-        _, store_id, serial, done = record.stored
-        position = self.of(checked(str, store_id))
+        _, store_id, serial, done, *nodes = record.stored
+        (node,) = nodes or (ANY_NODE,)
+        position = self.of(checked(str, node), checked(str, store_id))
         if position.number:
             raise ValueError(f"a second position of store {position.store_id!r:.50}")
         position.serial = checked(int, serial)
@@ -68,24 +72,26 @@ class Positions:
         position.number = number
         self.journal.kept[number] = position
 
-    def of(self, store_id: str) -> Position:
-        position = self._by_store.get(store_id)
+    def of(self, node: str, store_id: str) -> Position:
+        position = self._known.get((node, store_id))
         if position is None:
-            position = Position(store_id)
+            position = self._known.pop((ANY_NODE, store_id), None) or Position(node, store_id)
+            position.node = node
             self._use(position)
         return position
 
     def _use(self, position: Position) -> None:
         """It is the last to be forgotten."""
-        self._by_store.pop(position.store_id, None)
-        if len(self._by_store) >= POSITIONS_MAX:
-            for oldest in self._by_store:
+        key = (position.node, position.store_id)
+        self._known.pop(key, None)
+        if len(self._known) >= POSITIONS_MAX:
+            for oldest in self._known:
                 self._forget(oldest)
                 break
-        self._by_store[position.store_id] = position
+        self._known[key] = position
 
-    def _forget(self, store_id: str) -> None:
-        position = self._by_store.pop(store_id)
+    def _forget(self, key: tuple[str, str]) -> None:
+        position = self._known.pop(key)
         self.forgotten += 1
         if position.number and self.journal is not None:
             self.journal.drop(position.number)

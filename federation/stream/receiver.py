@@ -43,7 +43,7 @@ from federation.stream.frames import (
 )
 from federation.stream.go_state import GoState
 from federation.stream.held_batches import HeldBatch, HeldBatches, StreamError
-from federation.stream.positions import Positions
+from federation.stream.positions import Position, Positions
 from federation.stream.retained_changes import LONG_AGO, RetainedChanges
 from federation.stream.stored_events import StoredEvents
 from federation.stream.tree import FederationTree
@@ -83,12 +83,13 @@ class PeerReceiver(EventEffects):
     ) -> None:
         super().__init__(name, tree, router, counters, changes, now)
         self._positions = Positions(None) if positions is None else positions
-        self.position = self._positions.of("")
+        self.position = self._positions.of(name, "")
+        self._block_position = self.position
         self.stream: OpenStream | None = None
         self.next_event_id = 0
         self._gaps = 0
         # The rest of a PUBLISH_BLOCK, which is counted as done, and the batches behind it, which are not: they come again on
-        # the next stream where this one ends.
+        # the next stream where this one ends. Its node may have another store by then.
         self._block: bytes | None = None
         self._block_version = 0
         self._block_at = 0
@@ -109,7 +110,7 @@ class PeerReceiver(EventEffects):
         """(clean_start, next_event_id). After a clean start the old interest stays until the new one is complete; its
         next_event_id is of the session so far, whose ids begin at 0 again. store_id "": on a stream without it."""
         if store_id and store_id != self.position.store_id:
-            self.position = self._positions.of(store_id)
+            self.position = self._positions.of(self.name, store_id)
         if not session_id or len(session_id) > SESSION_ID_CHARS_MAX:
             raise StreamError(f"session_id of {len(session_id)} characters, 1 to {SESSION_ID_CHARS_MAX}", True)
         self._held.clear()
@@ -183,7 +184,8 @@ class PeerReceiver(EventEffects):
         if data is not None:
             self._block = None
             self._router.publish_block(data, self._block_version, None, now, self._block_at, self._block_end)
-            self.position.rest = 0
+            self._block_position.rest = 0
+            self._positions.changed(self._block_position)
             self.note_done()
 
     def _check(self, stream: OpenStream, first_id: int) -> None:
@@ -249,7 +251,8 @@ class PeerReceiver(EventEffects):
         data = self._block
         if data is not None:
             self._block = None
-            self._publish_block(data, self._block_version, self._block_at, self._block_end, now)
+            self._publish_block(data, self._block_version, self._block_at, self._block_end, self._block_position, now)
+            self._positions.changed(self._block_position)
         while not self._held.is_empty() and not self.publisher.held and self._block is None:
             batch = self._held.take()
             if batch.done == 0 and self.stream is not None:
@@ -344,16 +347,17 @@ class PeerReceiver(EventEffects):
         self._gaps = 0
         return first_id + count - 1
 
-    def _publish_block(self, data: bytes, version: int, pos: int, end: int, now: float) -> None:
-        """data[pos:end] to receivers here, until one of them is full: then the rest waits."""
+    def _publish_block(self, data: bytes, version: int, pos: int, end: int, position: Position, now: float) -> None:
+        """data[pos:end] to receivers here, until one of them is full: then the rest waits. `position`: of its store."""
         pos = self._router.publish_block(data, version, self.publisher, now, pos, end)
-        self.position.rest = 0
+        position.rest = 0
         if pos < end:
             self._block = data
             self._block_version = version
             self._block_at = pos
             self._block_end = end
-            self.position.rest = count_packets(data, pos, end)
+            self._block_position = position
+            position.rest = count_packets(data, pos, end)
 
     def _apply_frame(self, data: bytes, kind: int, flags: int, start: int, end: int, done: int, now: float) -> None:
         """`done` events of a PUBLISH_BLOCK came before, on another stream."""
@@ -369,7 +373,7 @@ class PeerReceiver(EventEffects):
                 start += BLOCK_HEAD_SIZE
                 if done:
                     start = skip_packets(data, start, end, done)
-                self._publish_block(data, version, start, end, now)
+                self._publish_block(data, version, start, end, self.position, now)
             elif kind == PUBLISH:
                 groups, start = decode_groups(data, start, end)
                 message, start = decode_packet(data, start, end, 5, now)

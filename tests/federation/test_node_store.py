@@ -164,6 +164,8 @@ def test_a_living_node_with_the_same_store_id_is_named_and_sends_nothing() -> No
         (POSITION, 1, 1, 0),
         (POSITION, STORE_ID, "1", 0),
         (POSITION, STORE_ID, 1, None),
+        (POSITION, STORE_ID, 1, 0, None),
+        (POSITION, STORE_ID, 1, 0, "n2", "n3"),
         (INTEREST, "n2"),
         (INTEREST, b"n2", ()),
         (INTEREST, "n2", None),
@@ -178,9 +180,22 @@ def test_a_record_that_no_node_has_written_is_refused(record: tuple[object, ...]
         Station({7: record})
 
 
+def test_a_position_without_a_node_belongs_to_the_first_one_that_says_its_store() -> None:
+    """Builds before wrote it so."""
+    station = Station({7: (POSITION, "6" * 32, 9, 1)})
+    station.node.member_events([MemberJoin(STORED), MemberJoin(replace(STORED, name="n3"))], 0.0)
+    receivers = station.node.receivers
+    for name in ("n2", "n3"):
+        receivers.hello(name, "session", "6" * 32)
+    position = receivers.get("n2").position
+    assert (position.serial, position.done) == (9, 1)
+    assert receivers.get("n3").position.serial == 0
+    assert position.values(0.0) == (POSITION, "6" * 32, 9, 1, "n2")
+
+
 def test_two_positions_of_one_store_are_refused() -> None:
     with pytest.raises(ValueError, match="second"):
-        Station({7: (POSITION, STORE_ID, 1, 0), 8: (POSITION, STORE_ID, 2, 0)})
+        Station({7: (POSITION, STORE_ID, 1, 0, "n2"), 8: (POSITION, STORE_ID, 2, 0, "n2")})
 
 
 @pytest.mark.parametrize("is_direct", [False, True])

@@ -8,7 +8,7 @@ from federation.stream.positions import POSITIONS_MAX, Position, Positions
 
 def done(positions: Positions, journal: Journal, store_id: str) -> Position:
     """A block of the store changes something here."""
-    position = positions.of(store_id)
+    position = positions.of("n2", store_id)
     position.serial += 1
     journal.add(object())
     positions.changed(position)
@@ -26,8 +26,8 @@ def test_the_store_whose_events_came_first_is_forgotten() -> None:
     done(positions, journal, "first")
     done(positions, journal, "one more")
     assert positions.forgotten == 1
-    assert positions.of("first") is first
-    assert positions.of("quiet") is not quiet
+    assert positions.of("n2", "first") is first
+    assert positions.of("n2", "quiet") is not quiet
 
 
 def test_a_store_that_was_forgotten_is_written_anew() -> None:
@@ -40,7 +40,7 @@ def test_a_store_that_was_forgotten_is_written_anew() -> None:
     journal.add(object())
     positions.changed(first)
     assert journal.kept[first.number] is first
-    assert positions.of("first") is first
+    assert positions.of("n2", "first") is first
     assert len(journal.kept) == POSITIONS_MAX
 
 
@@ -48,5 +48,5 @@ def test_a_node_that_tells_no_numbers_of_blocks_has_no_record() -> None:
     journal = Journal()
     positions = Positions(journal)
     journal.add(object())
-    positions.changed(positions.of(""))
+    positions.changed(positions.of("n2", ""))
     assert journal.kept == {}

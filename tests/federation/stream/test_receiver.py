@@ -157,6 +157,22 @@ def test_events_that_were_done_are_acknowledged_again_and_a_gap_ends_the_stream(
     assert receiver.hello("a session") == (False, 1)
 
 
+def test_a_node_that_says_the_store_of_another_one_moves_no_position_of_it() -> None:
+    """Otherwise the blocks of that node would be taken for repeats. Only the name of a node is proved, not its store."""
+    world = World(3)
+    subscriber = world.client("n1", "s")
+    subscriber.subscribe("t")
+    receivers = world.nodes["n1"].receivers
+    for name, serial, payload in (("n3", 1000, b"of n3"), ("n2", 5, b"of n2")):
+        receivers.hello(name, "a session", "the store of n2")
+        receiver = receivers.get(name)
+        stream = Served()
+        receiver.open_stream(stream, world.now)
+        assert receiver.receive_batch(stream, 0, 1, block(payload), world.now, serial=serial) == 0
+    subscriber.take()
+    assert subscriber.payloads == [b"of n3", b"of n2"]
+
+
 def test_a_second_stream_of_the_session_ends_the_first() -> None:
     world = World(2)
     receiver, first = receiver_of(world)

@@ -155,6 +155,22 @@ def test_a_stream_that_breaks_while_it_waits(same_session: bool) -> None:
     assert world.drops() == 0
 
 
+def test_a_block_that_waits_belongs_to_the_store_it_came_from() -> None:
+    """Its node comes back with another store meanwhile."""
+    world = World(max_queued_messages=100, max_inflight=10)
+    receiver = world.receiver
+    receiver.hello("session", "first store")
+    receiver.receive_batch(world.stream, 0, MESSAGES, block(0, MESSAGES), world.now, serial=7)
+    first = receiver.position
+    assert 0 < first.rest < MESSAGES
+    receiver.hello("another", "second store")
+    for _ in range(200):
+        world.acknowledge()
+        receiver.resume(world.now)
+    assert (first.serial, first.done, first.rest) == (7, MESSAGES, 0)
+    assert (receiver.position.serial, receiver.position.done, receiver.position.rest) == (0, 0, 0)
+
+
 def test_a_node_that_leaves_takes_back_nothing_that_was_acknowledged() -> None:
     """The last block of a batch is acknowledged before all of it is with its receivers. What the queue has no room for is
     dropped by the queue, and counted."""
