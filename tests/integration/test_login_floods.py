@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from aiohttp import web
@@ -16,7 +16,7 @@ from broker.codec.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED, SERVER_BUSY
 from broker.codec.writer import encode_packet
 from scram_client import final_message
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
@@ -24,14 +24,19 @@ if TYPE_CHECKING:
 
     StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
 
+GUESSES: Final = 1_000
+AT_ONCE: Final = 100
 
-async def test_thousands_of_wrong_passwords(start_server: StartServer, clients: Clients, tmp_path: Path) -> None:
+
+async def test_a_thousand_wrong_passwords(start_server: StartServer, clients: Clients, tmp_path: Path) -> None:
     """From one address, while users of the same address log in: the known one at any time, and nobody waits for the flood.
     All but some of the wrong ones are refused without a check."""
     file = str(tmp_path / "accounts.yml")
     for user in ("alice", "bob"):
         assert passwd(*(["-c"] if user == "alice" else []), "-b", file, user, "right").returncode == 0
-    server = await start_server(with_auth(password_file=file, threads=1))
+    # On a busy machine a check may wait for longer than clients usually have for their login.
+    patient = {"mqtt": {"connect_timeout": f"{DEADLINE:.0f}s"}}
+    server = await start_server(with_auth(password_file=file, threads=1) | patient)
     port = port_of(server)
     assert (await connack_of(await clients.open(port), "bob", b"right")).reason_code == 0
 
@@ -43,14 +48,14 @@ async def test_thousands_of_wrong_passwords(start_server: StartServer, clients: 
         return code
 
     async def guesses(first: int) -> list[int]:
-        return [await guess(number) for number in range(first, 2000, 100)]
+        return [await guess(number) for number in range(first, GUESSES, AT_ONCE)]
 
-    flood = asyncio.gather(*(guesses(first) for first in range(100)))
+    flood = asyncio.gather(*(guesses(first) for first in range(AT_ONCE)))
     for _ in range(5):
         assert (await connack_of(await clients.open(port), "bob", b"right")).reason_code == 0
     codes = [code for found in await flood for code in found]
     assert set(codes) <= {NOT_AUTHORIZED, CONNECTION_RATE_EXCEEDED, SERVER_BUSY}
-    assert codes.count(NOT_AUTHORIZED) < 500
+    assert codes.count(NOT_AUTHORIZED) < GUESSES / 4
     refused = server.plugins[0].refused_input()
     assert refused["logins_slowed"] + refused["logins_busy"] + codes.count(NOT_AUTHORIZED) >= len(codes)
     assert server.broker.connecting == {}
