@@ -224,6 +224,8 @@ def main() -> int:
         print(f"scripts/test takes one of: {', '.join(sorted(options))}", file=sys.stderr)
         return 2
     arguments = [argument for argument in arguments if argument not in options]
+    if "--all" in options:
+        os.environ["GMQTTD_TEST_ALL"] = "1"  # tests/support/effort.py
     has_paths = names_paths(arguments)
     smoke_arguments = arguments
     if not has_paths and "--all" not in options and "-m" not in arguments:

@@ -16,8 +16,12 @@ import broker.message
 
 pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
 
+from effort import effort  # noqa: E402
+
 # How long an example takes depends on what else runs on the machine.
-settings.register_profile("any time", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any time", max_examples=effort(200), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any time")
 
 # JVMs of tests live for seconds: the code of the first compiler does, and one thread collects garbage.

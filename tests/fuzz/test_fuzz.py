@@ -8,10 +8,11 @@ from random import Random
 import pytest
 
 import run_fuzz
+from effort import effort
 from fuzz_target import CORPUS, Target
 from run_fuzz import TARGETS, fuzz, input_of, replay
 
-INPUTS = 150
+INPUTS = effort(200)
 
 
 @pytest.mark.parametrize("kind", sorted(TARGETS))

@@ -17,6 +17,7 @@ from broker.codec.writer import (
     publish_parts,
 )
 from broker.errors import MqttError
+from effort import effort
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 LEVEL = st.text(st.characters(exclude_characters="\0+#/", exclude_categories=["Cs"]), max_size=4)
@@ -219,7 +220,7 @@ STREAMS = VERSIONS.flatmap(lambda version: st.tuples(st.just(version), st.lists(
 
 
 @given(STREAMS, st.lists(st.integers(0, 3_000)))
-@settings(max_examples=150)
+@settings(max_examples=effort(150))
 def test_any_cut_of_a_stream_gives_the_same_packets(stream: tuple[int, list[Packet]], cuts: list[int]) -> None:
     version, packets = stream
     data = b"".join([encode_packet(packet, version) for packet in packets])
@@ -235,7 +236,7 @@ def test_any_cut_of_a_stream_gives_the_same_packets(stream: tuple[int, list[Pack
 
 
 @given(STREAMS, st.integers(0, 200))
-@settings(max_examples=150)
+@settings(max_examples=effort(150))
 def test_maximum_packet_size_is_kept(stream: tuple[int, list[Packet]], maximum: int) -> None:
     version, packets = stream
     for packet in packets:
@@ -250,14 +251,14 @@ def test_maximum_packet_size_is_kept(stream: tuple[int, list[Packet]], maximum: 
 
 
 @given(VERSIONS, st.binary(max_size=60), st.integers(0, 255))
-@settings(max_examples=500)
+@settings(max_examples=effort(500))
 def test_random_bytes_raise_only_mqtt_errors(version: int, body: bytes, first: int) -> None:
     with contextlib.suppress(MqttError):
         decode_packet(first, body, 0, len(body), version)
 
 
 @given(STREAMS, st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 255)), min_size=1, max_size=4), st.data())
-@settings(max_examples=300)
+@settings(max_examples=effort(300))
 def test_mutated_streams_raise_only_mqtt_errors_for_any_cut(
     stream: tuple[int, list[Packet]], changes: list[tuple[int, int]], draw: st.DataObject
 ) -> None:

@@ -39,6 +39,7 @@ from broker.slices import SLICE_STEPS
 from broker.store.journal import Journal
 from broker.wrappers import PublishRequest, RunRequest
 from broker_world import Client, World
+from effort import effort
 
 UNBOUNDED: Final = 2**40  # steps of a slice
 REFUSED: Final = b"refused"  # a topic that the client may not publish to
@@ -326,7 +327,7 @@ def cut(data: bytes, sizes: tuple[int, ...]) -> list[bytes]:
     return chunks
 
 
-@settings(max_examples=200)
+@settings(max_examples=effort(800))
 @given(CASES)
 def test_packets_mean_the_same_however_they_come(case: Case) -> None:
     packets = (Sent(opening(case.version)), *case.packets)

@@ -12,6 +12,7 @@ from broker.routing.names import check_topic_filter, check_topic_name, full_filt
 from broker.routing.retained import RetainedStore, RetainedWalk, retained_bytes
 from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.trie import Node, Trie
+from effort import effort
 from retained_search import matching
 
 # Few names, so that filters match topics; the empty level and $ among them.
@@ -189,7 +190,7 @@ CHANGES = st.tuples(st.integers(0, 7), st.sampled_from([1, 2, 3, 39, 999]), st.b
 CLOSE_TOPICS = st.lists(st.sampled_from([b"a", b"b"]), min_size=1, max_size=5).map(b"/".join)
 
 
-@settings(max_examples=400)
+@settings(max_examples=effort(400))
 @given(
     st.sets(TOPICS, min_size=1, max_size=8) | st.sets(CLOSE_TOPICS, min_size=4, max_size=8),
     FILTERS | st.just(b"#"),

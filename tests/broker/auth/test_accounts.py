@@ -11,6 +11,7 @@ from broker.auth.accounts import CONTROL, Account, read_accounts, write_accounts
 from broker.auth.password_hash import MD5, PLAIN
 from broker.auth.scram import derive_credentials
 from broker.config.yaml_entries import EntriesFault
+from effort import effort
 
 GO_FILE = b"""# This is a sample plain password file for the auth plugin.
 - username: root
@@ -85,7 +86,7 @@ names = st.text(min_size=1, max_size=20).filter(
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
-@settings(max_examples=200)
+@settings(max_examples=effort(200))
 @given(
     st.dictionaries(
         names,

@@ -12,6 +12,7 @@ from broker.auth.acl_filters import DENIED, PUBLISH, READ, Rule
 from broker.auth.acl_rules import AclRules, intersect
 from broker.authorization import ALLOW, DENY, NO_OPINION, Verdict
 from broker.routing.names import filter_matches
+from effort import effort
 
 BOTH = READ | PUBLISH
 
@@ -118,7 +119,7 @@ topics = (
 
 
 @pytest.mark.thorough
-@settings(max_examples=500)
+@settings(max_examples=effort(500))
 @given(user_rules, st.lists(rules, max_size=4), topics, st.sampled_from([READ, PUBLISH]), names, client_ids)
 def test_rules_are_judged_like_the_model(
     users: dict[str, list[Rule]], patterns: list[Rule], topic: str, wanted: int, username: str, client_id: str
@@ -137,7 +138,7 @@ plain_short_rules = st.builds(
 
 
 @pytest.mark.thorough
-@settings(max_examples=400)
+@settings(max_examples=effort(400))
 @given(
     st.lists(plain_short_rules, max_size=3),
     st.lists(short_rules, max_size=3),

@@ -25,6 +25,7 @@ from broker.codec.packets import Connect
 from broker.codec.reason_codes import NOT_AUTHORIZED
 from broker.hooks import ConnectRequest
 from broker.listener_facts import NO_LISTENER
+from effort import effort
 
 SECRET = b"a secret of thirty-two characters"
 RSA_KEY = rsa.generate_private_key(65537, 2048)
@@ -226,7 +227,7 @@ def test_a_token_that_is_nested_deeply_is_refused() -> None:
         assert check(attempt(token)).is_final
 
 
-@settings(max_examples=300)
+@settings(max_examples=effort(300))
 @given(st.integers(0, 200), st.integers(0, 255))
 def test_a_damaged_token_is_refused_or_left_to_others(at: int, byte: int) -> None:
     token = bytearray(jwt.encode({"sub": "alice", "exp": 2**40}, SECRET, "HS256").encode())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from broker.auth.acl_rules import intersect
 from broker.routing.overlap import overlapping
 from broker.routing.trie import Trie
+from effort import effort
 
 filters = st.lists(st.sampled_from(["a", "b", "+", "$a", "", "a"]), min_size=1, max_size=4).flatmap(
     lambda levels: st.sampled_from(["/".join(levels), "/".join([*levels, "#"]), "#"]).map(str.encode)
@@ -23,7 +24,7 @@ def tree_of(topic_filters: list[bytes]) -> Trie:
 
 
 @pytest.mark.thorough
-@settings(max_examples=500)
+@settings(max_examples=effort(500))
 @given(st.lists(filters.filter(bool), max_size=8), filters.filter(bool))
 def test_filters_with_a_common_topic(topic_filters: list[bytes], topic_filter: bytes) -> None:
     found = overlapping(tree_of(topic_filters), topic_filter)

@@ -17,6 +17,7 @@ from broker.config.settings_listeners import WebsocketSettings
 from broker.server.layers import LayerError
 from broker.server.websocket_layer import FRAMES_MAX, PIECE_BYTES, WebSocketLayer
 from broker.session.limits import CONTROL_BYTES_MAX
+from effort import effort
 
 SETTINGS: Final = WebsocketSettings("/mqtt")
 PACKET_BYTES: Final = 2 * CONTROL_BYTES_MAX
@@ -92,7 +93,7 @@ def test_a_fault_behind_the_handshake_is_told_after_the_answer() -> None:
 PARTS: Final = st.lists(st.binary(max_size=300), min_size=1, max_size=6)
 
 
-@settings(max_examples=200)
+@settings(max_examples=effort(200))
 @given(parts=PARTS, fragmented=st.lists(st.booleans(), min_size=6, max_size=6), step=st.integers(1, 400))
 def test_content_in_any_frames_and_chunks(parts: list[bytes], fragmented: list[bool], step: int) -> None:
     """[MQTT-6.0.0-2]: whole messages, fragmented ones, pings between the fragments."""

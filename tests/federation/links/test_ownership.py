@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import effort
 from federation.definitions.resolution import LINKS_MAX
 from federation.links.ownership import (
     CLAIM_SECONDS_MAX,
@@ -364,7 +365,7 @@ def test_too_many_links_are_refused() -> None:
         ownership.set_links([str(number) for number in range(LINKS_MAX + 1)], 0.0)
 
 
-@settings(max_examples=150)
+@settings(max_examples=effort(400))
 @given(
     st.integers(0, 2**32).map(random.Random),
     st.lists(
