@@ -17,7 +17,9 @@ from broker.store.kinds import POSITION
 POSITIONS_MAX: Final = (
     1_024  # stores that are remembered; then the one whose events came first is forgotten, and counted
 )
-ANY_NODE: Final = ""  # of a record without a node, as builds before wrote it: the first node that says the store id takes it
+ANY_NODE: Final = (
+    ""  # of a record without a node, as builds before wrote it: the first node that says the store id takes it
+)
 
 
 class Position(Content):
