@@ -235,11 +235,8 @@ class Node:
                 self._member_there(event.member, now)
             elif isinstance(event, MemberFailed):
                 self._is_away(event.member.name, now)
-            elif isinstance(event, MemberLeave) and self._may_return(event.member):
-                name = event.member.name
-                self.senders[name].stop("it left")
-                self.receivers.by_name[name].end(now)
-                self._is_away(name, now)
+            elif isinstance(event, MemberLeave) and self._may_return(event):
+                self._has_left(event.member.name, now)
             elif isinstance(event, (MemberLeave, MemberReap)):
                 self._remove(event.member.name, "it left")
                 if isinstance(event, MemberReap):
@@ -247,17 +244,26 @@ class Node:
                     self._sessions.pop(event.member.name, None)
                     self.tls_members.pop(event.member.name, None)
 
+    def _has_left(self, name: str, now: float) -> None:
+        sender = self.senders[name]
+        sender.stop("it left")
+        receiver = self.receivers.by_name.get(name)
+        if receiver is not None:
+            receiver.end(now)
+        if sender.is_living:  # otherwise it is away since it failed
+            self._is_away(name, now)
+
     def _is_away(self, name: str, now: float) -> None:
         sender = self.senders.get(name)
         if sender is not None:
             self._given_up_at[name] = now + self.settings.outbox_age_max
             sender.is_living = False
 
-    def _may_return(self, member: Member) -> bool:
+    def _may_return(self, event: MemberLeave) -> bool:
         """Return whether the member, which left, has durable sessions that are promised what is published meanwhile: a program
-        that is updated leaves, too. A failed member that leaves was forced to."""
-        sender = self.senders.get(member.name)
-        return sender is not None and sender.is_living and bool(member.tags.get(TAG_STORE))
+        that is updated leaves, too, and it may be taken for failed before its leave is heard."""
+        member = event.member
+        return not event.is_forced and member.name in self.senders and bool(member.tags.get(TAG_STORE))
 
     def left(self) -> None:
         """This node has left the federation: it serves its own clients only, until `joined`."""

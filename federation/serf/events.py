@@ -1,7 +1,6 @@
 """Events for the owner of a Serf node."""
 
 # not compiled: made when members change
-# not compiled: made when members change
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -45,7 +44,9 @@ class MemberJoin(MemberEvent):
 
 @dataclass(frozen=True, slots=True)
 class MemberLeave(MemberEvent):
-    """A member left gracefully, or a failed member was forced to leave."""
+    """A member left gracefully, or one that was gone was forced to leave: `is_forced`, where the intent says so."""
+
+    is_forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,11 +63,14 @@ def _filters_field(fields: Fields, key: bytes) -> tuple[bytes, ...] | None:
 
 @dataclass(slots=True)
 class LeaveIntent(Message):
+    """`forced`: another node says it, by which the member is given up. Serf does not write that."""
+
     TYPE = LEAVE
 
     lamport_time: int = wire("LTime", partial(uint_field, maximum=LEAVE_TIME_MAX))
     node: str = wire("Node", name_field)
     prune: bool = wire("Prune", bool_field)
+    forced: bool = wire("Forced", bool_field, optional=True)
 
 
 @dataclass(slots=True)

@@ -180,9 +180,9 @@ class Roster:
         record.status_time = intent.lamport_time
         if record.status == MemberStatus.ALIVE:
             record.status = MemberStatus.LEAVING
-        elif record.status == MemberStatus.FAILED:
+        elif record.status == MemberStatus.FAILED or (intent.forced and intent.node in self._gone):
             record.status = MemberStatus.LEFT
-            self._events.append(MemberLeave(self.member(record)))
+            self._events.append(MemberLeave(self.member(record), intent.forced))
         if intent.prune:
             self._prune(record, now)
         return INTENT_NEW

@@ -196,7 +196,7 @@ class Serf(GossipDelegate):
         if self.phase != SerfPhase.ALIVE:
             return
         self.phase = SerfPhase.SPREADING_INTENT
-        intent = LeaveIntent(self.roster.clock.increment(), self._name, False)
+        intent = LeaveIntent(self.roster.clock.increment(), self._name, False, False)
         self._apply_leave_intent(intent, now)
         self._phase_deadline = now + self.config.broadcast_timeout
         if self.gossip.table.alive_others > 0:
@@ -215,7 +215,7 @@ class Serf(GossipDelegate):
         """Announce that a failed member has left; an alive member refutes it. ValueError for this node's own name."""
         if name == self._name:
             raise ValueError(f"{name!r} is this node itself; use leave")
-        intent = LeaveIntent(self.roster.clock.increment(), name, prune)
+        intent = LeaveIntent(self.roster.clock.increment(), name, prune, True)
         self._apply_leave_intent(intent, now)
         self._queue(self._intent_queue, intent.encode())
 
@@ -306,7 +306,7 @@ class Serf(GossipDelegate):
         left = dict.fromkeys(remote.left_members)
         for name in left:
             time = min(remote.status_times.get(name, 0) + 1, LEAVE_TIME_MAX)
-            self._apply_leave_intent(LeaveIntent(time, name, False), now)
+            self._apply_leave_intent(LeaveIntent(time, name, False, False), now)
         for name, time in remote.status_times.items():
             if name not in left:
                 self.roster.apply_join(JoinIntent(time, name), now)

@@ -89,9 +89,21 @@ def test_a_node_with_a_store_that_left_gets_what_was_published_meanwhile() -> No
     assert node.senders["n2"].outbox.size > 0
     node.member_events([MemberJoin(STORED)], 3.0)
     assert station.state() == State.HELLO
-    node.member_events([MemberFailed(STORED), MemberLeave(STORED)], 4.0)  # forced to
+
+
+def test_a_leave_that_is_heard_after_the_node_was_taken_for_failed_costs_nothing_unless_it_was_forced() -> None:
+    station = away()
+    node = station.node
+    node.member_events([MemberJoin(STORED), MemberFailed(STORED)], 1.0)
+    node.member_events([MemberLeave(STORED)], 2.0)
+    assert station.state() == State.STOPPED
+    assert node.senders["n2"].outbox.size > 0
+    node.handle_timeout(1.0 + node.settings.outbox_age_max)
+    assert node.senders["n2"].outbox.size == 0, "it is away since it failed"
+    node.member_events([MemberLeave(STORED)], 3.0)  # of one that was given up
+    node.member_events([MemberLeave(STORED, is_forced=True)], 4.0)
     assert node.senders == {}
-    assert node.counters["n2"].dropped[DropReason.PEER_GONE] == 2
+    assert node.counters["n2"].dropped[DropReason.PEER_GONE] == 1
 
 
 def test_a_node_that_left_is_given_up_with_its_time_and_forgotten_when_it_is_reaped() -> None:

@@ -23,10 +23,10 @@ NAMES = st.text(max_size=20)
 TIMES = st.integers(0, LEAVE_TIME_MAX)
 
 
-@given(TIMES, NAMES, st.booleans())
-def test_intents_come_back(time: int, name: str, prune: bool) -> None:
-    leave = LeaveIntent.decode(LeaveIntent(time, name, prune).encode()[1:])
-    assert (leave.lamport_time, leave.node, leave.prune) == (time, name, prune)
+@given(TIMES, NAMES, st.booleans(), st.booleans())
+def test_intents_come_back(time: int, name: str, prune: bool, forced: bool) -> None:
+    leave = LeaveIntent.decode(LeaveIntent(time, name, prune, forced).encode()[1:])
+    assert (leave.lamport_time, leave.node, leave.prune, leave.forced) == (time, name, prune, forced)
     join = JoinIntent.decode(JoinIntent(time, name).encode()[1:])
     assert (join.lamport_time, join.node) == (time, name)
 

@@ -39,7 +39,7 @@ def know(serf: Serf, name: str, host: int, incarnation: int = 1) -> None:
 
 def test_a_buffered_leave_intent_counts_when_the_member_appears() -> None:
     serf = lone()
-    serf.user_message(LeaveIntent(7, "n2", False).encode(), 0.0)
+    serf.user_message(LeaveIntent(7, "n2", False, False).encode(), 0.0)
     know(serf, "n2", 2)
     member = serf.member("n2")
     assert member is not None
@@ -82,7 +82,7 @@ def test_new_messages_are_broadcast_once() -> None:
     for message in (
         JoinIntent(5, "n2").encode(),
         JoinIntent(5, "unknown").encode(),
-        LeaveIntent(6, "n2", False).encode(),
+        LeaveIntent(6, "n2", False, False).encode(),
         user_event(1, "event"),
     ):
         while rebroadcasts(serf):
@@ -101,7 +101,7 @@ def test_a_push_pull_during_a_leave_carries_the_intent() -> None:
     for one in (serf, other):
         know(one, "n2", 2)
         one.user_message(JoinIntent(5, "n2").encode(), 0.0)
-    serf.user_message(LeaveIntent(6, "n2", False).encode(), 0.0)
+    serf.user_message(LeaveIntent(6, "n2", False, False).encode(), 0.0)
     other.merge_remote_state(serf.local_state(), 0.0)
     member = other.member("n2")
     assert member is not None

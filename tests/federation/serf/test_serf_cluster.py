@@ -306,7 +306,7 @@ def test_a_forged_leave_at_any_time_is_refuted(time: int, by_exchange: bool) -> 
         state = SerfState(1, 1, 1, {"n2": time - 1}, ["n2"], []).encode()
         cluster.do(1, lambda serf: serf.merge_remote_state(state, world.now))
     else:
-        cluster.do(1, lambda serf: serf.user_message(LeaveIntent(time, "n2", False).encode(), world.now))
+        cluster.do(1, lambda serf: serf.user_message(LeaveIntent(time, "n2", False, False).encode(), world.now))
     assert cluster.statuses(1)["n2"] == ("ALIVE" if time > LEAVE_TIME_MAX and not by_exchange else "LEAVING")
     cluster.run(60.0)
     assert all(cluster.statuses(n)["n2"] == "ALIVE" for n in (1, 2, 3))
