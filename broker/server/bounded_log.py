@@ -8,16 +8,19 @@ from typing import Any, Final
 
 from broker.faults import Faults
 from broker.hooks import ClientObserver
+from broker.message import NEVER
 from broker.server.logging import get_logger
 
 CHECK_SECONDS: Final = 10.0
 LINES_MAX: Final = 100  # a second at the level info, so that clients that reconnect all the time do not fill the disk
+LASTING_SECONDS: Final = 3600.0  # longest time between two lines about counters that rise all the time
 QUIET_SECONDS: Final = 60.0  # shortest time between two lines of one kind, or about one call of plugins
 
 
 class CounterLog:
-    """One kind of line, about counters of dropped messages or refused input. One line covers all reasons. The first comes
-    within CHECK_SECONDS.
+    """One kind of line, about counters of dropped messages or refused input. One line covers all reasons. The first one of an
+    episode comes within CHECK_SECONDS, the last one when nothing has risen for QUIET_SECONDS. Between them each waits twice as
+    long as the one before, up to LASTING_SECONDS, unless there is a further reason.
 
     totals   returns counters by reason
     details  returns further fields for a line
@@ -35,25 +38,33 @@ class CounterLog:
         self._event = event
         self._totals = totals
         self._details = details
-        self._told = totals()
-        self._told_at = now
-        self._next_at = now
+        self._told = self._seen = totals()
+        self._told_at = self._risen_at = now
+        self._reasons: set[str] = set()  # of the lines of this episode
+        self._wait = 0.0
 
     def check(self, now: float, is_last: bool = False) -> None:
-        """Write a line with what the counters rose by since the last one, unless that is less than QUIET_SECONDS ago."""
-        if now < self._next_at and not is_last:
-            return
+        """Write a line with what the counters rose by since the last one, where it is due."""
         totals = self._totals()
+        if totals != self._seen:
+            self._seen = totals
+            self._risen_at = now
+        is_over = now - self._risen_at >= QUIET_SECONDS
         risen = {
             name: total - self._told.get(name, 0) for name, total in totals.items() if total > self._told.get(name, 0)
         }
-        if not risen:
+        is_new = not self._reasons.issuperset(risen)
+        if risen and (is_last or is_over or now - self._told_at >= min(self._wait, QUIET_SECONDS if is_new else NEVER)):
+            self._write(self._event, within_seconds=round(now - self._told_at), counts=risen, **self._details())
+            self._wait = QUIET_SECONDS if is_new else min(2 * self._wait, LASTING_SECONDS)
+            self._reasons.update(risen)
+            self._told_at = now
+            self._told = totals
+        elif not risen:
             self._told = totals  # the counters of a node that joined again start at 0
-            return
-        self._write(self._event, within_seconds=round(now - self._told_at), counts=risen, **self._details())
-        self._told = totals
-        self._told_at = now
-        self._next_at = now + QUIET_SECONDS
+        if is_over:
+            self._reasons.clear()
+            self._wait = 0.0
 
 
 class CounterLogs:
