@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from federation.definitions.entry import CLOCK_MAX, Entry
+from federation.definitions.entry import Entry
+from federation.hybrid_clock import CLOCK_MAX
 
 FORMAT: Final = 1
 FILE_BYTES_MAX: Final = 1 << 30

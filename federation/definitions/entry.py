@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
+from federation.hybrid_clock import AHEAD_MAX, CLOCK_MAX, seconds_of
+
 UPSTREAM: Final = "federation-upstream"
 UPSTREAM_SET: Final = "federation-upstream-set"
 POLICY: Final = "policy"
@@ -18,12 +20,6 @@ LINK_KEY: Final = "federation-link-key"
 
 TEXT_BYTES_MAX: Final = 128  # of a component, a name and a node's name
 VALUE_BYTES_MAX: Final = 65536
-COUNTER_BITS: Final = 16
-CLOCK_MAX: Final = 2**60
-CLOCK_LATEST: Final = 2**59
-"""The year 2248: the latest clock that the time of a node gives. Up to CLOCK_MAX there is space for the changes after it."""
-AHEAD_MAX: Final = 600.0
-"""Seconds that a clock of another node's entry may be ahead. Raising it lets a wrong clock win for longer."""
 BUCKETS: Final = 64
 
 Key = tuple[str, str]
@@ -56,13 +52,13 @@ class Entry:
         return self.clock, self.node, self.value or ""
 
     @property
-    def milliseconds(self) -> int:
-        """The time of the change, in Unix milliseconds of the node's clock or a later one that it had seen."""
-        return self.clock >> COUNTER_BITS
+    def time(self) -> float:
+        """The time of the change, in Unix seconds of the node's clock or a later one that it had seen."""
+        return seconds_of(self.clock)
 
     def is_ahead(self, now: float) -> bool:
         """Return whether only a wrong clock can have stamped the entry before `now`, in Unix seconds."""
-        return self.milliseconds / 1000 > now + AHEAD_MAX
+        return self.time > now + AHEAD_MAX
 
     def digest(self) -> int:
         """64 bits that differ for entries that differ."""

@@ -12,10 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from federation.definitions.entry import (
-    AHEAD_MAX,
     BUCKETS,
-    CLOCK_LATEST,
-    COUNTER_BITS,
     WORDS,
     Entry,
     Key,
@@ -23,6 +20,7 @@ from federation.definitions.entry import (
 )
 from federation.definitions.error import shown
 from federation.definitions.secrets import has_secrets
+from federation.hybrid_clock import AHEAD_MAX, CLOCK_LATEST, HybridClock
 
 ENTRIES_MAX: Final = 4096  # that this node adds to; twice as many when nodes add at the same time
 TOMBSTONES_MAX: Final = 8192  # the oldest are forgotten first, and counted
@@ -53,7 +51,7 @@ class Versions:
         self._kept_here: set[Key] = set()  # entries with secrets that are no part of an exchange
         self._buckets = [0] * BUCKETS
         self._live = 0
-        self._clock = 0
+        self._clock = HybridClock()
         self._changes: dict[Key, Entry] = {}
         self._refused: list[str] = []
 
@@ -63,10 +61,7 @@ class Versions:
 
     def _write(self, component: str, name: str, value: str | None, now: float) -> None:
         """A change on this node: its version is above everything that the node has seen."""
-        self._keep(Entry(component, name, self._next_clock(now), self.node, value))
-
-    def _next_clock(self, now: float) -> int:
-        return max(int(now * 1000) << COUNTER_BITS, self._clock + 1)
+        self._keep(Entry(component, name, self._clock.next(now), self.node, value))
 
     # --- entries of other nodes and of the file
 
@@ -86,9 +81,9 @@ class Versions:
         if not wrong:
             return
         keys = {entry.key for entry in wrong}
-        self._clock = max((entry.clock for key, entry in self._entries.items() if key not in keys), default=0)
+        self._clock.latest = max((entry.clock for key, entry in self._entries.items() if key not in keys), default=0)
         for entry in sorted(wrong, key=lambda entry: entry.order):
-            self._keep(replace(entry, clock=self._next_clock(now), node=self.node))
+            self._keep(replace(entry, clock=self._clock.next(now), node=self.node))
         self.counters.stamped_anew += len(wrong)
 
     def merge(self, entries: Iterable[Entry], now: float) -> int:
@@ -140,7 +135,7 @@ class Versions:
             self._kept_here.add(entry.key)
         else:
             self._buckets[bucket_of(entry.key)] ^= entry.digest()
-        self._clock = max(self._clock, entry.clock)
+        self._clock.saw(entry.clock)
         self._changes[entry.key] = entry
         self._entry_changed(entry)
         if entry.value is None and len(self._entries) - self._live > TOMBSTONES_MAX:
@@ -176,7 +171,7 @@ class Versions:
             self._forget(entry)
 
     def _is_expired(self, entry: Entry, now: float) -> bool:
-        return entry.value is None and entry.milliseconds / 1000 + TOMBSTONE_SECONDS < now
+        return entry.value is None and entry.time + TOMBSTONE_SECONDS < now
 
     def _forget(self, entry: Entry) -> None:
         self._remove(entry)

@@ -20,7 +20,7 @@ from broker.api.errors import ApiError
 from broker.metrics.metric import Metric, counter, gauge, gauges
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
-from federation.definitions.cluster_clock import ClusterClock
+from federation.cluster_clock import ClusterClock
 from federation.definitions.definitions import Definitions
 from federation.definitions.document import write_document
 from federation.definitions.entry import COMPONENTS, LINK_KEY, UPSTREAM, WORDS, Key

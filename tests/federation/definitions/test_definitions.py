@@ -14,10 +14,6 @@ from federation.definitions import versions
 from federation.definitions.definitions import LINK_KEY_BITS, Definitions
 from federation.definitions.document import read_document, write_document
 from federation.definitions.entry import (
-    AHEAD_MAX,
-    CLOCK_LATEST,
-    CLOCK_MAX,
-    COUNTER_BITS,
     POLICY,
     UPSTREAM,
     UPSTREAM_SET,
@@ -26,6 +22,7 @@ from federation.definitions.entry import (
 )
 from federation.definitions.error import DefinitionError
 from federation.definitions.versions import REFUSED_NAMED_MAX, TOMBSTONE_SECONDS
+from federation.hybrid_clock import AHEAD_MAX, CLOCK_LATEST, CLOCK_MAX, COUNTER_BITS
 
 NOW = 1_700_000_000.0
 ALL = {"pattern": "a/#", "definition": {"federation-upstream-set": "all"}}

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.definitions.document import DocumentFault, read_document, write_document
-from federation.definitions.entry import CLOCK_MAX, Entry, canonical
+from federation.definitions.entry import Entry, canonical
+from federation.hybrid_clock import CLOCK_MAX
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 values = st.none() | st.recursive(

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from federation.definitions.cluster_clock import ClusterClock
+from federation.cluster_clock import ClusterClock
 from federation.definitions.definitions import Definitions
 from federation.definitions.document import read_document, write_document
 from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Entry, Key

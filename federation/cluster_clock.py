@@ -1,19 +1,21 @@
-"""The time that definitions are stamped with and judged by: the median of the clocks of the nodes of a cluster.
+"""The time that definitions and retained messages are stamped with and judged by: the median of the clocks of the nodes of a
+cluster.
 
 A node whose clock is near the median uses its own, another one uses the median. Of two clocks the later one is the median, so
 that a node that begins in 1970 takes what the other one has.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Final
 
-from federation.definitions.entry import CLOCK_LATEST, COUNTER_BITS
+from federation.hybrid_clock import CLOCK_LATEST, seconds_of
 
 DIFFERENCE_MAX: Final = 60.0
 """Seconds between a node's clock and the median. Nodes below it differ by at most twice as much, far less than AHEAD_MAX."""
-TIME_LATEST: Final = (CLOCK_LATEST >> COUNTER_BITS) / 1000
+TIME_LATEST: Final = seconds_of(CLOCK_LATEST)
 
 
 class ClusterClock:

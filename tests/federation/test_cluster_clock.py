@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.definitions.cluster_clock import DIFFERENCE_MAX, TIME_LATEST, ClusterClock
+from federation.cluster_clock import DIFFERENCE_MAX, TIME_LATEST, ClusterClock
 
 NOW = 1_700_000_000.0
 YEARS = 1e9
