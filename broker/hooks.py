@@ -136,9 +136,6 @@ class Forwarder:
         """All other nodes. Each of them gets every retained message."""
         return []
 
-    def retained_published(self, topic: bytes, now: float) -> None:
-        """A retained message was published or deleted on this node."""
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class InterestObserver:

@@ -12,6 +12,7 @@ REFUSED: Final = (
     SkipReason.MALFORMED,
     SkipReason.FILTER,
     SkipReason.FILTERS_FULL,
+    SkipReason.RETAINED_AHEAD,
 )
 # These also count in a healthy federation.
 HARMLESS: Final = (SkipReason.DUPLICATE, SkipReason.RETAINED_OLDER)

@@ -31,13 +31,14 @@ from federation.serf.events import (
 from federation.settings import FederationSettings
 from federation.stream.block import Block, restored_block
 from federation.stream.counters import StreamCounters
+from federation.stream.frames import encode_digest
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox, Serials
 from federation.stream.positions import Positions
 from federation.stream.promises import Promises
 from federation.stream.receiver import MISSING_SECONDS_MAX, PeerReceiver
 from federation.stream.receivers import Receivers
-from federation.stream.retained_changes import RetainedChanges
+from federation.stream.retained_versions import Listed, RetainedVersions
 from federation.stream.sender import Outlets, PeerSender
 from federation.stream.state import State
 from federation.stream.stored_interest import InterestPage, StoredInterest
@@ -47,7 +48,8 @@ from federation.trust import TAG_ADDR, TAG_TLS, reach_of
 TAG_EXTENSIONS: Final = "fed_ext"  # what it reads beyond the Go broker's stream, joined by commas
 EXTENSION_FIELDS: Final = "direct2"  # our fields of the Go broker's events
 EXTENSION_DIRECT: Final = "direct3"  # the direct stream
-EXTENSIONS: Final = f"{EXTENSION_FIELDS},{EXTENSION_DIRECT}"
+EXTENSION_STAMPS: Final = "stamps1"  # stamps of retained messages, on both streams
+EXTENSIONS: Final = f"{EXTENSION_FIELDS},{EXTENSION_DIRECT},{EXTENSION_STAMPS}"
 STORE_ID_CHARS_MAX: Final = 64  # of a tag that are shown
 TAG_STORE: Final = "store"  # id of the member's store; absent without one
 
@@ -94,10 +96,10 @@ def own_tags(
 class BrokerState(LocalState):
     """The broker behind the senders."""
 
-    def __init__(self, broker: Broker, tree: FederationTree, changes: RetainedChanges) -> None:
+    def __init__(self, broker: Broker, tree: FederationTree, versions: RetainedVersions) -> None:
         self._broker = broker
         self._tree = tree
-        self._changes = changes
+        self._versions = versions
 
     def interest(self) -> list[tuple[bytes, bytes]]:
         return self._broker.local_interest()
@@ -108,15 +110,20 @@ class BrokerState(LocalState):
     def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
         return self._broker.interest_note(share_name, topic_filter)
 
-    def retained(self) -> list[Message]:
-        return self._broker.retained.messages()
+    def retained_topics(self) -> list[bytes]:
+        return self._versions.topics()
 
-    def deleted(self) -> list[bytes]:
-        retained = self._broker.retained
-        return [topic for topic in self._changes.written_here() if retained.get(topic) is None]
+    def retained_message(self, topic: bytes, now: float) -> Message | None:
+        return self._versions.message(topic, now)
 
-    def retained_message(self, topic: bytes) -> Message | None:
-        return self._broker.retained.get(topic)
+    def retained_digest(self, now: float) -> bytes:
+        return encode_digest(now + self._broker.wall_offset, self._versions.digests())
+
+    def retained_stamps(self, part: int) -> list[Listed]:
+        return self._versions.listed(part)
+
+    def has_retained_room(self) -> bool:
+        return not self._versions.is_full
 
     def outbox_has_room(self, now: float) -> None:
         self._broker.handle_timeout(now)
@@ -130,8 +137,8 @@ class Node:
         self.name = name
         self.broker = broker
         self.settings = settings
-        self._changes = RetainedChanges(name)
-        self.tree = FederationTree(broker.router, self._changes)
+        self.versions = RetainedVersions(broker, settings.retained_tombstone_age)
+        self.tree = FederationTree(broker.router)
         self.promises: Promises | None = None
         self._journal: Journal | None = None
         self._serials = Serials(0)
@@ -145,7 +152,7 @@ class Node:
         self.has_left = False
         self._sessions: dict[str, tuple[str, int]] = {}  # of nodes that are no members any more, until they are reaped
         self._rng = rng
-        self._state = BrokerState(broker, self.tree, self._changes)
+        self._state = BrokerState(broker, self.tree, self.versions)
         self._given_up_at: dict[str, float] = {}  # failed members: when they are given up
         self._events: list[BadAddress | NoWay | SendsNothing] = []
         broker.forwarder = self.tree
@@ -159,12 +166,14 @@ class Node:
         has_seeds: there are nodes to join. Raises ValueError or TypeError for a record that no node has written."""
         broker = self.broker
         self._serials = Serials(broker.identity.starts)
+        self.versions.begin()
         journal = broker.commits.journal
         if journal is None:
             return
         self._journal = journal
         self.receivers.store_id = broker.identity.store_id
         self._positions = Positions(journal)
+        self.versions.restore(journal)
         self.promises = Promises(broker.commits, self.settings.suback_wait == "peers")
         stored = StoredInterest(journal)
         pages: list[InterestPage] = []
@@ -258,6 +267,12 @@ class Node:
         if sender is not None:
             self._given_up_at[name] = now + self.settings.outbox_age_max
             sender.is_living = False
+            self._members_changed()
+
+    def _members_changed(self) -> None:
+        """Others live than before: their clocks are those that count."""
+        living = {name: None for name, sender in self.senders.items() if sender.is_living}
+        self.versions.cluster.set_members(living)
 
     def _may_return(self, event: MemberLeave) -> bool:
         """Return whether the member, which left, has durable sessions that are promised what is published meanwhile: a program
@@ -319,9 +334,10 @@ class Node:
         elif name not in self.receivers.by_name:  # it was given up
             sender.outbox.bytes_max = self.settings.outbox_bytes_max
             self._add_receiver(name, extended, now)
-        sender.set_extended(extended, is_direct)
+        sender.set_extended(extended, is_direct, EXTENSION_STAMPS in extensions)
         sender.peer_store_id = member.tags.get(TAG_STORE, "")[:STORE_ID_CHARS_MAX]
         sender.is_living = True
+        self._members_changed()
         self.receivers.by_name[name].extended = extended
         sender.choice.is_tls = reach.is_tls
         sender.choice.is_go_only = reach.is_go_only
@@ -342,9 +358,7 @@ class Node:
             self._serials,
         )
         store_id = self.broker.identity.store_id
-        sender = PeerSender(
-            name, extended, self._state, self.outlets, outbox, self._changes, self._rng, store_id, self.promises
-        )
+        sender = PeerSender(name, extended, self._state, self.outlets, outbox, self._rng, store_id, self.promises)
         sender.is_direct = is_direct
         self.senders[name] = sender
         self.tree.add_node(sender)
@@ -353,7 +367,7 @@ class Node:
 
     def _add_receiver(self, name: str, extended: bool, now: float) -> None:
         counters = self.counters[name]
-        receiver = PeerReceiver(name, self.tree, self.broker.router, counters, self._changes, now, self._positions)
+        receiver = PeerReceiver(name, self.tree, self.broker.router, counters, self.versions, now, self._positions)
         # It may have given up less than this node did: what it sent and this node did before is not done again.
         session_id, next_event_id = self._sessions.pop(name, ("", 0))
         receiver.begin_anew(session_id, next_event_id)
@@ -365,6 +379,7 @@ class Node:
         if name in self.senders:
             self._give_up(name, reason)
             del self.senders[name]
+            self._members_changed()
             self.tree.remove_node(name)
 
     def _give_up(self, name: str, reason: str) -> None:

@@ -204,6 +204,13 @@ class FederationSettings:
         "Which events are dropped, and counted, at outbox_bytes_max: the oldest or the new ones.",
         Choice(("drop_oldest", "drop_newest")),
     )
+    retained_tombstone_age: float = extension(
+        30 * 86_400.0,
+        "How long a node remembers that a retained message was deleted, or has expired. A node that was away for longer, "
+        "with its store, brings the message back.",
+        Duration(1.0, "720h"),
+        "Use one value on all nodes. Raising it takes memory: 65,536 topics at most, with 16 MiB.",
+    )
     startup_wait: float = extension(
         5.0,
         "Longest time after a start in which a node with a store waits for the interest of the other nodes before it "

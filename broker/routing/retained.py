@@ -6,6 +6,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from broker.message import NEVER, Message
 from broker.routing.trie import Node, Trie, levels_below
 from broker.store.journal import Journal
@@ -13,6 +15,7 @@ from broker.store.journal import Journal
 RETAINED_MESSAGES_MAX: Final = 1_000_000
 RETAINED_BYTES_MAX: Final = 2**30
 ENTRY_BYTES: Final = 1_024  # memory of a message without topic, payload, properties and client id
+STAMP_BYTES: Final = 16  # of the stamp of a RetainedMessage, in records and between nodes
 EXPIRE_MAX: Final = 1_000  # deadlines that one `expire` examines
 _DEADLINE_BYTES: Final = 128  # memory of a heap entry without its topic
 # Deadlines of replaced and deleted messages may take this much, plus a quarter of the bytes of the messages.
@@ -26,6 +29,46 @@ def retained_bytes(message: Message) -> int:
     if message.origin is not None:
         carried += len(message.origin.encode())
     return carried + 4 * len(message.topic) + ENTRY_BYTES
+
+
+class RetainedMessage(Message):
+    """stamp  orders the changes of a topic over several nodes (Versions); 0 on a node without others"""
+
+    __slots__ = ("stamp",)
+
+    def __init__(self, message: Message, stamp: int) -> None:
+        super().__init__(
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            message.properties,
+            message.expires_at,
+            message.client_id,
+            message.origin,
+        )
+        self.stamp = stamp
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Versions:
+    """Orders the changes of retained messages over several nodes. This base class is a node without others: of two changes the
+    later one counts."""
+
+    def next_stamp(self, topic: bytes, time_ms: int, now: float) -> int:
+        """The stamp of a change that enters the federation at this node. time_ms: when it was published elsewhere, in Unix
+        milliseconds; 0 for now."""
+        return 0
+
+    def takes(self, topic: bytes, stamp: int) -> bool:
+        """Return whether the change is newer than all that is known of the topic."""
+        return True
+
+    def changed(self, topic: bytes, stamp: int, is_deletion: bool) -> None:
+        """The change was made here."""
+
+    def forgotten(self, topic: bytes) -> None:
+        """The topic's message was deleted because a limit refuses the change: nothing is known of the topic."""
 
 
 class TopicMessages:
@@ -48,6 +91,8 @@ class RetainedStore(TopicMessages):
     Policy at the limits: a message that does not fit is refused. Messages of known topics can still be replaced and deleted.
     When the replacement has too many bytes, the topic's message is deleted: otherwise subscribers would get an outdated
     value. `journal` is told of each change, where the messages are durable.
+
+    refused  number of messages that the limits have refused
     """
 
     def __init__(self, messages_max: int = RETAINED_MESSAGES_MAX, bytes_max: int = RETAINED_BYTES_MAX) -> None:
@@ -55,8 +100,10 @@ class RetainedStore(TopicMessages):
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.bytes = 0
+        self.refused = 0
         self.journal: Journal | None = None
-        self._messages: dict[bytes, Message] = {}
+        self.versions = Versions()
+        self._messages: dict[bytes, RetainedMessage] = {}
         # A heap of (expires_at, topic). Entries of replaced and deleted messages stay until they are due or too many.
         self._deadlines: list[tuple[float, bytes]] = []
         self._stale_bytes = 0
@@ -64,25 +111,39 @@ class RetainedStore(TopicMessages):
     def __len__(self) -> int:
         return len(self._messages)
 
-    def keep(self, message: Message, now: float) -> bool:
-        """Store a published message, if need be in the place of those that have expired. False when it is refused."""
-        has_room = not message.payload or self.has_room(message)
-        if not has_room:
+    def keep(self, message: RetainedMessage, now: float) -> bool:
+        """Store a published message, if need be in the place of those that have expired. False when a limit refuses it."""
+        if message.payload and not self.has_room(message):
             self.expire(now)
-            has_room = self.has_room(message)
-        kept = message.copy()  # without the encodings that the router caches in the message
+        refused = self.refused
+        kept = RetainedMessage(message, message.stamp)  # without the encodings that the router caches in the message
         kept.retain = True
         self.put(kept)
-        return has_room
+        return self.refused == refused
 
     def put(self, message: Message) -> bool:
-        """Store a message; an empty payload deletes the topic's message [MQTT-3.3.1-6]. Returns False when nothing
-        changes: there was no message to delete, or a limit refuses the first message of a topic."""
+        """Store a message; an empty payload deletes the topic's message [MQTT-3.3.1-6]. One without a stamp takes that of the
+        topic's message. Returns False when nothing changes: it is not newer than what is known, there was no message to delete,
+        or a limit refuses the first message of a topic."""
+        if not isinstance(message, RetainedMessage):
+            known = self._messages.get(message.topic)
+            message = RetainedMessage(message, 0 if known is None else known.stamp)
+        elif message.stamp and not self.versions.takes(message.topic, message.stamp):
+            return False
+        return self.restore(message)
+
+    def restore(self, message: RetainedMessage) -> bool:
+        """As `put`, of a message that the store has: it was the newest one."""
         topic = message.topic
         if not message.payload:
-            return self._delete(topic)
+            is_known = self._delete(topic)
+            self.versions.changed(topic, message.stamp, True)
+            return is_known
         if not self.has_room(message):
+            self.refused += 1
+            self.versions.forgotten(topic)
             return self._delete(topic)
+        self.versions.changed(topic, message.stamp, False)
         known = self._messages.get(topic)
         if known is not None:
             self.bytes -= retained_bytes(known)
@@ -109,11 +170,11 @@ class RetainedStore(TopicMessages):
             return len(self._messages) < self.messages_max and self.bytes + retained_bytes(message) <= self.bytes_max
         return self.bytes - retained_bytes(known) + retained_bytes(message) <= self.bytes_max
 
-    def get(self, topic: bytes) -> Message | None:
+    def get(self, topic: bytes) -> RetainedMessage | None:
         """The topic's message, or None. Includes expired messages that `expire` has not deleted yet."""
         return self._messages.get(topic)
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[RetainedMessage]:
         """All messages, also expired ones, ordered by the first message of their topics."""
         return list(self._messages.values())
 
@@ -127,6 +188,7 @@ class RetainedStore(TopicMessages):
             message = self._messages.get(topic)
             if message is not None and message.expires_at == expires_at:
                 self._delete(topic)
+                self.versions.changed(topic, message.stamp, True)
                 deleted += 1
         return deleted
 

@@ -28,6 +28,7 @@ from broker.message import NEVER, Message, Publication
 from broker.origin import NAME, carried_origin, split_properties
 from broker.publisher import Publisher
 from broker.routing.names import check_topic_name
+from broker.routing.retained import RetainedMessage
 from broker.routing.route import GroupRoute, Receiver, Route
 from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.subscriber import Subscriber
@@ -182,14 +183,15 @@ class Router:
         bridge = route.bridge
         if bridge is not None:
             bridge.begin(message)
+        is_timed = False  # by the domain that it comes from
         if message.retain and self.context.bridging is not None:
+            is_timed = message.origin is not None and message.origin.published_at_ms > 0
             message.retain = self.context.bridging.stays_retained(bridge, message, now)
         tap = self.context.tap
         if tap is not None:
             tap.published(message, publisher, now)
         if message.retain:
-            self.store_retained(message, now)
-            self.context.forwarder.retained_published(message.topic, now)
+            message = self.store_retained(message, now, is_timed)
         self._deliver(route, message, publisher, now)
         reason_code = SUCCESS if route.receivers or bridge is not None else NO_MATCHING_SUBSCRIBERS
         if route.groups or route.peers or message.retain:
@@ -453,10 +455,17 @@ class Router:
 
     # --- retained messages ---
 
-    def store_retained(self, message: Message, now: float) -> None:
-        """Store as the topic's retained message; an empty payload deletes it [MQTT-3.3.1-6]."""
-        if not self.context.retained.keep(message, now):
+    def store_retained(self, message: Message, now: float, is_timed: bool = False) -> RetainedMessage:
+        """Store as the topic's retained message, unless a newer one is known; an empty payload deletes it [MQTT-3.3.1-6].
+        Returns the message with the stamp of its change, which it gets here where it has none: that of the time in its origin
+        if `is_timed`."""
+        retained = self.context.retained
+        if not isinstance(message, RetainedMessage):
+            time_ms = message.origin.published_at_ms if is_timed and message.origin is not None else 0
+            message = RetainedMessage(message, retained.versions.next_stamp(message.topic, time_ms, now))
+        if not retained.keep(message, now):
             self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.qos, message.topic)
+        return message
 
 
 def carried_message(publish: Publish, now: float) -> Message:

@@ -15,3 +15,4 @@ STORE: Final = 7  # which store this is; there is one
 OUTBOX: Final = 8  # events for another node (federation/stream/outbox.py)
 POSITION: Final = 9  # how far the events of another store are done (federation/stream/positions.py)
 INTEREST: Final = 10  # filters of another node (federation/stream/stored_interest.py)
+TOMBSTONE: Final = 11  # the topic of a deleted retained message (federation/stream/retained_versions.py)

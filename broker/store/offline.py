@@ -31,14 +31,15 @@ from broker.store.kinds import (
     SESSION,
     STORE,
     SUBSCRIPTION,
+    TOMBSTONE,
 )
 from broker.store.restoring import RecordFault, Restoring
 from broker.store.store import VERSION, Store, StoreFault, pack_record, unpack_record
 
 HEADER: Final = "gmqttd_store"
 TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
-BINARIES: Final = ("payload", "properties", "events")
-NESTED: Final = ("filters", "retained", "expiring")  # bytes in them are {SUFFIX: text}
+BINARIES: Final = ("payload", "properties", "events", "stamp")
+NESTED: Final = ("filters", "retained", "expiring", "left_groups")  # bytes in them are {SUFFIX: text}
 SUFFIX: Final = "_base64"
 MESSAGE_FIELDS: Final = ("topic", "payload", "qos", "retain", "properties", "expires_at", "client_id")
 WILL_FIELDS: Final = (
@@ -61,13 +62,22 @@ FIELDS: Final = {
     OUTBOX: ("node", "serial", "done", "since", "count", "messages", "events", "expiring", "retained"),
     POSITION: ("store_id", "serial", "done"),
     INTEREST: ("node", "filters"),
+    TOMBSTONE: ("topic", "stamp"),
 }
-# At the end of records that have something to do with links, and of positions since they belong to nodes.
-OPTIONAL: Final = {SESSION: "link", SUBSCRIPTION: "wants", MESSAGE: "link", RETAINED: "link", POSITION: "node"}
+# At the end of records that have something to do with links, queues of groups, or a federation, and of positions since they
+# belong to nodes; each with those before it.
+OPTIONAL: Final = {
+    SESSION: ("link", "left_groups"),
+    SUBSCRIPTION: ("wants",),
+    MESSAGE: ("link",),
+    RETAINED: ("link", "stamp"),
+    POSITION: ("node",),
+}
 KINDS: Final = {
     **{"session": SESSION, "subscription": SUBSCRIPTION, "message": MESSAGE},
     **{"outgoing": OUTGOING, "received": RECEIVED, "retained": RETAINED},
     **{"store": STORE, "outbox": OUTBOX, "position": POSITION, "interest": INTEREST},
+    **{"tombstone": TOMBSTONE},
 }
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
@@ -152,8 +162,7 @@ def export_lines(records: Iterable[tuple[int, tuple[Any, ...]]]) -> Iterator[str
     for number, (kind, *values) in records:
         if kind == STORE:
             continue  # what is imported is another store: others may not take it for this one
-        names = FIELDS[kind] if len(values) == len(FIELDS[kind]) else (*FIELDS[kind], OPTIONAL[kind])
-        named = _named(names, values)
+        named = _named((*FIELDS[kind], *OPTIONAL.get(kind, ()))[: len(values)], values)
         yield json.dumps({"number": number, "kind": KIND_NAMES[kind], **named}, ensure_ascii=False)
 
 
@@ -186,8 +195,8 @@ def import_lines(lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
                     raise StoreFault(f"line 1: version {found[HEADER]}, this gmqttd reads versions up to {VERSION}")
                 continue
             kind = KINDS[found["kind"]]
-            optional = OPTIONAL.get(kind, "")
-            values = _values((*FIELDS[kind], optional) if optional in found else FIELDS[kind], found)
+            optional = [name for name in OPTIONAL.get(kind, ()) if name in found or name + SUFFIX in found]
+            values = _values((*FIELDS[kind], *optional), found)
             number = found["number"]
             if not isinstance(number, int):
                 raise TypeError("number is no whole number")

@@ -2,7 +2,7 @@
 
 Times are wall time in records: seconds since 1970, `wall_offset` more than the monotonic time of the process. Another process
 has another monotonic clock, and therefore another offset. The first value of a record is its kind (kinds). What other brokers
-and queues of groups add are further values at the end, which records without it do not have.
+queues of groups and federations add are further values at the end, which records without it do not have.
 """
 
 # compiled with mypyc
@@ -14,6 +14,7 @@ from broker.broker import Broker
 from broker.codec.packets import Will
 from broker.message import NEVER, Message
 from broker.routing.names import full_filter
+from broker.routing.retained import STAMP_BYTES, RetainedMessage
 from broker.routing.subscription import Subscription
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
@@ -85,6 +86,10 @@ def encode(content: object, wall_offset: float) -> tuple[object, ...]:
             wall_time(content.expires_at, wall_offset),
             content.client_id,
         )
+        stamp = content.stamp if isinstance(content, RetainedMessage) and not content.references else 0
+        if stamp:
+            origin = b"" if content.origin is None else content.origin.encode()
+            return (*record, origin, stamp.to_bytes(STAMP_BYTES, "big"))
         return record if content.origin is None else (*record, content.origin.encode())
     if isinstance(content, Subscription):
         session = cast(Session, content.session)

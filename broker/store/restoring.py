@@ -3,7 +3,7 @@
 # compiled with mypyc
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 from broker.authorization import TopicAccess
 from broker.broker import Broker
@@ -11,6 +11,7 @@ from broker.codec.packets import Will
 from broker.message import Message
 from broker.origin import HeaderError, decode_origin
 from broker.routing.names import parse_filter
+from broker.routing.retained import RetainedMessage
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.routing.subscription import Subscription
 from broker.session.draining import give_back
@@ -32,8 +33,11 @@ from broker.store.kinds import (
     SESSION,
     STORE,
     SUBSCRIPTION,
+    TOMBSTONE,
 )
 from broker.store.records import monotonic_time
+
+RETAINED_VALUES: Final = 9  # of a retained message without a stamp, at most
 
 
 class RecordFault(Exception):
@@ -84,11 +88,10 @@ class Restoring:
                     session.incoming = {}
                 session.incoming[cast(int, record[2])] = number
             elif kind == RETAINED:
-                message = self._message(number, record)
-                if not self._broker.retained.put(message):
+                if not self._broker.retained.restore(self._retained(number, record)):
                     self.refused += 1
                     self._surplus.append(number)
-            elif kind in (OUTBOX, POSITION, INTEREST):
+            elif kind in (OUTBOX, POSITION, INTEREST, TOMBSTONE):
                 self.journal.kept[number] = StoredRecord(record)
             elif kind == STORE and self._identity is None:
                 _, store_id, starts = record
@@ -131,7 +134,7 @@ class Restoring:
 
     def _message(self, number: int, record: tuple[object, ...]) -> Message:
         _, topic, payload, qos, retain, properties, expires_at, client_id, *more = record
-        origin = decode_origin(cast(bytes, more[0])) if more else None
+        origin = decode_origin(cast(bytes, more[0])) if more and more[0] else None
         message = Message(
             cast(bytes, topic),
             cast(bytes, payload),
@@ -142,6 +145,12 @@ class Restoring:
             cast(str, client_id),
             origin,
         )
+        message.record = number
+        return message
+
+    def _retained(self, number: int, record: tuple[object, ...]) -> RetainedMessage:
+        stamp = int.from_bytes(cast(bytes, record[-1]), "big") if len(record) > RETAINED_VALUES else 0
+        message = RetainedMessage(self._message(number, record), stamp)
         message.record = number
         return message
 

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from broker.api.tokens import Role
 from broker.message import NEVER
-from broker.metrics.metric import Kind, Metric, counter, counters, gauges
+from broker.metrics.metric import Kind, Metric, counter, counters, gauge, gauges
 from federation.node import Node
 from federation.pb.federation_pb2 import ListPeersResponse, Peer
 from federation.pb.federation_pb2_grpc import PeersServicer
@@ -65,6 +65,8 @@ class PeersService(PeersServicer):
         )
         if sender.round_trip >= 0:
             peer.round_trip_seconds = sender.round_trip
+        if found.retained_differing >= 0:
+            peer.retained_equal = found.retained_differing == 0
         if sender.acked_at != NEVER:
             seconds, nanos = divmod(int(self._wall_time(sender.acked_at) * NANOSECONDS), NANOSECONDS)
             peer.last_acknowledgement.CopyFrom(Timestamp(seconds=seconds, nanos=nanos))
@@ -85,7 +87,7 @@ _TOTALS: Final = {
     "events_resent": "Events that were sent to a node once more after a stream was lost.",
     "events_received": "Events that a node sent.",
     "full_states_sent": "Full states that were sent to a node, because it began anew or could not resume.",
-    "retained_mended": "Retained messages that an outbox had dropped, and whose present value was sent later.",
+    "retained_mended": "Retained messages that were sent once more: a node had older ones, or an outbox had dropped them.",
     "interest_mended": "Times that what is known of a node's interest differed from its digest, and its full state followed.",
     "streams_lost": "Event streams to a node that were lost.",
     "times_behind": "Times that a node was away or slow, so that the store here kept what waited for it.",
@@ -124,6 +126,16 @@ def peer_metrics(node: Node, now: float) -> list[Metric]:
             [(sender.name, float(sender.is_behind)) for sender in senders],
         ),
         gauges(
+            "gmqtt_federation_retained_differing",
+            "Parts, of 1024, of the retained messages that were not those of a node at the last comparison.",
+            "node",
+            [
+                (sender.name, sender.counters.retained_differing)
+                for sender in senders
+                if sender.counters.retained_differing >= 0
+            ],
+        ),
+        gauges(
             "gmqtt_federation_outbox_stored_bytes",
             "Bytes of the outbox for a node that are in the store here.",
             "node",
@@ -133,6 +145,26 @@ def peer_metrics(node: Node, now: float) -> list[Metric]:
             "gmqtt_federation_positions_forgotten_total",
             "Other stores of which it was forgotten how far their events were done, because there were too many.",
             node.positions_forgotten,
+        ),
+        counter(
+            "gmqtt_retained_stamped_anew_total",
+            "Retained messages, and deletions, that a wrong clock had stamped, and that were stamped with the present time.",
+            node.versions.stamped_anew,
+        ),
+        gauge(
+            "gmqtt_retained_tombstones_current",
+            "Deleted retained messages that are remembered.",
+            node.versions.tombstones,
+        ),
+        counter(
+            "gmqtt_retained_tombstones_dropped_total",
+            "Deletions of retained messages that were forgotten before their time because there were too many.",
+            node.versions.tombstones_dropped,
+        ),
+        gauge(
+            "gmqtt_retained_clock_correction_seconds",
+            "Seconds that are added to the clock of this node for retained messages, because it differs from the median.",
+            node.versions.cluster.correction(),
         ),
         gauges(
             "gmqtt_federation_round_trip_seconds",

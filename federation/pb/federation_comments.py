@@ -5,6 +5,7 @@
 COMMENTS: dict[str, str] = {
     "gmqtt.federation.api.Ack.event_id": "Every event up to and including this one was handled.",
     "gmqtt.federation.api.ClientHello.store_id": "The store whose serial numbers the events have.",
+    "gmqtt.federation.api.Event.frame": "Only to nodes that announce stamps1: a frame of the direct stream that is no event of the Go broker (docs/protocol-extensions.md).",
     "gmqtt.federation.api.Event.serial": "Only to nodes that announce fed_ext, and only of messages: the serial number of the block in the outbox, and which event of it this is, from 1 on. With the store id of ClientHello they tell an event that was done before, over all sessions.",
     "gmqtt.federation.api.Event.state_mark": "Only to nodes that announce fed_ext: a Go broker ends on an event that it does not know.",
     "gmqtt.federation.api.Federation": "Between nodes, on fed_addr. Request metadata node_name is the caller's Serf name.",
@@ -24,6 +25,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.federation.api.Message.expired": "The message has expired. It is delivered to nobody; a retained one deletes its topic's message.",
     "gmqtt.federation.api.Message.groups": "The shared groups for which the sending node chose the receiving one. Missing: the sending node names no groups.",
     "gmqtt.federation.api.Message.message_expiry": "Seconds; 0 is none.",
+    "gmqtt.federation.api.Message.stamp": "Only to nodes that announce fed_ext: the stamp of a retained message (docs/protocol-extensions.md).",
     "gmqtt.federation.api.Message.state_flags": "Present: a retained message as state, stored and delivered to nobody. The value is the flags of a RETAINED frame (docs/protocol-extensions.md).",
     "gmqtt.federation.api.Peer": "The event streams with one other node. Totals begin when it becomes a member.",
     "gmqtt.federation.api.Peer.addr": "HOST:PORT of its event streams.",
@@ -36,6 +38,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.federation.api.Peer.outbox_seconds": "Age in seconds of the oldest message that waits or is not acknowledged; 0 for none.",
     "gmqtt.federation.api.Peer.promises_waiting": "Turns of this node whose acknowledgements wait for it now.",
     "gmqtt.federation.api.Peer.reason": "Why there is no stream to it; empty while there is one.",
+    "gmqtt.federation.api.Peer.retained_equal": "Whether it has the retained messages, and deletions of some, that this node has, by the last comparison of digests. Absent before the first one, and of a Go broker or a node of an earlier version.",
     "gmqtt.federation.api.Peer.round_trip_seconds": "Seconds from sending a batch to its acknowledgement, the last time; absent before the first one.",
     "gmqtt.federation.api.Peer.state": "Of the stream to it: stopped, hello (it is asked), streaming, or backoff (the next try waits).",
     "gmqtt.federation.api.Peer.store_id": "The id of its store; empty: it has none, and keeps what it takes in memory only.",

@@ -78,6 +78,7 @@ class Event(_message.Message):
     STATE_MARK_FIELD_NUMBER: _builtins.int
     SERIAL_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
+    FRAME_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     state_mark: Global___StateMark.ValueType
     """Only to nodes that announce fed_ext: a Go broker ends on an event that it does not know."""
@@ -86,6 +87,10 @@ class Event(_message.Message):
     of it this is, from 1 on. With the store id of ClientHello they tell an event that was done before, over all sessions.
     """
     place: _builtins.int
+    frame: _builtins.bytes
+    """Only to nodes that announce stamps1: a frame of the direct stream that is no event of the Go broker
+    (docs/protocol-extensions.md).
+    """
     @_builtins.property
     def Subscribe(self) -> Global___Subscribe: ...
     @_builtins.property
@@ -102,10 +107,11 @@ class Event(_message.Message):
         state_mark: Global___StateMark.ValueType = ...,
         serial: _builtins.int = ...,
         place: _builtins.int = ...,
+        frame: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "message", b"message", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "id", b"id", "message", b"message", "place", b"place", "serial", b"serial", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "frame", b"frame", "id", b"id", "message", b"message", "place", b"place", "serial", b"serial", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_Event: _TypeAlias = _typing.Literal["Subscribe", "message", "unsubscribe", "state_mark"]  # noqa: Y015
     _WhichOneofArgType_Event: _TypeAlias = _typing.Literal["Event", b"Event"]  # noqa: Y015
@@ -177,6 +183,7 @@ class Message(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     STATE_FLAGS_FIELD_NUMBER: _builtins.int
     EXPIRED_FIELD_NUMBER: _builtins.int
+    STAMP_FIELD_NUMBER: _builtins.int
     topic_name: _builtins.str
     payload: _builtins.bytes
     qos: _builtins.int
@@ -195,6 +202,8 @@ class Message(_message.Message):
     """
     expired: _builtins.bool
     """The message has expired. It is delivered to nobody; a retained one deletes its topic's message."""
+    stamp: _builtins.bytes
+    """Only to nodes that announce fed_ext: the stamp of a retained message (docs/protocol-extensions.md)."""
     @_builtins.property
     def user_properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserProperty]: ...
     @_builtins.property
@@ -218,10 +227,11 @@ class Message(_message.Message):
         groups: Global___Groups | None = ...,
         state_flags: _builtins.int | None = ...,
         expired: _builtins.bool = ...,
+        stamp: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_state_flags", b"_state_flags", "groups", b"groups", "state_flags", b"state_flags"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state_flags", b"_state_flags", "content_type", b"content_type", "correlation_data", b"correlation_data", "correlation_data_raw", b"correlation_data_raw", "expired", b"expired", "groups", b"groups", "message_expiry", b"message_expiry", "payload", b"payload", "payload_format", b"payload_format", "qos", b"qos", "response_topic", b"response_topic", "retained", b"retained", "state_flags", b"state_flags", "topic_name", b"topic_name", "user_properties", b"user_properties"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state_flags", b"_state_flags", "content_type", b"content_type", "correlation_data", b"correlation_data", "correlation_data_raw", b"correlation_data_raw", "expired", b"expired", "groups", b"groups", "message_expiry", b"message_expiry", "payload", b"payload", "payload_format", b"payload_format", "qos", b"qos", "response_topic", b"response_topic", "retained", b"retained", "stamp", b"stamp", "state_flags", b"state_flags", "topic_name", b"topic_name", "user_properties", b"user_properties"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__state_flags: _TypeAlias = _typing.Literal["state_flags"]  # noqa: Y015
     _WhichOneofArgType__state_flags: _TypeAlias = _typing.Literal["_state_flags", b"_state_flags"]  # noqa: Y015
@@ -527,6 +537,7 @@ class Peer(_message.Message):
     STORED_BLOCKS_FIELD_NUMBER: _builtins.int
     STORED_BYTES_FIELD_NUMBER: _builtins.int
     PROMISES_WAITING_FIELD_NUMBER: _builtins.int
+    RETAINED_EQUAL_FIELD_NUMBER: _builtins.int
     TLS_FIELD_NUMBER: _builtins.int
     node_name: _builtins.str
     state: _builtins.str
@@ -567,6 +578,10 @@ class Peer(_message.Message):
     stored_bytes: _builtins.int
     promises_waiting: _builtins.int
     """Turns of this node whose acknowledgements wait for it now."""
+    retained_equal: _builtins.bool
+    """Whether it has the retained messages, and deletions of some, that this node has, by the last comparison of digests. Absent
+    before the first one, and of a Go broker or a node of an earlier version.
+    """
     tls: _builtins.bool
     """The stream goes over TLS, and both nodes have proved their names."""
     @_builtins.property
@@ -606,14 +621,20 @@ class Peer(_message.Message):
         stored_blocks: _builtins.int = ...,
         stored_bytes: _builtins.int = ...,
         promises_waiting: _builtins.int = ...,
+        retained_equal: _builtins.bool | None = ...,
         tls: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "last_acknowledgement", b"last_acknowledgement", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_retained_equal", b"_retained_equal", "_round_trip_seconds", b"_round_trip_seconds", "last_acknowledgement", b"last_acknowledgement", "retained_equal", b"retained_equal", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "addr", b"addr", "behind", b"behind", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "congested", b"congested", "dropped", b"dropped", "events_acked", b"events_acked", "events_received", b"events_received", "events_resent", b"events_resent", "events_sent", b"events_sent", "last_acknowledgement", b"last_acknowledgement", "messages_queued", b"messages_queued", "node_name", b"node_name", "outbox_bytes", b"outbox_bytes", "outbox_seconds", b"outbox_seconds", "promises_waiting", b"promises_waiting", "reason", b"reason", "round_trip_seconds", b"round_trip_seconds", "state", b"state", "store_id", b"store_id", "stored_blocks", b"stored_blocks", "stored_bytes", b"stored_bytes", "stream", b"stream", "streams_begun", b"streams_begun", "streams_lost", b"streams_lost", "times_behind", b"times_behind", "tls", b"tls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retained_equal", b"_retained_equal", "_round_trip_seconds", b"_round_trip_seconds", "addr", b"addr", "behind", b"behind", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "congested", b"congested", "dropped", b"dropped", "events_acked", b"events_acked", "events_received", b"events_received", "events_resent", b"events_resent", "events_sent", b"events_sent", "last_acknowledgement", b"last_acknowledgement", "messages_queued", b"messages_queued", "node_name", b"node_name", "outbox_bytes", b"outbox_bytes", "outbox_seconds", b"outbox_seconds", "promises_waiting", b"promises_waiting", "reason", b"reason", "retained_equal", b"retained_equal", "round_trip_seconds", b"round_trip_seconds", "state", b"state", "store_id", b"store_id", "stored_blocks", b"stored_blocks", "stored_bytes", b"stored_bytes", "stream", b"stream", "streams_begun", b"streams_begun", "streams_lost", b"streams_lost", "times_behind", b"times_behind", "tls", b"tls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__retained_equal: _TypeAlias = _typing.Literal["retained_equal"]  # noqa: Y015
+    _WhichOneofArgType__retained_equal: _TypeAlias = _typing.Literal["_retained_equal", b"_retained_equal"]  # noqa: Y015
     _WhichOneofReturnType__round_trip_seconds: _TypeAlias = _typing.Literal["round_trip_seconds"]  # noqa: Y015
     _WhichOneofArgType__round_trip_seconds: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retained_equal) -> _WhichOneofReturnType__retained_equal | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__round_trip_seconds) -> _WhichOneofReturnType__round_trip_seconds | None: ...
 
 Global___Peer: _TypeAlias = Peer  # noqa: Y015

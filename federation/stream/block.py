@@ -8,19 +8,22 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from broker.message import NEVER, Message
+from broker.routing.retained import STAMP_BYTES, RetainedMessage
 from broker.store.journal import Content, checked
 from broker.store.kinds import OUTBOX
 from broker.store.records import monotonic_time, wall_time
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
+    HAS_EXTENSIONS,
     HEADER_SIZE,
-    IS_MENDED,
     IS_NEWS,
     PUBLISH,
+    STAMP,
     count_events,
     decode_block_version,
     encode_block_header,
     encode_expiring_packet,
+    encode_extension,
     encode_frame,
     encode_groups,
     encode_packet,
@@ -61,7 +64,7 @@ class Block(Content):
     owner       of a block that is kept in the store
     told        the changes of interest up to this one (FullState.changes) are told with it, 0 for none
     is_state    interest or retained state: a full state replaces it
-    retained    (topic, whether it is a deletion) of its retained messages, None for none
+    retained    topics of its retained messages, None for none
     converted   the same as events of the Go broker's stream, made by its codec
     """
 
@@ -97,7 +100,7 @@ class Block(Content):
         self.serial = 0
         self.is_state = is_state
         self.opened_at = now
-        self.retained: list[tuple[bytes, bool]] | None = None
+        self.retained: list[bytes] | None = None
         self.converted: object | None = None
         self.done = 0
         self.is_promised = False
@@ -144,19 +147,22 @@ class Block(Content):
     def append_message(
         self, kind: int, message: Message, groups: tuple[tuple[bytes, bytes], ...], flags: int = 0
     ) -> None:
-        """One message as a frame of its own: PUBLISH with its groups, or RETAINED without."""
+        """One message as a frame of its own: PUBLISH with its groups, or RETAINED without. With its stamp, if it has one."""
         prefix = encode_groups(groups) if kind == PUBLISH else b""
+        if message.retain and isinstance(message, RetainedMessage) and message.stamp:
+            prefix = encode_extension(STAMP, message.stamp.to_bytes(STAMP_BYTES, "big")) + prefix
+            flags |= HAS_EXTENSIONS
         if message.expires_at == NEVER:
             self.append_frame(encode_frame(kind, prefix + encode_packet(message, 5), flags))
         else:
             self.append_frame(encode_frame(kind, prefix + encode_expiring_packet(message), flags))
             self.note_expiry(message)
-        if not flags & (IS_NEWS | IS_MENDED):  # they stand for messages that were counted
+        if not flags & IS_NEWS:  # they stand for messages that were counted
             self.messages += 1
         if message.retain:
             if self.retained is None:
                 self.retained = []
-            self.retained.append((message.topic, not message.payload))
+            self.retained.append(message.topic)
 
     def note_expiry(self, message: Message) -> None:
         """The last chunk ends with encode_expiring_packet(message)."""
@@ -221,7 +227,10 @@ def restored_block(values: tuple[object, ...], wall_offset: float, now: float) -
     block.size = len(frames) + len(block.chunks) * CHUNK_OVERHEAD
     if retained is not None:
         block.retained = [
-            (checked(bytes, topic), checked(bool, deleted)) for topic, deleted in checked(tuple, retained)
+            checked(
+                bytes, topic[0] if isinstance(topic, tuple) else topic
+            )  # the version before had (topic, is deleted)
+            for topic in checked(tuple, retained)
         ]
     return checked(str, node), block
 

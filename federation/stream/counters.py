@@ -17,7 +17,6 @@ class DropReason(StrEnum):
     EXPIRED = "expired"
     PEER_GONE = "peer_gone"
     NOT_REPRESENTABLE = "not_representable"
-    RETAINED_DELETIONS = "retained_deletions"  # more topics than the outbox keeps; they may stay different
 
 
 class SkipReason(StrEnum):
@@ -28,6 +27,7 @@ class SkipReason(StrEnum):
     DUPLICATE = "duplicate_event"
     EXPIRED = "received_expired"
     RETAINED_OLDER = "retained_state_older"
+    RETAINED_AHEAD = "retained_clock_ahead"
     FILTER = "invalid_filter"
     FILTERS_FULL = "too_many_filters"
 
@@ -49,6 +49,9 @@ class StreamCounters:
         self.times_behind = 0
         self.streams_lost = 0
         self.retained_mended = 0
+        self.retained_differing = (
+            -1
+        )  # parts of the retained messages that differed at the last comparison; -1 before it
         self.interest_mended = 0
         self.events_acked = 0
         self.events_resent = 0

@@ -5,10 +5,22 @@ from __future__ import annotations
 
 from broker.message import Message
 from broker.publisher import Publisher
+from broker.routing.retained import RetainedMessage
 from broker.routing.router import Router
+from federation.hybrid_clock import seconds_of
 from federation.stream.counters import SkipReason, StreamCounters
-from federation.stream.frames import IS_MENDED, IS_NEWS, IS_WRITTEN_THERE, STATE_BEGIN, STATE_END
-from federation.stream.retained_changes import HERE, LONG_AGO, RetainedChanges
+from federation.stream.frames import (
+    IS_NEWS,
+    IS_WRITTEN_THERE,
+    ONLY_THESE,
+    RETAINED_DIGEST,
+    STATE_BEGIN,
+    STATE_END,
+    decode_digest,
+    decode_stamp,
+    decode_stamps,
+)
+from federation.stream.retained_versions import RetainedVersions, clock_of, oldest_stamp
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
 
 
@@ -21,7 +33,7 @@ class EventEffects:
         tree: FederationTree,
         router: Router,
         counters: StreamCounters,
-        changes: RetainedChanges,
+        versions: RetainedVersions,
         now: float,
     ) -> None:
         self.counters = counters
@@ -29,8 +41,8 @@ class EventEffects:
         self.publisher = Publisher(None)
         self.name = name
         self._tree = tree
-        self._changes = changes
-        self._known_since = now
+        self._versions = versions
+        self._known_since = int(versions.time(now) * 1000) / 1000  # stamps have milliseconds
         self.has_interest = False  # the whole interest of the node has come once
         self._fresh: dict[Interest, bytes] | None = None  # between STATE_BEGIN and STATE_END
         self._sessions = 0
@@ -72,85 +84,86 @@ class EventEffects:
         else:
             self.counters.drop(SkipReason.UNKNOWN, 1)
 
-    def store(self, message: Message, flags: int, now: float) -> None:
-        """A retained message as state (docs/protocol-extensions.md, RETAINED)."""
-        if flags & IS_NEWS:
-            # As a message that was published there and is not delivered: those before it were dropped on the way.
-            if message.expires_at <= now:
-                message = Message(message.topic, b"", 0, True)
-            self._changes.note(message.topic, now, self.name)
-            self._router.store_retained(message, now)
-        elif message.expires_at <= now:
-            self.counters.drop(SkipReason.EXPIRED, 1)
-        elif flags & IS_MENDED:
-            self._store_mended(message, now)
-        else:
-            self._store_state(message, flags & IS_WRITTEN_THERE != 0, now)
-
-    def _store_mended(self, message: Message, now: float) -> None:
-        """It is not known there who wrote it. What clients here or on a third node wrote stays, and is told to all."""
-        topic = message.topic
-        held = self._router.context.retained.get(topic)
-        if held is not None and held.payload == message.payload and held.properties == message.properties:
-            return
-        changed_by = self._changes.changed_by(topic)
-        if changed_by is None or changed_by == self.name:
-            self._router.store_retained(message, now)
-        else:
-            self.counters.drop(SkipReason.RETAINED_OLDER, 1)
-            self._tree.tell_others("", topic)
-
-    def _store_state(self, message: Message, is_written_there: bool, now: float) -> None:
-        held = self._router.context.retained.get(message.topic)
-        changes = self._changes
-        if changes.takes_state(message, held, self.name, self._known_since, is_written_there, self._tree.members):
-            self._router.store_retained(message, now)
-            if is_written_there:
-                changes.note(message.topic, LONG_AGO, self.name)
-        else:
-            self.counters.drop(SkipReason.RETAINED_OLDER, 1)
-            topic = message.topic
-            if (
-                is_written_there
-                and changes.changed_by(topic) == HERE
-                and not changes.changed_since(topic, self._known_since)
-            ):
-                # Of two nodes that wrote this one keeps its value, and that node takes it; a third one may hold theirs.
-                self._tree.tell_others(self.name, topic)
+    # --- retained messages ---
 
     def publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...] | None, now: float) -> None:
-        if message.expires_at <= now:
-            self.counters.drop(SkipReason.EXPIRED, 1)
-            if message.retain:  # it was the topic's, and so nothing is now
-                self._changes.note(message.topic, now, self.name)
-                self._router.store_retained(Message(message.topic, b"", 0, True), now)
+        if message.expires_at > now:
+            refused = self._versions.refused_ahead
+            self._router.publish_remote(message, groups, self.publisher, now)
+            self._count_ahead(refused)
             return
-        if message.retain:
-            self._changes.note(message.topic, now, self.name)
-        self._router.publish_remote(message, groups, self.publisher, now)
+        self.counters.drop(SkipReason.EXPIRED, 1)
+        if message.retain:  # it was the topic's, and so nothing is now
+            self._keep(message, now)
+
+    def store(self, message: Message, flags: int, now: float) -> None:
+        """A retained message as state (docs/protocol-extensions.md, RETAINED)."""
+        if flags & IS_NEWS or isinstance(message, RetainedMessage):
+            self._keep(message, now)
+        elif message.expires_at <= now:
+            self.counters.drop(SkipReason.EXPIRED, 1)
+        elif self._takes_state(message, flags & IS_WRITTEN_THERE != 0, now):
+            is_known = self._versions.stamp_of(message.topic) > 0
+            self._keep(message if is_known else RetainedMessage(message, oldest_stamp(message)), now)
 
     def take_go_state(self, message: Message, now: float) -> None:
-        """A retained message of the state of a Go broker. What was changed here since the node is known is newer. Without
-        such a change its value is newer, unless this is the first session since it became a member: then nobody knows, and
-        the value here stays on both."""
-        topic = message.topic
-        held = self._router.context.retained.get(topic)
-        since = LONG_AGO if self._sessions == 1 else self._known_since
-        is_changed_here = self._changes.changed_since(topic, since)
-        if held is None:
-            if not message.payload:
-                self.counters.drop(SkipReason.DUPLICATE, 1)  # a Go broker keeps a deleted message, without payload
-            elif is_changed_here:
-                self.counters.drop(SkipReason.RETAINED_OLDER, 1)  # deleted here
-                self._tree.tell(self.name, Message(topic, b"", 0, True), now)
-            else:
-                self.publish(message, None, now)
-        elif held.payload == message.payload and held.properties == message.properties:
-            self.counters.drop(SkipReason.DUPLICATE, 1)  # receivers here had it
-        elif self._sessions == 1 or is_changed_here:
-            self.counters.drop(SkipReason.RETAINED_OLDER, 1)
-            self._changes.touch(topic, now)
-            self._tree.tell(self.name, held, now)
-        else:
+        """A retained message of the state of a Go broker, of which receivers here may know nothing."""
+        is_known = self._versions.stamp_of(message.topic) > 0
+        if not message.payload and not is_known:
+            self.counters.drop(SkipReason.DUPLICATE, 1)  # a Go broker keeps a deleted message, without payload
+        elif self._takes_state(message, True, now):
             self.publish(message, None, now)
-            self._tree.tell(self.name, message, now)
+            if is_known:
+                self._tree.tell(self.name, message, now)  # it may have got the former one meanwhile
+
+    def _keep(self, message: Message, now: float) -> None:
+        """Store it, and deliver it to nobody."""
+        if message.expires_at <= now:
+            gone = Message(message.topic, b"", 0, True)
+            message = RetainedMessage(gone, message.stamp) if isinstance(message, RetainedMessage) else gone
+        refused = self._versions.refused_ahead
+        self._router.store_retained(message, now)
+        self._count_ahead(refused)
+
+    def _count_ahead(self, refused: int) -> None:
+        """refused: versions.refused_ahead before the last change of the node."""
+        if self._versions.refused_ahead != refused:
+            self.counters.drop(SkipReason.RETAINED_AHEAD, 1)
+
+    def _takes_state(self, message: Message, is_written_there: bool, now: float) -> bool:
+        """Return whether state without stamps replaces what is known here. What was changed here since the node is known is
+        newer, and so is what it has of others. In its first session nobody knows, and the value here stays on both."""
+        topic = message.topic
+        held = self._versions.message(topic, now)
+        if held is None:
+            return True
+        if held.payload == message.payload and held.properties == message.properties:
+            self.counters.drop(SkipReason.DUPLICATE, 1)
+            return False
+        is_newer = seconds_of(clock_of(held.stamp)) >= self._known_since
+        if is_written_there and self._sessions > 1 and not is_newer:
+            return True
+        self.counters.drop(SkipReason.RETAINED_OLDER, 1)
+        self._tree.members[self.name].tell_present(topic)
+        return False
+
+    def compare(self, kind: int, flags: int, data: bytes, start: int, end: int, now: float) -> None:
+        """RETAINED_DIGEST or RETAINED_STAMPS: where the node has other retained messages, it is told what is here. Raises
+        FrameError."""
+        versions = self._versions
+        sender = self._tree.members[self.name]
+        if kind == RETAINED_DIGEST:
+            time, digests = decode_digest(data, start, end)
+            versions.heard(self.name, time, now)
+            parts = versions.differing(digests)
+            self.counters.retained_differing = len(parts)
+            sender.tell_retained([], parts)
+        else:
+            low, high, theirs = decode_stamps(data, start, end)
+            sender.tell_retained(versions.newer(low, high, theirs, flags & ONLY_THESE != 0), [])
+
+
+def stamped(message: Message, stamp: bytes) -> Message:
+    """The message with the stamp that came with it, b"" for none. Raises FrameError."""
+    number = decode_stamp(stamp)
+    return RetainedMessage(message, number) if number and message.retain else message

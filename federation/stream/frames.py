@@ -19,6 +19,7 @@ from broker.codec.writer import encode_publish
 from broker.errors import MqttError
 from broker.message import Message
 from broker.origin import carried_properties
+from broker.routing.retained import STAMP_BYTES
 from broker.routing.router import carried_message
 
 HEADER_SIZE: Final = 6
@@ -31,14 +32,14 @@ RETAINED: Final = 5
 STATE_BEGIN: Final = 6
 STATE_END: Final = 7
 INTEREST_DIGEST: Final = 8
+RETAINED_DIGEST: Final = 9
+RETAINED_STAMPS: Final = 10
 
 HAS_EXTENSIONS: Final = 0x01  # the body begins with an extension area
-# Of RETAINED.
-IS_NEWS: Final = 0x02  # the present value of a topic whose message an outbox has dropped
-IS_WRITTEN_THERE: Final = 0x04  # clients of the sending node changed the topic last
-IS_MENDED: Final = (
-    0x08  # an outbox has dropped messages of unknown topics, and it is not known who changed this one last
-)
+# Of RETAINED, for nodes that do not read stamps.
+IS_NEWS: Final = 0x02  # the present value of a topic: it is stored in any case
+IS_WRITTEN_THERE: Final = 0x04  # it is stored unless clients of the reading node have changed the topic, too
+ONLY_THESE: Final = 0x02  # of RETAINED_STAMPS: there is no room for topics beside those that are listed
 MUST_UNDERSTAND: Final = 0xF0  # a reader that does not know one of these flags skips the frame
 
 BLOCK_HEAD_SIZE: Final = 5  # of a PUBLISH_BLOCK's body: version u8, count u32
@@ -46,11 +47,18 @@ BLOCK_HEADER_SIZE: Final = HEADER_SIZE + BLOCK_HEAD_SIZE
 EXPIRY_PROPERTY: Final = b"\x02\0\0\0\0"  # Message Expiry Interval, its four bytes to be filled in
 GROUPS_MAX: Final = 65_535
 # Types of the extension area.
+STAMP: Final = 3  # of PUBLISH and RETAINED: the stamp of the change
 LINK_WANTS: Final = 6  # of SUBSCRIBE: which links want the filter (federation/links/bridging/notes.py)
 
 
 class FrameError(Exception):
     """The other node's bytes are no frame. The text says what is wrong."""
+
+
+def encode_extension(number: int, value: bytes) -> bytes:
+    """An extension area with one value."""
+    size = len(value)
+    return (size + 3).to_bytes(2, "big") + bytes((number,)) + size.to_bytes(2, "big") + value
 
 
 def encode_frame(kind: int, body: bytes, flags: int = 0) -> bytes:
@@ -62,9 +70,21 @@ def encode_interest(kind: int, share_name: bytes, topic_filter: bytes, note: byt
     body = len(share_name).to_bytes(2, "big") + share_name + topic_filter
     if not note:
         return encode_frame(kind, body)
-    size = len(note)
-    area = (size + 3).to_bytes(2, "big") + bytes((LINK_WANTS,)) + size.to_bytes(2, "big") + note
-    return encode_frame(kind, area + body, HAS_EXTENSIONS)
+    return encode_frame(kind, encode_extension(LINK_WANTS, note) + body, HAS_EXTENSIONS)
+
+
+def encode_digest(time: float, digests: bytes) -> bytes:
+    """RETAINED_DIGEST: time u64, Unix milliseconds | the digests of all parts. time: of the sending node's own clock."""
+    return encode_frame(RETAINED_DIGEST, max(0, int(time * 1000)).to_bytes(8, "big") + digests)
+
+
+def encode_stamps(low: int, high: int, listed: list[tuple[int, int]], only_these: bool) -> bytes:
+    """RETAINED_STAMPS: low u64 | high u64, then hash u64 | stamp of 16 bytes for each topic with a hash from low to high."""
+    parts = [low.to_bytes(8, "big"), high.to_bytes(8, "big")]
+    for key, stamp in listed:
+        parts.append(key.to_bytes(8, "big"))
+        parts.append(stamp.to_bytes(STAMP_BYTES, "big"))
+    return encode_frame(RETAINED_STAMPS, b"".join(parts), ONLY_THESE if only_these else 0)
 
 
 def encode_block_header(version: int, count: int, size: int) -> bytes:
@@ -162,6 +182,31 @@ def decode_interest(data: bytes, start: int, end: int) -> tuple[bytes, bytes]:
     if share_end > end:
         raise FrameError("interest frame ends inside its share name")
     return data[start + 2 : share_end], data[share_end:end]
+
+
+def decode_stamp(value: bytes) -> int:
+    """0 for a change without a stamp."""
+    if value and len(value) != STAMP_BYTES:
+        raise FrameError(f"stamp of {len(value)} bytes, has {STAMP_BYTES}")
+    return int.from_bytes(value, "big")
+
+
+def decode_digest(data: bytes, start: int, end: int) -> tuple[float, bytes]:
+    """(Unix seconds, digests)."""
+    if end < start + 8:
+        raise FrameError("digest frame ends inside its time")
+    return int.from_bytes(data[start : start + 8], "big") / 1000, data[start + 8 : end]
+
+
+def decode_stamps(data: bytes, start: int, end: int) -> tuple[int, int, dict[int, int]]:
+    """(low, high, stamps by hash)."""
+    size = 8 + STAMP_BYTES
+    if end < start + 16 or (end - start - 16) % size:
+        raise FrameError(f"list of stamps of {end - start} bytes")
+    listed: dict[int, int] = {}
+    for pos in range(start + 16, end, size):
+        listed[int.from_bytes(data[pos : pos + 8], "big")] = int.from_bytes(data[pos + 8 : pos + size], "big")
+    return int.from_bytes(data[start : start + 8], "big"), int.from_bytes(data[start + 8 : start + 16], "big"), listed
 
 
 def count_events(data: bytes, kind: int, flags: int, start: int, end: int) -> int:

@@ -4,6 +4,9 @@ clean start, and each change of interest.
 It gives blocks of the usual size, in order: filters, what changed in them since, retained messages; then single changes. The
 value of a retained message is looked up when its block is made. So a message that is published meanwhile, and that the other
 node may get before or after that block, is never replaced by an older one.
+
+A node that reads stamps is told the digests of the retained messages, and where it answers with other stamps, those messages
+of which it has an older one. Any other node is told all retained messages.
 """
 
 # compiled with mypyc
@@ -18,7 +21,6 @@ from broker.message import NEVER, Message
 from federation.stream.block import Block
 from federation.stream.frames import (
     INTEREST_DIGEST,
-    IS_MENDED,
     IS_NEWS,
     IS_WRITTEN_THERE,
     RETAINED,
@@ -26,14 +28,17 @@ from federation.stream.frames import (
     STATE_END,
     SUBSCRIBE,
     UNSUBSCRIBE,
+    encode_digest,
     encode_frame,
     encode_interest,
+    encode_stamps,
 )
 from federation.stream.interest_digest import InterestDigest
 from federation.stream.outbox import BLOCK_BYTES_MAX
-from federation.stream.retained_changes import HERE, RetainedChanges
+from federation.stream.retained_versions import BUCKET_SHIFT, Listed
 
-DIGEST_SECONDS: Final = 30.0  # between two digests of the interest
+DIGEST_SECONDS: Final = 30.0  # between two digests of the interest, and of the retained messages
+LISTED_MAX: Final = 32_768  # stamps in one frame
 TOPICS_MAX: Final = 8_192  # retained topics looked up for one block; those without a message add nothing to it
 
 
@@ -54,17 +59,25 @@ class LocalState:
         """Return which links want the filter of a local subscription."""
         return b""
 
-    def retained(self) -> list[Message]:
-        """Every retained message."""
+    def retained_topics(self) -> list[bytes]:
+        """Every topic with a retained message, or whose message was deleted."""
         return []
 
-    def deleted(self) -> list[bytes]:
-        """Topics without a retained message that clients here deleted lately."""
-        return []
-
-    def retained_message(self, topic: bytes) -> Message | None:
-        """The retained message of one topic."""
+    def retained_message(self, topic: bytes, now: float) -> Message | None:
+        """The present value of a topic: without payload for one that was deleted, None where nothing is known."""
         return None
+
+    def retained_digest(self, now: float) -> bytes:
+        """The frame RETAINED_DIGEST."""
+        return encode_digest(0.0, b"")
+
+    def retained_stamps(self, part: int) -> list[Listed]:
+        """The stamps of one part of the retained messages, in the order of the hashes of the topics."""
+        return []
+
+    def has_retained_room(self) -> bool:
+        """Return whether retained messages of new topics can be stored."""
+        return True
 
     def outbox_has_room(self, now: float) -> None:
         """A congested outbox has room again: publishers that were held for it may go on."""
@@ -72,70 +85,87 @@ class LocalState:
 
 class FullState:
     """Of one sender. `interest` are the changes to tell, by (share_name, topic_filter): whether it is wanted now. `changes` is
-    how many there were. `digest_at` is when the next digest of the interest is due, NEVER on a stream
-    without digests."""
+    how many there were. `is_stamped`: the other node reads stamps. `digest_at` is when the next digests are due, NEVER on a
+    stream without digests."""
 
-    def __init__(self, local: LocalState, changes: RetainedChanges) -> None:
+    def __init__(self, local: LocalState) -> None:
         self._local = local
-        self._changes = changes
         self.interest: OrderedDict[tuple[bytes, bytes], bool] = OrderedDict()
-        # Still to be told: filters, then retained messages, then deletions; the position in the first one of these.
+        self.is_stamped = False
+        # Still to be told: filters, then retained messages; the position in the first one of these.
         self._filters: list[tuple[bytes, bytes]] | None = None
-        self._retained: list[Message] = []
-        self._deleted: list[bytes] = []
+        self._retained: list[bytes] = []
+        self._retained_flags = 0
         self._at = 0
+        self._parts: OrderedDict[int, None] = OrderedDict()  # of the retained messages, whose stamps are to be told
+        self._listed: list[Listed] | None = None  # those of the first part that are left, from the hash _low on
+        self._low = 0
         self.changes = 0
         self.digest_at = NEVER
-        self._is_digest_due = False
+        self._is_direct = False
+        self._is_interest_digest_due = False
+        self._is_retained_digest_due = False
         self._has_links = False  # a link wants a filter, or has wanted one in this session
-        self._is_mending = False
         self._given_up: set[bytes] = set()  # topics of retained messages that the other node refuses to read
         self._is_refused = False  # the next state follows a refusal
 
-    def begin(self) -> bool:
-        """The other node knows nothing of this one, or nothing any more. True when that ended a mending state before its
-        end."""
-        was_mending = self._is_mending
+    def begin(self) -> None:
+        """The other node knows nothing of this one, or nothing any more."""
         if not self._is_refused:
             self._given_up.clear()  # it may be another process, with other bounds
         self._is_refused = False
         self.interest.clear()
         self._has_links = False
         self._filters = self._local.interest()
-        self._begin_retained(False)
-        self._deleted = self._local.deleted()
-        return was_mending
+        if self.is_stamped:
+            self._retained = []
+            self._at = 0
+        else:
+            self._begin_retained(self._retained_flags if self._retained else IS_WRITTEN_THERE)
 
     def begin_mending(self) -> None:
-        """Retained messages of unknown topics were dropped: all are told again."""
-        self._begin_retained(True)
+        """Retained messages of unknown topics were dropped."""
+        if self.is_stamped:
+            self._is_retained_digest_due = True
+        else:
+            self._begin_retained(IS_NEWS)
 
-    def _begin_retained(self, is_mending: bool) -> None:
-        self._is_mending = is_mending
-        self._retained = self._local.retained()
-        self._deleted = []
+    def _begin_retained(self, flags: int) -> None:
+        self._retained = self._local.retained_topics()
+        self._retained_flags = flags
         self._at = 0
 
-    def begin_digests(self, is_due: bool, now: float) -> None:
-        """A direct stream begins."""
-        self._is_digest_due = is_due
-        self.digest_at = now + DIGEST_SECONDS
+    def tell_retained(self, topics: list[bytes], parts: list[int]) -> None:
+        """The other node, which reads stamps, has older retained messages of these topics, and may have newer ones in these
+        parts."""
+        self._retained += topics
+        self._retained_flags = 0
+        for part in parts:
+            self._parts[part] = None
+
+    def begin_digests(self, is_direct: bool, is_new: bool, now: float) -> None:
+        """A stream begins. is_new: a full state is told."""
+        self._is_direct = is_direct
+        self._is_interest_digest_due = is_direct and not is_new
+        self._is_retained_digest_due = self.is_stamped
+        if is_direct or self.is_stamped:
+            self.digest_at = now + DIGEST_SECONDS
 
     def end_digests(self) -> None:
         """It ends."""
-        self._is_digest_due = False
+        self._is_interest_digest_due = self._is_retained_digest_due = False
         self.digest_at = NEVER
 
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early."""
         if now >= self.digest_at:
-            self._is_digest_due = True
+            self._is_interest_digest_due = self._is_direct
+            self._is_retained_digest_due = self.is_stamped and not self._retained  # those that differ are on their way
             self.digest_at = now + DIGEST_SECONDS
 
-    def give_up(self, topics: list[tuple[bytes, bool]]) -> None:
+    def give_up(self, topics: list[bytes]) -> None:
         """A batch with the retained messages of these topics was refused: the state that follows goes without them."""
-        for topic, _ in topics:
-            self._given_up.add(topic)
+        self._given_up.update(topics)
         self._is_refused = True
 
     def change(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> bool:
@@ -156,14 +186,15 @@ class FullState:
         self.interest[(b"", topic_filter)] = True
 
     def has_more(self) -> bool:
-        return self.has_interest() or self._is_digest_due or self.has_retained()
+        is_due = self._is_interest_digest_due or self._is_retained_digest_due or bool(self._parts)
+        return is_due or self.has_interest() or self.has_retained()
 
     def has_interest(self) -> bool:
         """Return whether filters or changes of them are still to be told."""
         return self._filters is not None or bool(self.interest)
 
     def has_retained(self) -> bool:
-        return bool(self._retained) or bool(self._deleted)
+        return bool(self._retained)
 
     def next_block(self, extended: bool, now: float) -> Block | None:
         """None when there is nothing more. `extended`: the begin and end of the filters are marked, and deletions are told."""
@@ -173,20 +204,39 @@ class FullState:
             if self._filters is None and not self.interest:
                 found.told = self.changes
             return found
-        if self._is_digest_due:
-            self._is_digest_due = False
+        if self._is_interest_digest_due or self._is_retained_digest_due:
             block = Block(True, now)
-            block.append_frame(encode_frame(INTEREST_DIGEST, self._local.interest_digest()))
+            if self._is_interest_digest_due:
+                block.append_frame(encode_frame(INTEREST_DIGEST, self._local.interest_digest()))
+            if self._is_retained_digest_due:
+                block.append_frame(self._local.retained_digest(now))
+            self._is_interest_digest_due = self._is_retained_digest_due = False
             return block
+        if self._parts:
+            return self._next_stamps(now)
         while self._retained:
-            block = self._next_retained(self._retained, now)
-            if block.count:
-                return block
-        while self._deleted:
-            block = self._next_deleted(self._deleted, extended, now)
+            block = self._next_retained(self._retained, extended, now)
             if block.count:
                 return block
         return None
+
+    def _next_stamps(self, now: float) -> Block:
+        block = Block(True, now)
+        only_these = not self._local.has_retained_room()
+        while self._parts and block.size < BLOCK_BYTES_MAX:
+            part = next(iter(self._parts))
+            if self._listed is None:
+                self._listed = self._local.retained_stamps(part)
+                self._low = part << BUCKET_SHIFT
+            listed = self._listed[:LISTED_MAX]
+            rest = self._listed[LISTED_MAX:]
+            high = listed[-1][0] if rest else (part + 1 << BUCKET_SHIFT) - 1
+            block.append_frame(encode_stamps(self._low, high, listed, only_these))
+            self._low = high + 1
+            self._listed = rest or None
+            if not rest:
+                del self._parts[part]
+        return block
 
     def _append_interest(self, block: Block, key: tuple[bytes, bytes], extended: bool) -> None:
         note = self._local.note(key[0], key[1]) if extended else b""
@@ -221,48 +271,19 @@ class FullState:
                 block.append_frame(encode_interest(UNSUBSCRIBE, key[0], key[1]))
         return block
 
-    def _next_retained(self, messages: list[Message], now: float) -> Block:
-        # A mending block is kept as a message is: after a clean start it comes again, behind the new full state.
-        block = Block(not self._is_mending, now)
-        at = self._at
-        stop = min(len(messages), at + TOPICS_MAX)
-        while at < stop and block.size < BLOCK_BYTES_MAX:
-            message = self._local.retained_message(messages[at].topic)
-            if message is not None and message.expires_at > now and message.topic not in self._given_up:
-                flags = self._flags(message.topic)
-                if flags >= 0:
-                    if block.count and len(message.payload) > BLOCK_BYTES_MAX:
-                        break  # a block of its own: where the other node refuses it, nothing else is lost
-                    block.append_message(RETAINED, message, (), flags)
-            at += 1
-        self._at = at
-        if at == len(messages):
-            self._retained = []
-            self._is_mending = False
-            self._at = 0
-        return block
-
-    def _flags(self, topic: bytes) -> int:
-        """Of a RETAINED frame; -1 where another node tells the topic."""
-        changed_by = self._changes.changed_by(topic)
-        if not self._is_mending:
-            return IS_WRITTEN_THERE if changed_by == HERE else 0
-        if changed_by is None:
-            return IS_MENDED
-        return IS_NEWS if changed_by == HERE else -1
-
-    def _next_deleted(self, topics: list[bytes], extended: bool, now: float) -> Block:
+    def _next_retained(self, topics: list[bytes], extended: bool, now: float) -> Block:
         block = Block(True, now)
         at = self._at
-        stop = min(len(topics), at + TOPICS_MAX) if extended else len(topics)
-        while extended and at < stop and block.size < BLOCK_BYTES_MAX:
-            topic = topics[at]
+        stop = min(len(topics), at + TOPICS_MAX)
+        while at < stop and block.size < BLOCK_BYTES_MAX:
+            message = self._local.retained_message(topics[at], now)
+            if message is not None and (message.payload or extended) and message.topic not in self._given_up:
+                if block.count and len(message.payload) > BLOCK_BYTES_MAX:
+                    break  # a block of its own: where the other node refuses it, nothing else is lost
+                block.append_message(RETAINED, message, (), self._retained_flags)
             at += 1
-            if self._local.retained_message(topic) is None and topic not in self._given_up:
-                flags = IS_WRITTEN_THERE if self._changes.changed_by(topic) == HERE else 0
-                block.append_message(RETAINED, Message(topic, b"", 0, True), (), flags)
         self._at = at
-        if at == len(topics) or not extended:
-            self._deleted = []
+        if at == len(topics):
+            self._retained = []
             self._at = 0
         return block

@@ -32,6 +32,7 @@ from broker.routing.names import check_topic_name, full_filter, parse_filter
 from federation.pb import federation_pb2 as pb
 from federation.stream.block import Block, BlockConverter
 from federation.stream.counters import DropReason, SkipReason, StreamCounters
+from federation.stream.effects import stamped
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
     HAS_EXTENSIONS,
@@ -41,6 +42,9 @@ from federation.stream.frames import (
     PUBLISH,
     PUBLISH_BLOCK,
     RETAINED,
+    RETAINED_DIGEST,
+    RETAINED_STAMPS,
+    STAMP,
     STATE_BEGIN,
     STATE_END,
     SUBSCRIBE,
@@ -84,13 +88,16 @@ def block_events(block: Block, now: float) -> list[pb.Event]:
             while start < pos:
                 message, start = decode_packet(data, start, pos, version, now)
                 events.append(_message_event(message, (), -1, now))
-        elif kind == PUBLISH:
-            groups, start = decode_groups(data, start, pos)
-            message, _ = decode_packet(data, start, pos, 5, now)
-            events.append(_message_event(message, groups, -1, now))
-        elif kind == RETAINED:
-            message, _ = decode_packet(data, start, pos, 5, now)
-            events.append(_message_event(message, (), flags, now))
+        elif kind in (PUBLISH, RETAINED):
+            groups: Groups = ()
+            body = body_start(data, flags, start, pos)
+            if kind == PUBLISH:
+                groups, body = decode_groups(data, body, pos)
+            message, _ = decode_packet(data, body, pos, 5, now)
+            event = _message_event(message, groups, -1 if kind == PUBLISH else flags & ~HAS_EXTENSIONS, now)
+            if flags & HAS_EXTENSIONS and event.HasField("message"):
+                event.message.stamp = extension(data, start, STAMP)
+            events.append(event)
         elif kind == SUBSCRIBE:
             note = extension(data, start, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
             share_name, topic_filter = decode_interest(data, body_start(data, flags, start, pos), pos)
@@ -104,6 +111,8 @@ def block_events(block: Block, now: float) -> list[pb.Event]:
             events.append(pb.Event(unsubscribe=pb.Unsubscribe(topic_name=full)))
         elif kind == INTEREST_DIGEST:
             events.append(pb.Event())  # of a direct stream, and sent again on this one: it is skipped there
+        elif kind in (RETAINED_DIGEST, RETAINED_STAMPS):
+            events.append(pb.Event(frame=data[start - HEADER_SIZE : pos]))
         else:
             mark = pb.STATE_MARK_BEGIN if kind == STATE_BEGIN else pb.STATE_MARK_END
             events.append(pb.Event(state_mark=mark))
@@ -251,6 +260,8 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
             receiver.receive_interest(False, share_name, topic_filter, now)
         elif kind == "state_mark":
             receiver.receive_mark(STATE_MARKS.get(event.state_mark, UNKNOWN))
+        elif event.frame:
+            receiver.receive_frame(event.frame, now)
         else:
             receiver.receive_mark(UNKNOWN)
     except (FrameError, MqttError):
@@ -266,7 +277,7 @@ def _receive_message(receiver: PeerReceiver, event: pb.Message, now: float) -> N
     if event.HasField("groups"):
         groups = tuple((group.share_name.encode(), group.topic_filter.encode()) for group in event.groups.groups)
     state_flags = event.state_flags if event.HasField("state_flags") else -1
-    receiver.receive_message(message, groups, state_flags, now)
+    receiver.receive_message(stamped(message, event.stamp), groups, state_flags, now)
 
 
 def message_from_event(event: pb.Message, now: float) -> Message:

@@ -10,8 +10,7 @@ The serial number of a block rises through all starts of its store: by it the ot
 
 Bounds: bytes (waiting and unacknowledged together) and age (waiting only). Policy: the oldest blocks or the new messages
 are dropped. Every dropped message is counted. The topics of dropped retained messages are kept, so that the other node can
-be told their present values. Past the bound on those topics the whole retained state is due; only deletions are kept then,
-because that state cannot tell them.
+be told their present values. Past the bound on those topics the whole retained state is due.
 """
 
 # compiled with mypyc
@@ -83,9 +82,9 @@ class Outbox(BlockOwner):
         self.newest = Block(False, 0.0)
         self.is_dropped = False
         self.waiting: deque[Block] = deque()  # closed blocks without ids
-        # Whose present retained message the other node is to be told: topic -> whether it was deleted. Taken from the front,
-        # which a dict does by walking over what it deleted before.
-        self.lost_topics: OrderedDict[bytes, bool] = OrderedDict()
+        # Whose present retained message the other node is to be told. Taken from the front, which a dict does by walking over
+        # what it deleted before.
+        self.lost_topics: OrderedDict[bytes, None] = OrderedDict()
         self.is_retained_state_due = False
         self.on_way: list[Block] = []  # with ids, not acknowledged: no more than the sender's window
         self.on_way_size = 0
@@ -148,7 +147,7 @@ class Outbox(BlockOwner):
             return self._append_plain(message, now)
         if self.size + size + CHUNK_OVERHEAD > self.bytes_max and not self._make_room(size + CHUNK_OVERHEAD, 1):
             if message.retain:
-                self.note_lost(message.topic, not message.payload)
+                self.note_lost(message.topic)
             return False
         if len(groups) > GROUPS_MAX:
             self.counters.drop(DropReason.NOT_REPRESENTABLE, len(groups) - GROUPS_MAX)
@@ -428,26 +427,18 @@ class Outbox(BlockOwner):
         self._unkeep(block)
         self.counters.drop(reason, block.messages)
         if block.retained is not None:
-            for topic, is_deletion in block.retained:
-                self.note_lost(topic, is_deletion)
+            for topic in block.retained:
+                self.note_lost(topic)
 
-    def note_lost(self, topic: bytes, is_deletion: bool) -> None:
+    def note_lost(self, topic: bytes) -> None:
         """A retained message of the topic did not reach the other node, or not as the last one."""
-        lost = self.lost_topics
         if self.bytes_max == 0:
             return  # the node was given up: a full state follows
-        if topic in lost:
-            lost[topic] = is_deletion
-            return
-        if len(lost) >= self.lost_topics_max and not self.is_retained_state_due:
+        if len(self.lost_topics) < self.lost_topics_max:
+            self.lost_topics[topic] = None
+        elif topic not in self.lost_topics:
+            self.lost_topics.clear()
             self.is_retained_state_due = True
-            self.lost_topics = lost = OrderedDict((name, True) for name, is_deleted in lost.items() if is_deleted)
-        if not is_deletion and self.is_retained_state_due:
-            return
-        if len(lost) < self.lost_topics_max:
-            lost[topic] = is_deletion
-        else:
-            self.counters.drop(DropReason.RETAINED_DELETIONS, 1)
 
     def _make_room(self, size: int, count: int) -> bool:
         """Drop by the policy. True when `size` bytes fit afterwards; otherwise `count` new messages are counted as dropped."""

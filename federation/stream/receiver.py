@@ -14,10 +14,11 @@ from librt.strings import read_i32_be
 from mypy_extensions import mypyc_attr
 
 from broker.errors import MqttError
+from broker.hooks import NO_GROUPS
 from broker.message import NEVER, Message
 from broker.routing.router import Router
 from federation.stream.counters import SkipReason, StreamCounters
-from federation.stream.effects import EventEffects
+from federation.stream.effects import EventEffects, stamped
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
     HAS_EXTENSIONS,
@@ -28,6 +29,9 @@ from federation.stream.frames import (
     PUBLISH,
     PUBLISH_BLOCK,
     RETAINED,
+    RETAINED_DIGEST,
+    RETAINED_STAMPS,
+    STAMP,
     SUBSCRIBE,
     UNSUBSCRIBE,
     FrameError,
@@ -44,11 +48,12 @@ from federation.stream.frames import (
 from federation.stream.go_state import GoState
 from federation.stream.held_batches import HeldBatch, HeldBatches, StreamError
 from federation.stream.positions import Position, Positions
-from federation.stream.retained_changes import LONG_AGO, RetainedChanges
+from federation.stream.retained_versions import RetainedVersions
 from federation.stream.stored_events import StoredEvents
 from federation.stream.tree import FederationTree
 
 SESSION_ID_CHARS_MAX: Final = 256
+LONG_AGO: Final = -1.0
 MISSING_SECONDS_MAX: Final = 30.0  # without a stream; a Go broker connects again within 2 s
 
 
@@ -77,11 +82,11 @@ class PeerReceiver(EventEffects):
         tree: FederationTree,
         router: Router,
         counters: StreamCounters,
-        changes: RetainedChanges,
+        versions: RetainedVersions,
         now: float,
         positions: Positions | None = None,
     ) -> None:
-        super().__init__(name, tree, router, counters, changes, now)
+        super().__init__(name, tree, router, counters, versions, now)
         self._positions = Positions(None) if positions is None else positions
         self.position = self._positions.of(name, "")
         self._block_position = self.position
@@ -374,17 +379,23 @@ class PeerReceiver(EventEffects):
                 if done:
                     start = skip_packets(data, start, end, done)
                 self._publish_block(data, version, start, end, self.position, now)
-            elif kind == PUBLISH:
-                groups, start = decode_groups(data, start, end)
+            elif kind in (PUBLISH, RETAINED):
+                groups = NO_GROUPS
+                if kind == PUBLISH:
+                    groups, start = decode_groups(data, start, end)
                 message, start = decode_packet(data, start, end, 5, now)
-                self.publish(message, groups, now)
+                if flags & HAS_EXTENSIONS:
+                    message = stamped(message, extension(data, extended_at, STAMP))
+                if kind == PUBLISH:
+                    self.publish(message, groups, now)
+                else:
+                    self.store(message, flags, now)
             elif kind in (SUBSCRIBE, UNSUBSCRIBE):
                 share_name, topic_filter = decode_interest(data, start, end)
                 note = extension(data, extended_at, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
                 self.change_interest(kind == SUBSCRIBE, share_name, topic_filter, note)
-            elif kind == RETAINED:
-                message, start = decode_packet(data, start, end, 5, now)
-                self.store(message, flags, now)
+            elif kind in (RETAINED_DIGEST, RETAINED_STAMPS):
+                self.compare(kind, flags, data, start, end, now)
             elif kind == INTEREST_DIGEST:
                 if self.interest_differs(data[start:end]):
                     self.counters.interest_mended += 1
@@ -396,6 +407,12 @@ class PeerReceiver(EventEffects):
             self.counters.drop(SkipReason.MALFORMED, 1)
 
     # --- single events: the Go broker's stream ---
+
+    def receive_frame(self, data: bytes, now: float) -> None:
+        """A frame that was accepted as an event."""
+        if len(data) < HEADER_SIZE:
+            raise FrameError(f"frame of {len(data)} bytes")
+        self._apply_frame(data, data[0], data[1], HEADER_SIZE, len(data), 0, now)
 
     def accept_event(self, stream: OpenStream, event_id: int, serial: int = 0, place: int = 0) -> bool:
         """One event comes, the place-th of the block with this serial number (0: not told); False when it was done before. It

@@ -20,7 +20,6 @@ from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.full_state import FullState, LocalState
 from federation.stream.outbox import Outbox
 from federation.stream.promises import PromisedPeer, Promises
-from federation.stream.retained_changes import RetainedChanges
 from federation.stream.state import MOVES, Attention, OnWay, State
 from federation.stream.stream_choice import StreamChoice, StreamKind
 
@@ -83,12 +82,11 @@ class PeerSender(PromisedPeer):
         local: LocalState,
         outlets: Outlets,
         outbox: Outbox,
-        changes: RetainedChanges,
         rng: random.Random,
         store_id: str = "",
         promises: Promises | None = None,
     ) -> None:
-        super().__init__(name, extended, outbox, FullState(local, changes))
+        super().__init__(name, extended, outbox, FullState(local))
         # What each message touches comes first (see Connection).
         self.reachable = False
         self.extended = extended
@@ -164,9 +162,16 @@ class PeerSender(PromisedPeer):
             if self.reachable:
                 self.want_attention()
 
-    def tell_retained(self, topic: bytes) -> None:
-        """Send the other node the topic's present value, as news."""
-        self.outbox.note_lost(topic, self._local.retained_message(topic) is None)
+    def tell_retained(self, topics: list[bytes], parts: list[int]) -> None:
+        """The other node has older retained messages of these topics, and may have newer ones in these parts."""
+        self.counters.retained_mended += len(topics)
+        self.full_state.tell_retained(topics, parts)
+        if self.reachable:
+            self.want_attention()
+
+    def tell_present(self, topic: bytes) -> None:
+        """Send the other node, which does not read stamps, the topic's present value behind all that waits."""
+        self.outbox.note_lost(topic)
         if self.reachable:
             self.want_attention()
 
@@ -203,9 +208,10 @@ class PeerSender(PromisedPeer):
         if attempt == self.attempt and self.state is State.STREAMING:
             self._say_hello(now)
 
-    def set_extended(self, extended: bool, is_direct: bool) -> None:
+    def set_extended(self, extended: bool, is_direct: bool, is_stamped: bool) -> None:
         """Its tags say what it reads. A change means another program, and a new session."""
-        if extended != self.extended or is_direct != self.is_direct:
+        if (extended, is_direct, is_stamped) != (self.extended, self.is_direct, self.full_state.is_stamped):
+            self.full_state.is_stamped = is_stamped
             self.extended = self.names_groups = extended
             self.is_direct = is_direct
             self.addr = ""
@@ -273,8 +279,7 @@ class PeerSender(PromisedPeer):
             outbox.rewind(min(next_event_id, self._next_id), now)
             self._next_id = 0
             self.resume_id = 0
-            if self.full_state.begin():
-                outbox.is_retained_state_due = True
+            self.full_state.begin()
             self.counters.full_states_sent += 1
         self._move(State.STREAMING)
         self.reason = ""
@@ -284,8 +289,7 @@ class PeerSender(PromisedPeer):
         self._last_messages = 0
         self.counters.connects += 1
         self.choice.stream_began(self.is_direct, now)
-        if self.choice.kind is StreamKind.DIRECT:
-            self.full_state.begin_digests(not clean_start, now)
+        self.full_state.begin_digests(self.choice.kind is StreamKind.DIRECT, clean_start, now)
         self.catch_up(now)
         self.want_attention()
         return True
@@ -415,11 +419,9 @@ class PeerSender(PromisedPeer):
         for _ in range(min(MENDED_TOPICS_MAX, len(outbox.lost_topics))):
             if outbox.size > self._quarter:
                 break
-            topic, _is_deletion = outbox.lost_topics.popitem(last=False)
-            message = self._local.retained_message(topic)
-            if message is None or message.expires_at <= now:
-                message = Message(topic, b"", 0, True)
-            outbox.append_lost(message, now)
+            topic, _ = outbox.lost_topics.popitem(last=False)
+            message = self._local.retained_message(topic, now)
+            outbox.append_lost(Message(topic, b"", 0, True) if message is None else message, now)
             self.counters.retained_mended += 1
 
     def _number(self, block: Block, now: float, converter: BlockConverter | None) -> bool:

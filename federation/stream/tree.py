@@ -18,7 +18,6 @@ from broker.routing.router import Router
 from broker.routing.trie import Trie
 from federation.stream.counters import SkipReason
 from federation.stream.interest_digest import InterestDigest
-from federation.stream.retained_changes import HERE, RetainedChanges
 from federation.stream.sender import PeerSender
 from federation.stream.stored_interest import StoredInterest
 
@@ -52,11 +51,10 @@ class FederationTree(Forwarder):
     stored       keeps the interest in the store, None without one
     """
 
-    def __init__(self, router: Router, changes: RetainedChanges | None = None, filters_max: int = FILTERS_MAX) -> None:
+    def __init__(self, router: Router, filters_max: int = FILTERS_MAX) -> None:
         self._router = router
         self._filters_max = filters_max
         self.stored: StoredInterest | None = None
-        self._changes = changes
         self._trie = Trie()
         self.members: dict[str, PeerSender] = {}
         self._peers: list[Peer] = []
@@ -107,10 +105,6 @@ class FederationTree(Forwarder):
     def peers(self) -> list[Peer]:
         return self._peers
 
-    def retained_published(self, topic: bytes, now: float) -> None:
-        if self._changes is not None:
-            self._changes.note(topic, now, HERE)
-
     # --- nodes ---
 
     def add_node(self, sender: PeerSender) -> None:
@@ -135,12 +129,6 @@ class FederationTree(Forwarder):
     def tell(self, name: str, message: Message, now: float) -> None:
         """Send a message to one node, whatever it wants."""
         self.members[name].forward(message, NO_GROUPS, now)
-
-    def tell_others(self, name: str, topic: bytes) -> None:
-        """Send the topic's retained message to all nodes but `name`."""
-        for sender in self.members.values():
-            if sender.name != name:
-                sender.tell_retained(topic)
 
     # --- interest of other nodes ---
 

@@ -16,10 +16,9 @@ LOST: Final = {
     "expired",
     "peer_gone",
     "not_representable",
-    "retained_deletions",
     "received_expired",
 }
-REFUSED: Final = {"unknown_event", "malformed_event", "invalid_filter", "too_many_filters"}
+REFUSED: Final = {"unknown_event", "malformed_event", "invalid_filter", "too_many_filters", "retained_clock_ahead"}
 HARMLESS: Final = {"duplicate_event", "retained_state_older"}
 
 

@@ -48,7 +48,7 @@ from federation.stream.held_batches import StreamError
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import OpenStream, PeerReceiver
 from federation.stream.receivers import Receivers
-from federation.stream.retained_changes import RetainedChanges
+from federation.stream.retained_versions import RetainedVersions
 from federation.stream.sender import Outlets, PeerSender
 from federation.stream.tree import FederationTree
 from fuzz_target import Target, joined, rng_of, separated, test_data
@@ -101,11 +101,11 @@ class Served:
         broker = self.world.broker
         self.tree = FederationTree(broker.router)
         counters = StreamCounters()
-        changes = RetainedChanges("this")
+        versions = RetainedVersions(broker, 60.0)
         outbox = Outbox(2**20, 300.0, True, counters)
-        sender = PeerSender("other", extended, LocalState(), Outlets(), outbox, changes, random.Random(2))
+        sender = PeerSender("other", extended, LocalState(), Outlets(), outbox, random.Random(2))
         self.tree.add_node(sender)
-        self.receiver = PeerReceiver("other", self.tree, broker.router, counters, changes, self.world.now)
+        self.receiver = PeerReceiver("other", self.tree, broker.router, counters, versions, self.world.now)
         self.receiver.extended = extended
         self.subscriber: Client = self.world.connect("subscriber", 4)
         self.subscriber.subscribe(b"#", b"$share/g/a/#")

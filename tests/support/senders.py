@@ -8,23 +8,23 @@ from broker.message import Message
 from federation.stream.counters import StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
-from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import Outlets, PeerSender
 
 
 class Local(LocalState):
-    """A node with these filters, retained messages and deleted topics; `links` has the note of filters."""
+    """A node with these filters, and these retained messages; those without payload are deletions. `links` has the note of
+    filters."""
 
     def __init__(
         self,
         filters: list[tuple[bytes, bytes]] | None = None,
         messages: list[Message] | None = None,
-        deleted: list[bytes] | None = None,
     ) -> None:
         self.filters = filters or []
         self.messages = {message.topic: message for message in messages or []}
-        self.deletions = deleted or []
         self.links: dict[bytes, bytes] = {}
+        self.stamps: list[tuple[int, int]] = [(7, 7)]  # of every part
+        self.has_room = True
 
     def interest(self) -> list[tuple[bytes, bytes]]:
         return list(self.filters)
@@ -32,13 +32,16 @@ class Local(LocalState):
     def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
         return self.links.get(topic_filter, b"")
 
-    def retained(self) -> list[Message]:
-        return list(self.messages.values())
+    def retained_stamps(self, part: int) -> list[tuple[int, int]]:
+        return self.stamps
 
-    def deleted(self) -> list[bytes]:
-        return list(self.deletions)
+    def has_retained_room(self) -> bool:
+        return self.has_room
 
-    def retained_message(self, topic: bytes) -> Message | None:
+    def retained_topics(self) -> list[bytes]:
+        return list(self.messages)
+
+    def retained_message(self, topic: bytes, now: float) -> Message | None:
         return self.messages.get(topic)
 
 
@@ -53,6 +56,5 @@ def make_sender(local: LocalState | None = None, extended: bool = True, bytes_ma
         local or LocalState(),
         Outlets(),
         make_outbox(bytes_max),
-        RetainedChanges("this"),
         random.Random(1),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.hooks import Forwarder
+from broker.hooks import Forwarder, Peer
 from broker.metrics.sys_topics import Loads, SysTopics
 
 
@@ -60,8 +60,9 @@ def test_subscribers_of_this_node_get_them_and_no_tap_or_other_node(make_world: 
     forwarded: list[bytes] = []
 
     class Nodes(Forwarder):
-        def retained_published(self, topic: bytes, now: float) -> None:
-            forwarded.append(topic)
+        def peers(self) -> list[Peer]:
+            forwarded.append(b"a retained message")
+            return []
 
     world.broker.forwarder = Nodes()
     everything = world.connect("everything")

@@ -12,9 +12,10 @@ from click.testing import CliRunner, Result
 
 from broker.codec import properties as props
 from broker.codec.packets import PubRec, Will
+from broker.routing.retained import STAMP_BYTES
 from broker.server.cli import main
 from broker.store.journal import Journal
-from broker.store.kinds import INTEREST, OUTBOX, POSITION, SESSION, STORE
+from broker.store.kinds import INTEREST, OUTBOX, POSITION, RETAINED, SESSION, STORE, TOMBSTONE
 from broker.store.offline import FIELDS, KIND_NAMES, OPTIONAL
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
 from broker.store.store import VERSION, pack_record
@@ -73,7 +74,11 @@ def records(make_world: Any) -> dict[int, Any]:
         1002: (POSITION, "0f" * 16, 1 << 40 | 9, 3),
         1004: (POSITION, "0f" * 16, 1 << 40 | 9, 3, "n2"),
         1003: (INTEREST, "n2", ((b"", "grüße/#".encode(), b""), (b"s", b"a", b"note"))),
+        1005: (TOMBSTONE, "grüße/b".encode(), b"\xff" * STAMP_BYTES),
+        1006: (RETAINED, b"stamped", b"x", 1, True, b"", 0.0, "", b"", b"\0" * 15 + b"\1"),
     }
+    session = next(record for record in stored.values() if record[0] == SESSION)
+    stored[1007] = (SESSION, "left groups", *session[2:14], b"", (b"$share/g/x",))
     assert {record[0] for record in stored.values()} == set(KIND_NAMES) - {STORE}
     return stored
 
@@ -101,7 +106,7 @@ def folder(tmp_path: Path, records: dict[int, Any]) -> Folder:
 
 def test_fields_have_names(records: dict[int, Any]) -> None:
     for kind, *values in records.values():
-        assert 0 <= len(values) - len(FIELDS[kind]) <= (kind in OPTIONAL)
+        assert 0 <= len(values) - len(FIELDS[kind]) <= len(OPTIONAL.get(kind, ()))
 
 
 def test_records_of_links_are_exported_and_imported(link_records: dict[int, Any], tmp_path: Path) -> None:
@@ -122,7 +127,7 @@ def test_check_counts_the_records(folder: Folder, records: dict[int, Any]) -> No
     result = folder.call("check")
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"{len(records)} good records" in result.stdout
-    assert ", 2 of kind session, 2 of kind subscription" in result.stdout
+    assert ", 3 of kind session, 2 of kind subscription" in result.stdout
 
 
 def test_check_names_damaged_records(folder: Folder, records: dict[int, Any]) -> None:

@@ -17,7 +17,6 @@ from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox, Serials
 from federation.stream.promises import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, Promises
-from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import Outlets, PeerSender
 
 QOS0, QOS1 = Message(b"a", b"0", 0, False), Message(b"a", b"1", 1, False)
@@ -34,7 +33,7 @@ class Station:
         self.counters = StreamCounters()
         outbox = Outbox(bytes_max, 300.0, drop_oldest, self.counters, "other", self.journal, Serials(1))
         self.sender = PeerSender(
-            *("other", True, LocalState(), Outlets(), outbox, RetainedChanges("this"), random.Random(1)),
+            *("other", True, LocalState(), Outlets(), outbox, random.Random(1)),
             *("store", self.promises),
         )
         self.outbox = outbox

@@ -10,7 +10,8 @@ from broker.codec.writer import encode_publish
 from broker.message import Message
 from federation.stream.counters import SkipReason
 from federation.stream.frames import (
-    IS_MENDED,
+    IS_NEWS,
+    IS_WRITTEN_THERE,
     RETAINED,
     SUBSCRIBE,
     encode_block_header,
@@ -204,21 +205,21 @@ def test_a_session_id_has_1_to_256_characters(session_id: str) -> None:
         world.nodes["n1"].receivers.get("n2").hello(session_id)
 
 
-@pytest.mark.parametrize(
-    ("writer", "stays"), [("", b"older"), ("n2", b"older"), ("n1", b"newer"), ("n3", b"newer")], ids=str
-)
-def test_a_mending_state_gives_way_to_values_of_other_writers(writer: str, stays: bytes) -> None:
-    """The other node has forgotten who wrote its value; where the value here stays, all nodes are told it."""
+@pytest.mark.parametrize("flags", [0, IS_WRITTEN_THERE, IS_NEWS])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_state_without_stamps_is_older_than_what_changed_since_its_node_is_known(flags: int, is_known: bool) -> None:
+    """A node of the version before has it, and is told the value that stays."""
     world = World(3)
     world.run(1)
-    if writer:
-        world.client(writer, "w").publish("t", b"newer", retain=True)
+    if is_known:
+        world.client("n3", "w").publish("t", b"newer", retain=True)
         world.run(1)
     receiver, stream = receiver_of(world)
-    frame = encode_frame(RETAINED, encode_packet(Message(b"t", b"older", 1, True), 5), IS_MENDED)
+    frame = encode_frame(RETAINED, encode_packet(Message(b"t", b"older", 1, True), 5), flags)
     assert receiver.receive_batch(stream, 0, 1, frame, world.now) == 0
     held = world.nodes["n1"].broker.retained.get(b"t")
     assert held is not None
-    assert held.payload == stays
+    is_taken = flags == IS_NEWS or not is_known
+    assert held.payload == (b"older" if is_taken else b"newer")
     told = [name for name, sender in world.nodes["n1"].senders.items() if sender.outbox.lost_topics]
-    assert told == ([] if stays == b"older" else ["n2", "n3"])
+    assert told == ([] if is_taken else ["n2"])

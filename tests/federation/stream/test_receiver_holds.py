@@ -20,7 +20,7 @@ from federation.stream.full_state import LocalState
 from federation.stream.held_batches import StreamError
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import OpenStream, PeerReceiver
-from federation.stream.retained_changes import RetainedChanges
+from federation.stream.retained_versions import RetainedVersions
 from federation.stream.sender import Outlets, PeerSender
 from federation.stream.tree import FederationTree
 
@@ -43,9 +43,9 @@ class World:
         tree = FederationTree(self.broker.router)
         counters = StreamCounters()
         outbox = Outbox(2**20, 300.0, True, counters)
-        changes = RetainedChanges("this")
-        tree.add_node(PeerSender("other", True, LocalState(), Outlets(), outbox, changes, random.Random(2)))
-        self.receiver = PeerReceiver("other", tree, self.broker.router, counters, changes, self.now)
+        versions = RetainedVersions(self.broker, 60.0)
+        tree.add_node(PeerSender("other", True, LocalState(), Outlets(), outbox, random.Random(2)))
+        self.receiver = PeerReceiver("other", tree, self.broker.router, counters, versions, self.now)
         assert self.receiver.hello("session") == (True, 0)
         self.stream = Served()
         self.receiver.open_stream(self.stream, self.now)

@@ -21,7 +21,6 @@ from federation.stream.frames import (
 )
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import BLOCK_BYTES_MAX, Outbox
-from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import (
     ACK_RATE_MIN,
     ACK_SECONDS_MAX,
@@ -41,7 +40,7 @@ PACKET = b"\x30\x05\x00\x01tab"
 
 def make(bytes_max: int = 2**26, age_max: float = 300.0) -> PeerSender:
     outbox = Outbox(bytes_max, age_max, True, StreamCounters())
-    return PeerSender("other", True, LocalState(), Outlets(), outbox, RetainedChanges("this"), random.Random(1))
+    return PeerSender("other", True, LocalState(), Outlets(), outbox, random.Random(1))
 
 
 def state(sender: PeerSender) -> State:
@@ -279,17 +278,17 @@ class Retained(LocalState):
     def __init__(self, count: int) -> None:
         self.messages = {b"r/%d" % number: Message(b"r/%d" % number, bytes(200), 1, True) for number in range(count)}
 
-    def retained(self) -> list[Message]:
-        return list(self.messages.values())
+    def retained_topics(self) -> list[bytes]:
+        return list(self.messages)
 
-    def retained_message(self, topic: bytes) -> Message | None:
+    def retained_message(self, topic: bytes, now: float) -> Message | None:
         return self.messages.get(topic)
 
 
 def test_a_full_state_comes_in_slices_and_messages_pass_between() -> None:
     local = Retained(20_000)
     outbox = Outbox(2**26, 300.0, True, StreamCounters())
-    sender = PeerSender("other", True, local, Outlets(), outbox, RetainedChanges("this"), random.Random(1))
+    sender = PeerSender("other", True, local, Outlets(), outbox, random.Random(1))
     sender.connect("host:1", 0.0)
     sender.hello_reply(1, True, 0, 0.0)
     told: set[bytes] = set()
@@ -300,7 +299,7 @@ def test_a_full_state_comes_in_slices_and_messages_pass_between() -> None:
         blocks = sender.take_blocks(calls * 1.0)
         assert 0 < len(blocks) <= STATE_BLOCKS_MAX + 1
         for block in blocks:
-            told.update(topic for topic, _ in block.retained or [])
+            told.update(block.retained or [])
             if b"live" in frames_of(block):
                 message_at = calls
         sender.ack(1, blocks[-1].first_id + blocks[-1].events - 1, calls * 1.0)

@@ -17,7 +17,6 @@ from federation.links.bridging.notes import needs_numbers
 from federation.stream.counters import SkipReason, StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
-from federation.stream.retained_changes import HERE, RetainedChanges
 from federation.stream.sender import Outlets, PeerSender
 from federation.stream.tree import FILTERS_MAX, FederationTree, check_interest
 from filter_shapes import SHAPES, bound, memory_of
@@ -28,14 +27,13 @@ class World:
 
     def __init__(self, nodes: int = 2, filters_max: int = FILTERS_MAX) -> None:
         self.broker = Broker(replace(MqttSettings()), random.Random(1), 0.0)
-        self.changes = RetainedChanges("this")
-        self.tree = FederationTree(self.broker.router, self.changes, filters_max)
+        self.tree = FederationTree(self.broker.router, filters_max)
         self.broker.forwarder = self.tree
         self.senders = [self.add_node(f"n{number}") for number in range(1, nodes + 1)]
 
     def add_node(self, name: str) -> PeerSender:
         outbox = Outbox(2**20, 300.0, True, StreamCounters())
-        sender = PeerSender(name, True, LocalState(), Outlets(), outbox, self.changes, random.Random(1))
+        sender = PeerSender(name, True, LocalState(), Outlets(), outbox, random.Random(1))
         self.tree.add_node(sender)
         return sender
 
@@ -166,20 +164,9 @@ def test_every_sender_learns_of_subscriptions_on_this_node(world: World) -> None
         assert sender.full_state.interest == {(b"", b"a"): True, (b"g", b"b"): True, (b"", b"c"): False}
 
 
-def test_messages_for_one_node_and_changes_for_all_others(world: World) -> None:
+def test_messages_for_one_node(world: World) -> None:
     world.tree.tell("n1", Message(b"a", b"x", 0, True), 1.0)
     assert [sender.counters.messages_queued for sender in world.senders] == [1, 0]
-    world.tree.tell_others("n1", b"a")
-    assert [sender.outbox.size > 0 for sender in world.senders] == [True, False]
-
-
-def test_retained_messages_that_are_published_here_are_noted(world: World) -> None:
-    world.tree.retained_published(b"a", 5.0)
-    assert world.changes.written_here() == [b"a"]
-    assert world.changes.changed_since(b"a", 5.0)
-    world.changes.note(b"a", 6.0, "n1")
-    assert HERE == ""
-    assert world.changes.written_here() == []
 
 
 @pytest.mark.thorough

@@ -71,6 +71,11 @@ class ClientEnd:
         else:
             self._connection.receive_data(data, now)
 
+    @property
+    def is_held(self) -> bool:
+        """Return whether the broker reads nothing of the client now."""
+        return bool(self._connection.held or self._unread)
+
     def set_reading(self, now: float) -> None:
         """The broker may have begun to hold this client, or has let it go."""
         if not self._connection.held:

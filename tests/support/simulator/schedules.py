@@ -15,6 +15,7 @@ from simulator.domain_schedules import DOMAIN_SCHEDULES
 from simulator.federation import RETURN_LIMIT, Federation
 from simulator.promise_schedules import PROMISE_SCHEDULES
 from simulator.queue_schedules import QUEUE_SCHEDULES
+from simulator.retained_schedules import RETAINED_SCHEDULES
 from simulator.serf_process import GOSSIP_PORT
 from simulator.traffic import TRAFFIC_SCHEDULES
 
@@ -281,5 +282,6 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         *QUEUE_SCHEDULES,
         *CHANGE_SCHEDULES,
         *PROMISE_SCHEDULES,
+        *RETAINED_SCHEDULES,
     )
 }
