@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,8 +71,7 @@ class Traffic:
         await asyncio.gather(*(client.stop() for client in (*self.subscribers, *self.publishers)))
 
 
-@asynccontextmanager
-async def traffic(nodes: Nodes, tmp_path: Path) -> AsyncIterator[tuple[list[Node], Traffic]]:
+async def start_nodes(nodes: Nodes, tmp_path: Path) -> list[Node]:
     """Three nodes with stores, which find each other whichever starts first."""
     made: list[Node] = []
     for number in range(3):
@@ -85,34 +82,27 @@ async def traffic(nodes: Nodes, tmp_path: Path) -> AsyncIterator[tuple[list[Node
         node.config["plugins"]["federation"]["retry_join"] = others
     await asyncio.gather(*(node.start() for node in made))
     await nodes.all_alive(made)
+    return made
+
+
+async def test_nodes_are_killed_while_another_one_stands_still_and_all_at_once(nodes: Nodes, tmp_path: Path) -> None:
+    first, second, third = made = await start_nodes(nodes, tmp_path)
     clients = Traffic(made)
     try:
         await clients.start()
         await clients.goes_on(*clients.publishers)
-        yield made, clients
-    finally:
-        await clients.stop()
-
-
-async def test_a_node_is_killed_while_another_one_stands_still(nodes: Nodes, tmp_path: Path) -> None:
-    async with traffic(nodes, tmp_path) as (made, clients):
-        first, second, third = made
         await stand_still(third.pid)
         await clients.goes_on(*clients.publishers[:2])  # for the third node in the outboxes of these
         await first.kill()
         await clients.goes_on(clients.publishers[1])
         await second.kill()
-        await first.start()
-        await second.start()
+        await asyncio.gather(first.start(), second.start())
         await clients.goes_on(*clients.publishers[:2])
         os.kill(third.pid, signal.SIGCONT)
+        await clients.goes_on(*clients.publishers)
+        await asyncio.gather(*(node.kill() for node in made))
+        await asyncio.gather(*(node.start() for node in made))
+        await clients.goes_on(*clients.publishers)
         assert await clients.end() == []
-
-
-async def test_all_nodes_are_killed_at_once(nodes: Nodes, tmp_path: Path) -> None:
-    async with traffic(nodes, tmp_path) as (made, clients):
-        for _ in range(2):
-            await asyncio.gather(*(node.kill() for node in made))
-            await asyncio.gather(*(node.start() for node in made))
-            await clients.goes_on(*clients.publishers)
-        assert await clients.end() == []
+    finally:
+        await clients.stop()

@@ -70,8 +70,18 @@ async def arrives(mosquitto: Mosquitto, node: Node, sub: MosquittoSub, topic: st
 # --- members that go and come
 
 
-async def test_kill_and_return(nodes: Nodes, clients: Clients) -> None:
-    node1, node2, node3 = await nodes.federation(3)
+async def test_three_nodes(nodes: Nodes, clients: Clients) -> None:
+    """Who gets what, and members that go and come."""
+    all_nodes = await nodes.federation(3)
+    await messages_of_every_kind(clients, *all_nodes[:2])
+    await a_shared_group_gets_one_copy(clients, all_nodes)
+    await retained_messages_are_everywhere(nodes, clients, all_nodes)
+    await a_node_leaves_and_joins_by_the_api(nodes, clients, *all_nodes[:2])
+    await a_node_is_killed_and_returns(clients, all_nodes)
+
+
+async def a_node_is_killed_and_returns(clients: Clients, all_nodes: list[Node]) -> None:
+    node1, node2, node3 = all_nodes
     subscriber2 = await clients.connect(node2.port, "subscriber2")
     await subscriber2.subscribe("t", qos=1)
     publisher1 = await clients.connect(node1.port, "publisher1")
@@ -94,24 +104,22 @@ async def test_kill_and_return(nodes: Nodes, clients: Clients) -> None:
     await reached(publisher3, "t", subscriber2)
 
 
-async def test_leave_and_join_by_the_api(nodes: Nodes, clients: Clients) -> None:
-    node1, node2 = await nodes.federation(2)
+async def a_node_leaves_and_joins_by_the_api(nodes: Nodes, clients: Clients, node1: Node, node2: Node) -> None:
     assert await node2.rest("POST", "/v1/federation/leave", {}) == (200, {})
     await status_becomes(node1, "node2", "STATUS_LEFT")
     local = await clients.connect(node2.port)  # the node goes on for its own clients
-    await local.subscribe("t", qos=1)
-    await reached(await clients.connect(node2.port), "t", local)
+    await local.subscribe("left", qos=1)
+    await reached(await clients.connect(node2.port), "left", local)
     gossip = node1.config["plugins"]["federation"]["gossip_addr"]
     assert await node2.rest("POST", "/v1/federation/join", {"hosts": [gossip]}) == (200, {})
     await nodes.all_alive([node1, node2])
-    await reached(await clients.connect(node1.port), "t", local)
+    await reached(await clients.connect(node1.port), "left", local)
 
 
 # --- who gets what
 
 
-async def test_messages_of_every_kind(nodes: Nodes, clients: Clients) -> None:
-    node1, node2 = await nodes.federation(2)
+async def messages_of_every_kind(clients: Clients, node1: Node, node2: Node) -> None:
     subscriber = await clients.connect(node2.port, "subscriber")
     old = await clients.connect(node2.port, "old", 4)
     for client in (subscriber, old):
@@ -130,8 +138,7 @@ async def test_messages_of_every_kind(nodes: Nodes, clients: Clients) -> None:
     assert subscriber.messages.empty()
 
 
-async def test_shared_group_gets_one_copy(nodes: Nodes, clients: Clients) -> None:
-    all_nodes = await nodes.federation(3)
+async def a_shared_group_gets_one_copy(clients: Clients, all_nodes: list[Node]) -> None:
     members = [await clients.connect(node.port, f"member-{node.name}") for node in all_nodes]
     publishers = [await clients.connect(node.port, f"publisher-{node.name}") for node in all_nodes]
     ordinary = [await clients.connect(node.port, f"ordinary-{node.name}") for node in all_nodes]
@@ -170,23 +177,24 @@ async def until_fences(client: MqttClient, count: int) -> list[bytes]:
     return payloads
 
 
-async def test_retained_everywhere(nodes: Nodes, clients: Clients) -> None:
-    node1, node2 = await nodes.federation(2)
-    publisher = await clients.connect(node1.port, "publisher")
+async def retained_messages_are_everywhere(nodes: Nodes, clients: Clients, all_nodes: list[Node]) -> None:
+    """Also at a node that joins later."""
+    node1, node2, _ = all_nodes
+    publisher = await clients.connect(node1.port, "keeper")
     for number in range(20):
         await publisher.publish(f"kept/{number}", b"%d" % number, 1, True)
     await publisher.publish("kept/0", b"", 1, True)
     await publisher.publish("kept/1", b"newer", 1, True)
     expected = {b"kept/%d" % number: b"%d" % number for number in range(2, 20)} | {b"kept/1": b"newer"}
     await retained_becomes(clients, node2, expected)
-    node3 = nodes.make_federated([node2])
-    await node3.start()
-    await retained_becomes(clients, node3, expected)
-    remover = await clients.connect(node3.port, "remover")
+    late = await nodes.make_federated([node2]).start()
+    await retained_becomes(clients, late, expected)
+    remover = await clients.connect(late.port, "remover")
     await remover.publish("kept/2", b"", 1, True)
     del expected[b"kept/2"]
-    for node in (node1, node2, node3):
+    for node in (*all_nodes, late):
         await retained_becomes(clients, node, expected)
+    await late.stop()
 
 
 async def retained_becomes(clients: Clients, node: Node, expected: dict[bytes, bytes]) -> None:
