@@ -77,7 +77,8 @@ def crash_limit(count: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("seed", "faults"), [(1, None), (2, LOSSY), (3, LOSSY)], ids=["seed 1", "seed 2, lossy", "seed 3, lossy"]
+    ("seed", "faults"),
+    [pytest.param(1, None, marks=pytest.mark.slow), (2, LOSSY), pytest.param(3, LOSSY, marks=pytest.mark.slow)],
 )
 def test_a_hundred_nodes_agree_on_joins_crashes_leaves_and_returns(seed: int, faults: Faults | None) -> None:
     federation = Federation(seed, faults=faults)

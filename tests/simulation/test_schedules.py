@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from broker.message import Message
+from effort import effort
 from federation.stream.state import State
 from simulator.federation import ROUGH, Federation
 from simulator.node_process import NodeProcess
@@ -43,12 +44,15 @@ ONCE_BROKEN = {
     "subscribers_come_while_a_node_is_down": (1, 2),
 }
 
+# Thirty nodes, fifty domains; test_gossip.py has a hundred nodes before a push, too.
+LARGE = ("thirty_nodes", "fifty_domains")
+
 
 def seeds() -> Iterator[Any]:
-    """One seed of each schedule; the others are long."""
+    """One seed of each schedule; the others, and the largest one, are long."""
     for name in SCHEDULES:
         first, *others = ONCE_BROKEN.get(name, (1, 2))
-        yield pytest.param(name, first)
+        yield pytest.param(name, first, marks=[pytest.mark.slow] if name in LARGE else [])
         yield from (pytest.param(name, seed, marks=pytest.mark.slow) for seed in others)
 
 
@@ -133,12 +137,12 @@ def test_the_oracle_of_messages_sees_damage(damage: str, found: str) -> None:
 
 
 def test_an_idle_federation_keeps_its_streams() -> None:
-    """Only pings pass, and answers are milliseconds late. Six virtual hours, because gossip makes a day take too long."""
+    """Only pings pass, and answers are milliseconds late. Hours and not a day, because gossip makes a day take too long."""
     federation = Federation(3, 3, faults=ROUGH)
     federation.run(60.0)
     nodes = [federation.node(host).node for host in federation.hosts]
     began = [{name: counters.connects for name, counters in node.counters.items()} for node in nodes]
-    federation.run(6 * 3600.0)
+    federation.run(effort(6 * 3600))
     for node, connects in zip(nodes, began, strict=True):
         assert {name: counters.streams_lost for name, counters in node.counters.items()} == dict.fromkeys(
             node.counters, 0
