@@ -41,6 +41,7 @@ async def reload(node: Node, overrides: dict[str, Any]) -> list[str]:
 async def test_reload(nodes: Nodes, clients: Clients) -> None:
     node = nodes.make({"log": {"level": "info", "format": "json"}})
     node.config["pid_file"] = str(node.directory / "node.pid")
+    node.is_forked = False
     await node.start()
     first = await clients.connect(node.port, "first", version=5)
     changed = {
@@ -118,6 +119,7 @@ async def test_a_reload_turns_on_the_log_of_clients(nodes: Nodes, clients: Clien
     """A reload is enough: clients that connect after it are logged."""
     node = nodes.make({"log": {"level": "info", "format": "json", "clients": False}})
     node.config["pid_file"] = str(node.directory / "node.pid")
+    node.is_forked = False
     await node.start()
     silent = await clients.connect(node.port, "silent")
     assert await reload(node, {"log": {"level": "debug", "format": "json", "dump_packet": True}}) == []

@@ -90,7 +90,9 @@ async def test_the_plugin_works_in_a_node(
     install(site)
     monkeypatch.setenv("PYTHONPATH", str(site))
     config: dict[str, Any] = yaml.safe_load(block("yaml"))
-    node = await nodes.start(config)
+    node = nodes.make(config)
+    node.is_forked = False
+    await node.start()
     payload_max = config["plugins"]["quotas"]["payload_max"]
     reader = await clients.connect(node.port, "reader")
     assert await reader.subscribe("#") == [0]

@@ -24,6 +24,7 @@ from typing import Any, Final
 import psutil
 import yaml
 
+from node_forks import ForkedProcess, fork_node
 from waiting import DEADLINE, STOP_SECONDS, eventually
 
 PORTS: Final = range(20_000, 32_000)  # below the range from which the kernel takes ports of outgoing connections
@@ -99,7 +100,9 @@ class Node:
         self.config_path = directory / f"{name}.yml"
         self.log_path = directory / f"{name}.log"
         self.file_limit = 0  # of open files, for the next start; 0: that of this process
-        self.process: subprocess.Popen[bytes] | None = None
+        # False: a new interpreter, for what is found by the command line of a process, or on another path of packages.
+        self.is_forked = True
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self.unclean: list[str] = []
 
     # --- life
@@ -110,10 +113,14 @@ class Node:
     def spawn(self, text: str | None = None) -> None:
         """Start the process; `text` replaces the configuration."""
         self.config_path.write_text(yaml.safe_dump(self.config, sort_keys=False) if text is None else text)
+        arguments = ["start", "-c", str(self.config_path)]
+        if self.is_forked and not self.file_limit and type(self).program is Node.program:
+            self.process = fork_node(arguments, self.directory, self.log_path)
+            return
         limited = ["/bin/sh", "-c", f'ulimit -n {self.file_limit}; exec "$0" "$@"'] if self.file_limit else []
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [*limited, *self.program(), "start", "-c", str(self.config_path)],
+                [*limited, *self.program(), *arguments],
                 cwd=self.directory,
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
                 stdin=subprocess.DEVNULL,
@@ -166,7 +173,9 @@ class Node:
         assert process is not None
         await eventually(lambda: process.poll() is not None, f"end of {self.name}", seconds)
         self.process = None
-        return process.returncode
+        code = process.poll()
+        assert code is not None
+        return code
 
     async def stop(self, signal_number: int = signal.SIGTERM) -> None:
         """Ask for the graceful stop, which must be clean and within STOP_SECONDS."""
