@@ -90,7 +90,8 @@ class EventEffects:
         if message.expires_at > now:
             refused = self._versions.refused_ahead
             self._router.publish_remote(message, groups, self.publisher, now)
-            self._count_ahead(refused)
+            if message.retain:
+                self._count_ahead(refused)
             return
         self.counters.drop(SkipReason.EXPIRED, 1)
         if message.retain:  # it was the topic's, and so nothing is now

@@ -100,3 +100,74 @@ def test_the_older_value_of_a_third_node_does_not_replace_that_of_the_writer() -
     world.run(1)
     for node in world.nodes.values():
         assert [m.payload for m in node.broker.retained.messages()] == [b"new"]
+
+
+def test_a_mend_is_stored_and_delivered_to_nobody() -> None:
+    """Go brokers publish each retained message again where a node connects: subscribers of theirs get it as a fresh one."""
+    world = World(2)
+    reader = world.client("n2", "r")
+    reader.subscribe("#")
+    world.run(1)
+    world.part("n1", "n2")
+    publisher = world.client("n1", "p")
+    for number in range(50):
+        publisher.publish(f"r/{number}", b"x", retain=True)
+    world.run(1)
+    world.meet("n1", "n2")
+    world.run(5)
+    assert len(world.nodes["n2"].broker.retained) == 50
+    assert reader.received == []
+    late = world.client("n2", "late")
+    late.subscribe("#")
+    world.run(1)
+    assert len(late.received) == 50
+
+
+def test_an_older_message_that_comes_late_is_delivered_and_not_stored() -> None:
+    world = World(2)
+    reader = world.client("n2", "r")
+    reader.subscribe("t")
+    world.run(1)
+    world.cut("n1", "n2")
+    world.client("n1", "p").publish("t", b"older", retain=True)
+    world.run(1)
+    world.client("n2", "q").publish("t", b"newer", retain=True)
+    world.heal()
+    world.run(10)
+    assert reader.payloads == [b"newer", b"older"]
+    for node in world.nodes.values():
+        assert [message.payload for message in node.broker.retained.messages()] == [b"newer"]
+
+
+@pytest.mark.parametrize("writer", ["n1", "n2"])
+def test_a_deletion_during_a_cut_stays_one_whoever_gave_up_whom(writer: str) -> None:
+    """mosquitto#1040: what was deleted while a bridge was down comes back."""
+    world = World(3, outbox_age_max=5.0)
+    for name in world.nodes:
+        world.client(name, "p").publish(f"of/{name}", b"x", retain=True)
+    world.run(1)
+    for name in world.nodes:
+        if name != writer:
+            world.part(writer, name)
+    deleting = world.client(writer, "d")
+    for name in world.nodes:
+        deleting.publish(f"of/{name}", b"", retain=True)
+    world.run(30)
+    for name in world.nodes:
+        if name != writer:
+            world.meet(writer, name)
+    world.run(5)
+    assert [len(node.broker.retained) for node in world.nodes.values()] == [0, 0, 0]
+
+
+def test_the_peers_say_whether_their_retained_messages_are_equal() -> None:
+    world = World(2)
+    world.run(1)
+    counters = world.nodes["n1"].counters["n2"]
+    assert counters.retained_differing == 0
+    world.nodes["n2"].broker.router.store_retained(Message(b"t", b"x", 1, True), world.now)  # and told to nobody
+    world.run(29.5)
+    assert counters.retained_differing > 0
+    world.run(31)
+    assert counters.retained_differing == 0
+    assert world.nodes["n1"].broker.retained.get(b"t") is not None

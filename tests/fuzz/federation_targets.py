@@ -8,6 +8,7 @@ from typing import Final
 
 from broker.codec.writer import encode_publish
 from broker.message import Message
+from broker.routing.retained import STAMP_BYTES
 from broker_world import Client, World
 from federation.gossip.addresses import Address
 from federation.gossip.counters import Counters
@@ -30,17 +31,22 @@ from federation.stream.direct_wire import (
     encode_reply,
 )
 from federation.stream.frames import (
+    HAS_EXTENSIONS,
     PUBLISH,
     RETAINED,
+    STAMP,
     STATE_BEGIN,
     STATE_END,
     SUBSCRIBE,
     UNSUBSCRIBE,
     encode_block_header,
+    encode_digest,
+    encode_extension,
     encode_frame,
     encode_groups,
     encode_interest,
     encode_packet,
+    encode_stamps,
 )
 from federation.stream.full_state import LocalState
 from federation.stream.go_events import encode_events, receive_event
@@ -48,7 +54,7 @@ from federation.stream.held_batches import StreamError
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import OpenStream, PeerReceiver
 from federation.stream.receivers import Receivers
-from federation.stream.retained_versions import RetainedVersions
+from federation.stream.retained_versions import BUCKETS, RetainedVersions
 from federation.stream.sender import Outlets, PeerSender
 from federation.stream.tree import FederationTree
 from fuzz_target import Target, joined, rng_of, separated, test_data
@@ -81,6 +87,8 @@ def frames() -> list[bytes]:
         encode_frame(STATE_BEGIN, b""),
         encode_frame(STATE_END, b""),
         encode_frame(SUBSCRIBE, b"\0\x04\x01\0\x01x\0\0a", 1),
+        encode_digest(1e9, bytes(8 * BUCKETS)),
+        encode_stamps(0, 1 << 50, [(7, 1 << 100), (9, 1)], False),
         block_frame(4, 1),
         block_frame(5, 3),
     ]
@@ -90,6 +98,12 @@ def frames() -> list[bytes]:
             found.append(encode_frame(PUBLISH, encode_groups(GROUPS) + packet))
             found.append(encode_frame(PUBLISH, encode_groups(()) + packet))
             found.append(encode_frame(RETAINED, packet))
+            if message.retain:
+                area = encode_extension(STAMP, (1 << 100).to_bytes(STAMP_BYTES, "big"))
+                found.append(encode_frame(RETAINED, area + encode_packet(message, 5), HAS_EXTENSIONS))
+                found.append(
+                    encode_frame(PUBLISH, area + encode_groups(()) + encode_packet(message, 5), HAS_EXTENSIONS)
+                )
     return found
 
 
