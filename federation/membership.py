@@ -204,9 +204,14 @@ class FederationMembership(Members):
             )
 
     def force_leave(self, name: str) -> None:
-        """Turn a failed member into one that has left. An unknown name is ignored; ValueError for the node's own name."""
+        """Turn a failed member into one that has left, and give up what waits for it. An unknown name is ignored; ValueError
+        for the node's own name."""
         gossip = self._running()
         if gossip.serf.member(name) is None:
+            if self._node.forget(name):
+                self._members_changed()
+                self._log.info("what waited for a node is given up: it is no member", node=name)
+                return
             self._log.info("unknown node not made to leave by the API", node=name)
             return
         gossip.serf.force_leave(name, self._loop.time())

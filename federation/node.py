@@ -280,6 +280,13 @@ class Node:
         member = event.member
         return not event.is_forced and member.name in self.senders and bool(member.tags.get(TAG_STORE))
 
+    def forget(self, name: str) -> bool:
+        """Give up what the store keeps for a node that has not been a member since the start. False where there is nothing."""
+        is_kept = name in self.senders and not self.senders[name].addr
+        if is_kept:
+            self._remove(name, "it was forced to leave")
+        return is_kept
+
     def left(self) -> None:
         """This node has left the federation: it serves its own clients only, until `joined`."""
         self.has_left = True

@@ -120,6 +120,16 @@ def test_a_node_that_left_is_given_up_with_its_time_and_forgotten_when_it_is_rea
     assert station.disk == {}
 
 
+def test_a_node_that_is_no_member_after_a_start_can_be_forgotten() -> None:
+    again = Station(away().disk, starts=2)
+    assert again.node.forget("n2")
+    assert not again.node.forget("n2")
+    again.commit()
+    assert again.disk == {}
+    again.node.member_events([MemberJoin(OTHER)], 0.0)
+    assert not again.node.forget("n2"), "it is a member"
+
+
 def test_a_node_that_is_no_member_after_a_start_is_forgotten_with_its_time() -> None:
     again = Station(away().disk, starts=2)
     again.node.handle_timeout(again.node.settings.outbox_age_max)
