@@ -3,12 +3,14 @@
 # not a core: random salts of the system
 from __future__ import annotations
 
+import hashlib
 import secrets
 from typing import Final
 
+from broker.auth.accounts import write_accounts
 from broker.auth.attempt import WRONG_PASSWORD, Attempt, Verdict, denied
 from broker.auth.passwords import Passwords
-from broker.auth.scram import METHOD, ScramFault, ServerExchange, parse_client_first, unknown_credentials
+from broker.auth.scram import METHOD, Credentials, ScramFault, ServerExchange, parse_client_first, unknown_credentials
 
 NONCE_BYTES: Final = 18
 
@@ -20,7 +22,16 @@ class ScramLogins:
 
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords
-        self._secret = secrets.token_bytes(32)
+        self._secret = b""
+
+    def _of_unknown(self, username: str) -> Credentials:
+        """Return the credentials of a user that does not exist. A salt that another process draws anew would tell them from
+        users that do: the secret follows from the accounts, as they are at the first login."""
+        passwords = self._passwords
+        if not self._secret:
+            accounts = passwords.accounts.values()
+            self._secret = hashlib.sha256(write_accounts(accounts)).digest() if accounts else secrets.token_bytes(32)
+        return unknown_credentials(self._secret, username, passwords.scram_kinds)
 
     def begin(self, attempt: Attempt) -> bytes | Verdict:
         """Return the challenge, which tells nothing about whether the user exists; or a refusal. Sets the user name."""
@@ -31,7 +42,7 @@ class ScramLogins:
         account = self._passwords.accounts.get(first.username)
         credentials = account.scram if account is not None else None
         if credentials is None:
-            credentials = unknown_credentials(self._secret, first.username, self._passwords.scram_kinds)
+            credentials = self._of_unknown(first.username)
         exchange = ServerExchange(first, credentials, secrets.token_urlsafe(NONCE_BYTES))
         attempt.username = attempt.login_name = first.username
         attempt.request.exchange = first.username, exchange, account

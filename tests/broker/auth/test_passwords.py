@@ -13,6 +13,8 @@ from broker.auth.check_queue import CheckPool
 from broker.auth.files import AccountFile
 from broker.auth.password_hash import cost_of, hash_password, password_fits
 from broker.auth.passwords import Passwords
+from broker.auth.scram import METHOD
+from broker.auth.scram_logins import ScramLogins
 from broker.codec.packets import Connect
 from broker.hooks import ConnectRequest
 from broker.listener_facts import NO_LISTENER
@@ -74,3 +76,23 @@ async def test_a_wrong_password_costs_the_same_whatever_the_hash_and_for_an_unkn
     await users.load(fast=MD5)
     assert await users.ask("fast", b"wrong") == (WRONG_PASSWORD, [])
     assert await users.ask("nobody", b"wrong") == (NO_OPINION, [])
+
+
+async def test_a_challenge_of_scram_tells_unknown_users_from_others_neither_now_nor_after_a_restart(
+    users: Users,
+) -> None:
+    def salt(username: str, logins: ScramLogins) -> bytes:
+        request = ConnectRequest(Connect("c", 5), "c", "192.0.2.1:9", "", NO_LISTENER, "", METHOD, b"")
+        request.data = f"n,,n={username},r=nonce".encode()
+        challenge = logins.begin(Attempt(request))
+        assert isinstance(challenge, bytes)
+        return challenge.partition(b",")[2]
+
+    await users.passwords.add("known", b"secret", "md5", scram=True)
+    first, restarted = ScramLogins(users.passwords), ScramLogins(users.passwords)
+    for name in ("known", "nobody", "nobody else"):
+        assert salt(name, first) == salt(name, first) == salt(name, restarted)
+    before = salt("nobody", first)
+    await users.passwords.add("another", b"secret", "md5", scram=True)
+    assert salt("nobody", first) == before
+    assert len({salt(name, first) for name in ("known", "nobody", "nobody else")}) == 3
