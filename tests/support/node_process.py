@@ -100,8 +100,7 @@ class Node:
         self.config_path = directory / f"{name}.yml"
         self.log_path = directory / f"{name}.log"
         self.file_limit = 0  # of open files, for the next start; 0: that of this process
-        # False: a new interpreter, for what is found by the command line of a process, or on another path of packages.
-        self.is_forked = True
+        self.is_forked = False  # the next start (node_forks.py)
         self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self.unclean: list[str] = []
 
@@ -257,8 +256,11 @@ def _request_text(method: str, url: str, body: object) -> tuple[int, str]:
 class Nodes:
     """Makes nodes, and ends them with the test."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, are_forked: bool = False) -> None:
+        """are_forked: a test sets `is_forked` of a node to False where it is found by the command line of its process, or has
+        packages of its own."""
         self._directory = directory
+        self._are_forked = are_forked
         self.all: list[Node] = []
 
     def free_port(self) -> int:
@@ -267,6 +269,7 @@ class Nodes:
     def make(self, overrides: dict[str, Any] | None = None, name: str = "", kind: type[Node] = Node) -> Node:
         """A node, not started."""
         node = kind(self._directory, name or f"node{len(self.all) + 1}", overrides or {})
+        node.is_forked = self._are_forked
         self.all.append(node)
         return node
 
@@ -343,7 +346,7 @@ async def status_becomes(node: Node, name: str, status: str, seconds: float = FA
 @contextlib.asynccontextmanager
 async def nodes_in(directory: Path) -> AsyncIterator[Nodes]:
     """The nodes of a test. Each must end cleanly. Their logs are printed, so that a failed test shows them."""
-    made = Nodes(directory)
+    made = Nodes(directory, are_forked=True)
     try:
         yield made
     finally:
