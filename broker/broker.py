@@ -136,13 +136,6 @@ class Broker(Context):
 
     # --- connections and sessions ---
 
-    def assign_client_id(self) -> str:
-        """An unused client id for a client that sent an empty one [MQTT-3.1.3-6]."""
-        while True:
-            client_id = f"gmqttd-{self.rng.getrandbits(64):016x}"
-            if client_id not in self.sessions:
-                return client_id
-
     def open_session(
         self, connection: Output, client_id: str, clean_start: bool, expiry_interval: int, now: float
     ) -> tuple[Session, bool]:
@@ -257,6 +250,8 @@ class Broker(Context):
             will.handle_timeout(now)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+            if self.ownership is not None:
+                self.ownership.ended(session)
         left_behind = [] if self.shutting_down else take_left_behind(self.router.tree, session, now)
         end_records(session)
         session.end()
@@ -265,9 +260,7 @@ class Broker(Context):
         for full, subscription in list(session.subscriptions.items()):
             if subscription.share_name:  # at once, so that the group chooses no member that has ended
                 self.unsubscribe_one(session, full)
-        removal = Unsubscribing(self, session, list(session.subscriptions))
-        if not removal.go_on(now):
-            self.slices.later(removal)
+        self.unsubscribe_all(session, now)
         for group, message in left_behind:
             if not self.router.hand_over(group, message, now):
                 self.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
@@ -276,7 +269,7 @@ class Broker(Context):
 
     def session_expired(self, client_id: str, now: float) -> None:
         session = self.sessions.get(client_id)
-        if session is not None:
+        if session is not None and session.deadline() <= now:  # it may be another one than that of the timer
             self.counters.sessions_expired += 1
             self.end_session(session, now, SESSION_EXPIRED)
 
@@ -458,6 +451,12 @@ class Broker(Context):
         if self.observer is not None:
             self.observer.unsubscribed(session.client_id, full)
         return SUCCESS
+
+    def unsubscribe_all(self, session: Session, now: float) -> None:
+        """Remove the subscriptions of a session that has ended, in later turns where there are many."""
+        removal = Unsubscribing(self, session, list(session.subscriptions))
+        if not removal.go_on(now):
+            self.slices.later(removal)
 
     def local_interest(self) -> list[tuple[bytes, bytes]]:
         """(share_name, topic_filter) of all subscriptions on this node, each once."""

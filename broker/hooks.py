@@ -394,7 +394,8 @@ class ClientObserver:
         """A client came back to its session; `client_connected` follows."""
 
     def session_terminated(self, client_id: str, reason: str) -> None:
-        """The session state is deleted. reason: SESSION_EXPIRED, SESSION_REPLACED or SESSION_ENDED."""
+        """The session state is deleted. reason: SESSION_EXPIRED, SESSION_REPLACED, SESSION_MOVED or
+        SESSION_ENDED."""
 
     def subscribed(self, client_id: str, full_filter: bytes, qos: int) -> None:
         """A subscription was added or replaced, by the client or the API. full_filter includes `$share/NAME/`."""
@@ -408,6 +409,7 @@ class ClientObserver:
 
 SESSION_EXPIRED: Final = "expired"
 SESSION_REPLACED: Final = "replaced"  # the client began a new one: Clean Start
+SESSION_MOVED: Final = "moved"  # another node has it: its client has connected there
 SESSION_ENDED: Final = "ended"  # with its connection, or by the API
 
 

@@ -20,3 +20,16 @@ class Publisher(Timed):
         super().__init__()
         self.owner = owner
         self.held = 0
+
+
+class NodePublisher(Publisher):
+    """The event stream of another node."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(None)
+        self.name = name
+
+
+def source_of(publisher: Publisher | None, own_name: str) -> str:
+    """Return the name of the node whose message it is."""
+    return publisher.name if isinstance(publisher, NodePublisher) else own_name

@@ -28,9 +28,13 @@ from federation.serf.events import (
     MemberStatus,
     MemberUpdate,
 )
+from federation.sessions.news import Told
+from federation.sessions.sessions import Sessions, SessionsHeard
+from federation.sessions.stored import keep_here
 from federation.settings import FederationSettings
 from federation.stream.block import Block, restored_block
 from federation.stream.counters import StreamCounters
+from federation.stream.effects import SessionEvents
 from federation.stream.frames import encode_digest
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox, Serials
@@ -48,6 +52,7 @@ from federation.trust import TAG_ADDR, TAG_TLS, reach_of
 TAG_EXTENSIONS: Final = "fed_ext"  # what it reads beyond the Go broker's stream, joined by commas
 EXTENSION_FIELDS: Final = "direct2"  # our fields of the Go broker's events
 EXTENSION_DIRECT: Final = "direct3"  # the direct stream
+EXTENSION_SESSIONS: Final = "session1"  # it shares sessions
 EXTENSION_STAMPS: Final = "stamps1"  # stamps of retained messages, on both streams
 EXTENSIONS: Final = f"{EXTENSION_FIELDS},{EXTENSION_DIRECT},{EXTENSION_STAMPS}"
 STORE_ID_CHARS_MAX: Final = 64  # of a tag that are shown
@@ -79,7 +84,11 @@ class SendsNothing:
 
 
 def own_tags(
-    advertised: str, direct: bool, identity: StoreIdentity | None = None, advertised_tls: str = ""
+    advertised: str,
+    direct: bool,
+    identity: StoreIdentity | None = None,
+    advertised_tls: str = "",
+    shares_sessions: bool = True,
 ) -> dict[str, str]:
     """Serf tags of a node that others reach at `advertised` without TLS and at `advertised_tls` with it (HOST:PORT, "" for not
     at all). `direct`: it takes direct streams."""
@@ -87,7 +96,7 @@ def own_tags(
     if advertised_tls:
         tags[TAG_TLS] = advertised_tls
     if direct:
-        tags[TAG_EXTENSIONS] = EXTENSIONS
+        tags[TAG_EXTENSIONS] = f"{EXTENSIONS},{EXTENSION_SESSIONS}" if shares_sessions else EXTENSIONS
     if identity is not None and identity.is_durable:
         tags[TAG_STORE] = identity.store_id
     return tags
@@ -153,6 +162,12 @@ class Node:
         self._sessions: dict[str, tuple[str, int]] = {}  # of nodes that are no members any more, until they are reaped
         self._rng = rng
         self._state = BrokerState(broker, self.tree, self.versions)
+        self.sessions: Sessions | None = None
+        if settings.session_scope == "federation":
+            self.sessions = Sessions(name, broker, self.senders, settings.claim_wait)
+            broker.ownership = self.sessions
+        self._told = Told() if self.sessions is None else self.sessions.homes
+        self._heard = SessionEvents() if self.sessions is None else SessionsHeard(self.sessions)
         self._given_up_at: dict[str, float] = {}  # failed members: when they are given up
         self._events: list[BadAddress | NoWay | SendsNothing] = []
         broker.forwarder = self.tree
@@ -168,6 +183,10 @@ class Node:
         self._serials = Serials(broker.identity.starts)
         self.versions.begin()
         journal = broker.commits.journal
+        if self.sessions is not None:
+            self.sessions.begin()
+        else:
+            keep_here(broker)
         if journal is None:
             return
         self._journal = journal
@@ -199,6 +218,9 @@ class Node:
         for _, number, name, block in blocks:
             journal.kept[number] = block
             self._restored(name, now).outbox.restore(block, number)
+        if self.sessions is not None:
+            for name in self.sessions.moves.nodes():
+                self._restored(name, now)
         self._remove(self.name, "it is this node by now")
         if has_seeds or self.senders:
             self._unheard_until = now + self.settings.startup_wait
@@ -209,15 +231,16 @@ class Node:
         sender = self.senders.get(name)
         if sender is None:
             sender = self._add(name, True, True, now)
+            sender.moves_sessions = self.sessions is not None
             sender.is_living = False
             self._given_up_at[name] = now + self.settings.outbox_age_max
         return sender
 
     def turn_ended(self, now: float) -> bool:
         """The output of clients is written, and the blocks to other nodes. True when there is more output."""
+        is_more = self.sessions is not None and self.sessions.active and self.sessions.turn_ended(now)
         if self.promises is None:
-            return False
-        is_more = False
+            return is_more
         if self._unheard_until != NEVER and self._has_heard(now):
             self._unheard_until = NEVER
             self.broker.has_heard()
@@ -334,6 +357,7 @@ class Node:
         extensions = member.tags.get(TAG_EXTENSIONS, "").split(",") if self.settings.batch else []
         extended = EXTENSION_FIELDS in extensions
         is_direct = EXTENSION_DIRECT in extensions
+        moves_sessions = self.sessions is not None and EXTENSION_SESSIONS in extensions
         self._given_up_at.pop(name, None)
         sender = self.senders.get(name)
         if sender is None:
@@ -341,7 +365,7 @@ class Node:
         elif name not in self.receivers.by_name:  # it was given up
             sender.outbox.bytes_max = self.settings.outbox_bytes_max
             self._add_receiver(name, extended, now)
-        sender.set_extended(extended, is_direct, EXTENSION_STAMPS in extensions)
+        sender.set_extended(extended, is_direct, EXTENSION_STAMPS in extensions, moves_sessions)
         sender.peer_store_id = member.tags.get(TAG_STORE, "")[:STORE_ID_CHARS_MAX]
         sender.is_living = True
         self._members_changed()
@@ -365,7 +389,17 @@ class Node:
             self._serials,
         )
         store_id = self.broker.identity.store_id
-        sender = PeerSender(name, extended, self._state, self.outlets, outbox, self._rng, store_id, self.promises)
+        sender = PeerSender(
+            name,
+            extended,
+            self._state,
+            self.outlets,
+            outbox,
+            self._rng,
+            store_id,
+            self.promises,
+            self._told,
+        )
         sender.is_direct = is_direct
         self.senders[name] = sender
         self.tree.add_node(sender)
@@ -379,6 +413,7 @@ class Node:
         session_id, next_event_id = self._sessions.pop(name, ("", 0))
         receiver.begin_anew(session_id, next_event_id)
         receiver.extended = extended
+        receiver.sessions = self._heard
         self.receivers.by_name[name] = receiver
 
     def _remove(self, name: str, reason: str) -> None:
@@ -397,6 +432,8 @@ class Node:
         sender.stop(reason)
         sender.forget()
         sender.outbox.bytes_max = 0
+        if self.sessions is not None:
+            self.sessions.peer_removed(name, self.broker.now)
         receiver = self.receivers.by_name.pop(name, None)
         if receiver is not None:  # the process does not end
             receiver.end(self.broker.now)
@@ -413,6 +450,8 @@ class Node:
             at = min(at, receiver.next_timeout())
         for given_up_at in self._given_up_at.values():
             at = min(at, given_up_at)
+        if self.sessions is not None:
+            at = min(at, self.sessions.next_timeout())
         if self.promises is not None:
             at = min(at, self.promises.next_timeout())
             at = min(at, self._unheard_until)
@@ -426,6 +465,8 @@ class Node:
                 self._give_up(name, reason)
             else:  # it has not been a member since the start
                 self._remove(name, reason)
+        if self.sessions is not None:
+            self.sessions.handle_timeout(now)
         if self.promises is not None:
             self.promises.handle_timeout(now)
         for sender in self.senders.values():

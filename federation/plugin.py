@@ -160,7 +160,13 @@ class FederationPlugin(Plugin):
                 advertise_ip=await self._resolve(gossip_advertised),
                 advertise_port=gossip_advertised.port,
                 tags=self.server.tags
-                | own_tags(fed_advertised, settings.batch, self.server.broker.identity, tls_advertised),
+                | own_tags(
+                    fed_advertised,
+                    settings.batch,
+                    self.server.broker.identity,
+                    tls_advertised,
+                    settings.session_scope == "federation",
+                ),
             )
             serf = Serf(config, random.Random(), self.server.now())
         except ValueError as error:
@@ -287,6 +293,8 @@ class FederationPlugin(Plugin):
         broker = self.server.broker
         promises = self.node.promises
         is_kept = promises is not None and promises.settle()
+        sessions = self.node.sessions
+        is_kept = is_kept or (sessions is not None and sessions.active)
         if is_kept or broker.reading_changes or broker.dirty or broker.acks_awaited:
             self.server.flush_soon()
 

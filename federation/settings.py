@@ -224,6 +224,19 @@ class FederationSettings:
         "reached know of it, so that each message that is published there afterwards comes. `local`: this node alone.",
         Choice(("peers", "local")),
     )
+    session_scope: str = extension(
+        "federation",
+        "Where a client identifier is unique. `federation`: a client that connects to another node finds its session there, "
+        "and its old connection ends. `node`: each node has a session of its own, as the Go broker's nodes have.",
+        Choice(("federation", "node")),
+    )
+    claim_wait: float = extension(
+        0.25,
+        "Longest time that a client waits for the answers of other nodes before it is let in. What a node has that did not "
+        "answer follows when it does.",
+        Duration(0.0, "250ms"),
+        "Without answers of other nodes a client begins a new session.",
+    )
     batch: bool = extension(
         True,
         "Whether events travel in batches to nodes that understand them. The Go broker always gets single events.",

@@ -35,6 +35,7 @@ from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import FilterEntry, Subscription
 from broker.routing.trie import Trie
 
+NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
 ROUTES_MAX: Final = 65_536  # topics in the cache; a full cache is cleared
 ROUTE_TOPIC_BYTES_MAX: Final = 1024  # longer topics are not cached, which bounds the bytes of the cache
 
@@ -221,7 +222,9 @@ class Router:
                 continue
             qos = receiver.qos if receiver.qos < message_qos else message_qos
             retain = message.retain and receiver.retain_as_published
-            session.deliver(message, qos, retain, receiver.identifiers, publisher, now)
+            sources = session.sources
+            if sources is None or sources.takes(message, qos, retain, receiver.identifiers, publisher, now):
+                session.deliver(message, qos, retain, receiver.identifiers, publisher, now)
         if route.bridge is not None:
             route.bridge.deliver(message, publisher, now)
 
@@ -445,13 +448,24 @@ class Router:
         if route.whole_runs:
             self.context.slices.steps += len(route.receivers)
             for receiver in route.receivers:
-                if not receiver.no_local or receiver.session.client_id != run.client_id:
-                    receiver.session.deliver_run(run, publisher, now)
+                session = receiver.session
+                if receiver.no_local and session.client_id == run.client_id:
+                    continue
+                if session.sources is None:
+                    session.deliver_run(run, publisher, now)
+                else:
+                    self._deliver_moving(session, run, publisher, now)
             if route.bridge is not None:
                 route.bridge.deliver(run, publisher, now)
         else:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)
+
+    def _deliver_moving(self, session: Subscriber, run: Run, publisher: Publisher | None, now: float) -> None:
+        sources = session.sources
+        for message in run.messages():
+            if sources is None or sources.takes(message, 0, False, NO_IDENTIFIERS, publisher, now):
+                session.deliver(message, 0, False, NO_IDENTIFIERS, publisher, now)
 
     # --- retained messages ---
 

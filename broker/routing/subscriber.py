@@ -11,6 +11,7 @@ from broker.codec.runs import Run
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.routing.shared import SharedGroup
+from broker.routing.sources import Sources
 from broker.timers import Timed
 
 GROUP_QUEUE_PREFIX: Final = "$queue/"  # of client identifiers, which no client may have
@@ -29,6 +30,7 @@ class Subscriber(Timed):
     queued_groups  the shared groups with a queue that the session is a member or consumer of, or keeps messages of; None: no
     left_groups    those that the session has left and may have messages of, as `$share/GROUP/FILTER`; None for none
     group_limits   of such a queue: messages, bytes, and seconds that a message waits, 0 for no limit
+    sources    of the messages while the session is on its way between two nodes; None: all of them
     ended      the session has ended and gets no more messages
     """
 
@@ -44,6 +46,7 @@ class Subscriber(Timed):
         self.left_groups: dict[bytes, None] | None = None
         self.group_limits: tuple[int, int, float] | None = None
         self.is_group_queue = client_id.startswith(GROUP_QUEUE_PREFIX)
+        self.sources: Sources | None = None
         self.ended = False
         self._identity: ClientIdentity | None = None
 

@@ -18,6 +18,7 @@ from broker.codec.reason_codes import (
 )
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
+from broker.ownership import Claimant
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX
 from broker.session.answers import check_answer, write_answer
 from broker.session.client_ids import BY_NOBODY, client_id_of
@@ -61,7 +62,8 @@ class ConnectAnswer(ConnectRequest):
         self._position = 0  # of the decider that is asked
         self._is_accepted = False
         self._accepted_data = b""
-        self._session: Session | None = None  # of the accepted client
+        self._claim: SessionClaim | None = None  # of the accepted client, where other nodes are asked
+        self._session: Session | None = None  # of it
         self._is_present = False
 
     def is_open(self) -> bool:
@@ -98,6 +100,16 @@ class ConnectAnswer(ConnectRequest):
         if self._session is not None:  # CONNACK has waited for the store
             self._welcome(self._session, now)
             return True
+        if self._claim is not None:
+            if not self._claim.is_decided:
+                connection.answer = self
+                return False
+            if self._claim.refusal:
+                raise MqttError(SERVER_UNAVAILABLE, self._claim.refusal)
+            if self._open_session(now):
+                return True
+            self._wait()
+            return False
         while self.reason_code == SUCCESS or self.reason_code == NO_OPINION:  # noqa: PLR1714 (compiled without a tuple)
             if self.reason_code == SUCCESS:
                 self._is_accepted = True
@@ -148,7 +160,7 @@ class ConnectAnswer(ConnectRequest):
             raise
 
     def _let_in(self, now: float) -> bool:
-        """Open the session and write CONNACK. False when CONNACK waits until the store has the session."""
+        """Open the session and write CONNACK. False when CONNACK waits for other nodes, or until the store has the session."""
         broker = self._broker
         connection = self._connection
         if self._accepted_data:
@@ -173,9 +185,27 @@ class ConnectAnswer(ConnectRequest):
         if broker.commits.next_packet():
             self._check_store()
         self._check_client_id(now)
-        session, self._is_present = broker.open_session(
-            connection, self.client_id, packet.clean_start, self._expiry_interval, now
-        )
+        if broker.ownership is not None and end is None and not (self.listener.is_own or self.listener.is_node):
+            self._claim = SessionClaim(self)
+            if not broker.ownership.claim(self._claim, self.client_id, self.username, packet.clean_start, now):
+                return False
+        return self._open_session(now)
+
+    def _open_session(self, now: float) -> bool:
+        """This node is the home of the client. False when CONNACK waits until the store has the session."""
+        broker = self._broker
+        connection = self._connection
+        packet = self.connect
+        try:
+            session, self._is_present = broker.open_session(
+                connection, self.client_id, packet.clean_start, self._expiry_interval, now
+            )
+        except MqttError:
+            if broker.ownership is not None:
+                broker.ownership.abandoned(self.client_id)
+            raise
+        if broker.ownership is not None:
+            broker.ownership.opened(session)
         self._session = session
         connection.will = packet.will
         connection.authentication_method = self.method
@@ -248,6 +278,29 @@ class ConnectAnswer(ConnectRequest):
         session.resume(now)
         if session.queued_groups is not None:
             self._broker.drain_groups(session.queued_groups)
+
+
+class SessionClaim(Claimant):
+    """is_decided  other nodes have answered, or have not for long enough
+    refusal     why the client is not served here, "" for no reason
+    """
+
+    def __init__(self, answer: ConnectAnswer) -> None:
+        self.is_decided = False
+        self.refusal = ""
+        self._answer = answer
+
+    def is_open(self) -> bool:
+        return self._answer.is_open()
+
+    def claimed(self) -> None:
+        self.is_decided = True
+        if self._answer.is_open():
+            self._answer.decided()
+
+    def outclaimed(self, text: str) -> None:
+        self.refusal = text
+        self.claimed()
 
 
 class SessionCommit(Waiter):

@@ -66,6 +66,14 @@ def handle_control_packet(broker: Broker, connection: Output, session: Session, 
         raise ProtocolViolation(f"{type(packet).__name__} is a packet that only servers send")
 
 
+def assigned_client_id(broker: Broker) -> str:
+    """An unused client id for a client that sent an empty one [MQTT-3.1.3-6]."""
+    while True:
+        client_id = f"gmqttd-{broker.rng.getrandbits(64):016x}"
+        if client_id not in broker.sessions:
+            return client_id
+
+
 def handle_connect(broker: Broker, connection: Output, packet: Packet, now: float) -> None:
     """Handle CONNECT [MQTT5 3.1]. Raises MqttError to refuse it: the caller sends CONNACK with the reason code and closes
     the connection. The phase stays CONNECTING until the client is accepted."""
@@ -103,7 +111,7 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
             )
         if packet.protocol_version < 5 and not packet.clean_start:
             raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "empty client identifier needs Clean Session 1 [MQTT-3.1.3-8]")
-        client_id = broker.assign_client_id()
+        client_id = assigned_client_id(broker)
         answer[props.ASSIGNED_CLIENT_IDENTIFIER] = client_id
     will = packet.will
     if will is not None and NAME in will.properties:

@@ -41,7 +41,7 @@ class GroupQueue(Session):
                 first_waiting(self, now)  # expired ones make room
                 reason = queue.overflow(message, self.queue_max, self.queue_bytes_max)
             if reason:
-                self._drop(reason, qos)
+                self.drop(reason, qos)
                 return False
         return super()._enqueue(message, qos, retain, identifiers, publisher, now)
 

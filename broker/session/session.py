@@ -259,7 +259,7 @@ class Session(ReceivingSession):
     ) -> None:
         data = encode_to(connection, message, 0, retain, False, 0, identifiers, now)
         if not data:
-            self._drop(DROP_PACKET_TOO_LARGE, 0)
+            self.drop(DROP_PACKET_TOO_LARGE, 0)
             return
         connection.write_packets(data, 1)
         self.context.counters.qos0_sent += 1
@@ -282,7 +282,7 @@ class Session(ReceivingSession):
         else:
             data = encode_to(connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now)
         if not data:
-            self._drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
+            self.drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
             return
         inflight.add(outgoing, packet_id, now)
         if waits:
@@ -305,7 +305,7 @@ class Session(ReceivingSession):
         """Queue a message, and drop what the bounds demand. False when the queue of a group rejects it."""
         reason = DROP_SESSION_ENDED if self.ended else why_not_queued(self.context, qos, self.connection is None)
         if reason:
-            self._drop(reason, qos)
+            self.drop(reason, qos)
             return True
         settings = self.context.settings
         expires_at = expiry_in_queue(message, self.queue_seconds_max, now)
@@ -315,17 +315,18 @@ class Session(ReceivingSession):
         if queue.count >= room and inflight is not None and settings.inflight_expiry > 0:
             given_up = inflight.give_up_one(now - settings.inflight_expiry)
             if given_up is not None:
-                self._drop(DROP_INFLIGHT_EXPIRED, given_up.qos)
+                self.drop(DROP_INFLIGHT_EXPIRED, given_up.qos)
                 room += 1
         dropped = queue.put(Outgoing(message, qos, retain, identifiers, expires_at), room, self.queue_bytes_max, now)
         if dropped is not None:
             for reason, dropped_qos in dropped:
-                self._drop(reason, dropped_qos)
+                self.drop(reason, dropped_qos)
         if publisher is not None and self.connection is not None and queue.is_past_half(room, self.queue_bytes_max):
             self._hold_publisher(publisher, now)
         return True
 
-    def _drop(self, reason: str, qos: int) -> None:
+    def drop(self, reason: str, qos: int) -> None:
+        """Count a message that the session loses."""
         if self.context.deliveries is not None:
             self.context.deliveries.dropped(self.client_id, qos, reason)
         self.messages_dropped += 1
@@ -342,7 +343,7 @@ class Session(ReceivingSession):
         authorization = self.context.authorization
         if authorization is not None and self.judged_number != authorization.number and queue is not None:
             for qos in drop_unreadable(queue, authorization, self):
-                self._drop(DROP_READ_NOT_AUTHORIZED, qos)
+                self.drop(DROP_READ_NOT_AUTHORIZED, qos)
         inflight = self._made_inflight()
         while inflight.is_resending():
             if not connection.can_write():
@@ -358,7 +359,7 @@ class Session(ReceivingSession):
             message = outgoing.message
             assert message is not None
             if outgoing.expires_at <= now:
-                self._drop(DROP_EXPIRED, outgoing.qos)
+                self.drop(DROP_EXPIRED, outgoing.qos)
             elif outgoing.qos == 0:
                 self._send_qos0(connection, message, outgoing.retain, outgoing.identifiers, now)
             elif inflight.has_room(self.inflight_max):
@@ -384,7 +385,7 @@ class Session(ReceivingSession):
             connection, message, outgoing.qos, outgoing.retain, True, outgoing.packet_id, outgoing.identifiers, now
         )
         if not data:
-            self._drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
+            self.drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
             inflight.discard(outgoing.packet_id)
             return
         connection.write_packets(data, 1)
@@ -463,7 +464,7 @@ class Session(ReceivingSession):
             authorization = self.context.authorization
             if authorization is not None:
                 for qos in discard_unreadable(inflight, authorization, self):
-                    self._drop(DROP_READ_NOT_AUTHORIZED, qos)
+                    self.drop(DROP_READ_NOT_AUTHORIZED, qos)
             inflight.begin_resend()
         self.pump(now)
 
@@ -484,13 +485,13 @@ class Session(ReceivingSession):
         """Discard the session state. Messages that are queued or in flight are dropped and counted."""
         self.ended = True
         for outgoing in self.queued():
-            self._drop(DROP_SESSION_ENDED, outgoing.qos)
+            self.drop(DROP_SESSION_ENDED, outgoing.qos)
         if self.inflight is not None:
             for outgoing in self.inflight.messages():
                 if outgoing.message is None:  # the client has it: only the end of the exchange is missing
                     self.context.counters.acknowledged += 1
                 else:
-                    self._drop(DROP_SESSION_ENDED, outgoing.qos)
+                    self.drop(DROP_SESSION_ENDED, outgoing.qos)
         self.queue = None
         self.backlog = None
         self.inflight = None

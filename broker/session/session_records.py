@@ -34,6 +34,14 @@ class SessionRecords:
         else:
             self.add(outgoing)
 
+    def restored(self, outgoing: Outgoing) -> None:
+        """The message comes from another node, with its packet identifier."""
+        if outgoing.message is not None:
+            self.add(outgoing)
+        else:
+            outgoing.session_record = self.number
+            outgoing.record = self.journal.add(outgoing)
+
     def received(self, outgoing: Outgoing) -> None:
         """PUBREC came for the message, which is still there; what remains is PUBREL and PUBCOMP."""
         if outgoing.record:

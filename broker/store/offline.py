@@ -21,6 +21,10 @@ from broker.broker import Broker
 from broker.config.settings import Settings
 from broker.store.durability import make_store
 from broker.store.kinds import (
+    DEPARTING,
+    ENDED,
+    HEAD,
+    HOME,
     INTEREST,
     MESSAGE,
     OUTBOX,
@@ -39,7 +43,9 @@ from broker.store.store import VERSION, Store, StoreFault, pack_record, unpack_r
 HEADER: Final = "gmqttd_store"
 TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
 BINARIES: Final = ("payload", "properties", "events", "stamp")
-NESTED: Final = ("filters", "retained", "expiring", "left_groups")  # bytes in them are {SUFFIX: text}
+NESTED: Final = (  # bytes in them are {SUFFIX: text}
+    *("filters", "retained", "expiring", "left_groups", "handing", "homes", "waiting", "records"),
+)
 SUFFIX: Final = "_base64"
 MESSAGE_FIELDS: Final = ("topic", "payload", "qos", "retain", "properties", "expires_at", "client_id")
 WILL_FIELDS: Final = (
@@ -63,6 +69,10 @@ FIELDS: Final = {
     POSITION: ("store_id", "serial", "done"),
     INTEREST: ("node", "filters"),
     TOMBSTONE: ("topic", "stamp"),
+    HOME: ("client_id", "counter", "is_clean", "since", "is_merged", "handing", "homes", "waiting"),
+    DEPARTING: ("session", "counter", "store_id", "since", "node", "waiting", "has_head_left"),
+    ENDED: ("client_id", "counter"),
+    HEAD: ("node", "client_id", "records"),
 }
 # At the end of records that have something to do with links, queues of groups, or a federation, and of positions since they
 # belong to nodes; each with those before it.
@@ -72,12 +82,14 @@ OPTIONAL: Final = {
     MESSAGE: ("link",),
     RETAINED: ("link", "stamp"),
     POSITION: ("node",),
+    OUTBOX: ("is_kept",),
 }
 KINDS: Final = {
     **{"session": SESSION, "subscription": SUBSCRIPTION, "message": MESSAGE},
     **{"outgoing": OUTGOING, "received": RECEIVED, "retained": RETAINED},
     **{"store": STORE, "outbox": OUTBOX, "position": POSITION, "interest": INTEREST},
     **{"tombstone": TOMBSTONE},
+    **{"home": HOME, "departing": DEPARTING, "ended": ENDED, "head": HEAD},
 }
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 

@@ -35,7 +35,10 @@ def encode_changes(changes: dict[int, object], wall_offset: float) -> dict[int, 
 def all_contents(broker: Broker) -> dict[int, object]:
     """Return what all records describe, by their numbers."""
     found: dict[int, object] = {}
-    for session in broker.sessions.values():
+    sessions: list[Session] = list(broker.sessions.values())
+    if broker.ownership is not None:
+        sessions += [cast(Session, session) for session in broker.ownership.departing_sessions()]
+    for session in sessions:
         records = session.records
         if records is None:
             continue
@@ -48,6 +51,8 @@ def all_contents(broker: Broker) -> dict[int, object]:
         outgoings = session.queued()
         if session.inflight is not None:
             outgoings += session.inflight.messages()
+        if session.sources is not None:
+            outgoings += [cast(Outgoing, outgoing) for outgoing in session.sources.waiting_messages()]
         for outgoing in outgoings:
             if outgoing.record:
                 found[outgoing.record] = outgoing
@@ -94,23 +99,27 @@ def encode(content: object, wall_offset: float) -> tuple[object, ...]:
     if isinstance(content, Subscription):
         session = cast(Session, content.session)
         assert session.records is not None
-        record = (
-            SUBSCRIPTION,
-            session.records.number,
-            full_filter(content.share_name, content.topic_filter),
-            content.qos,
-            content.no_local,
-            content.retain_as_published,
-            content.retain_handling,
-            content.identifier,
-        )
-        return (*record, content.along) if content.along else record
+        return encode_subscription(content, session.records.number)
     if isinstance(content, Session):
         return encode_session(content, wall_offset)
     if isinstance(content, Content):
         return content.values(wall_offset)
     session_record, packet_id = cast(tuple[int, int], content)
     return RECEIVED, session_record, packet_id
+
+
+def encode_subscription(subscription: Subscription, session_record: int) -> tuple[object, ...]:
+    record = (
+        SUBSCRIPTION,
+        session_record,
+        full_filter(subscription.share_name, subscription.topic_filter),
+        subscription.qos,
+        subscription.no_local,
+        subscription.retain_as_published,
+        subscription.retain_handling,
+        subscription.identifier,
+    )
+    return (*record, subscription.along) if subscription.along else record
 
 
 def encode_session(session: Session, wall_offset: float) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from broker.broker import Broker
 from broker.codec.packets import Will
 from broker.message import Message
 from broker.origin import HeaderError, decode_origin
-from broker.routing.names import parse_filter
+from broker.routing.names import full_filter, parse_filter
 from broker.routing.retained import RetainedMessage
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.routing.subscription import Subscription
@@ -23,6 +23,10 @@ from broker.session.will import PendingWill
 from broker.store.identity import StoreIdentity, new_identity
 from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import (
+    DEPARTING,
+    ENDED,
+    HEAD,
+    HOME,
     INTEREST,
     MESSAGE,
     OUTBOX,
@@ -42,6 +46,14 @@ RETAINED_VALUES: Final = 9  # of a retained message without a stamp, at most
 
 class RecordFault(Exception):
     """A record that no broker has written: the store is damaged."""
+
+
+class StoredDeparture(StoredRecord):
+    """The record of a session that is on its way to another node."""
+
+    def __init__(self, stored: tuple[object, ...], session: Session) -> None:
+        super().__init__(stored)
+        self.session = session
 
 
 class Restoring:
@@ -91,7 +103,12 @@ class Restoring:
                 if not self._broker.retained.restore(self._retained(number, record)):
                     self.refused += 1
                     self._surplus.append(number)
-            elif kind in (OUTBOX, POSITION, INTEREST, TOMBSTONE):
+            elif kind == DEPARTING:
+                session = self._session(record)
+                del self._broker.sessions[session.client_id]  # a later record may be that of another one of the client
+                self._broker.timers.cancel(session)
+                self.journal.kept[number] = StoredDeparture(record, session)
+            elif kind in (OUTBOX, POSITION, INTEREST, TOMBSTONE, HOME, ENDED, HEAD):
                 self.journal.kept[number] = StoredRecord(record)
             elif kind == STORE and self._identity is None:
                 _, store_id, starts = record
@@ -133,18 +150,7 @@ class Restoring:
         return self._sessions[cast(int, record[1])]
 
     def _message(self, number: int, record: tuple[object, ...]) -> Message:
-        _, topic, payload, qos, retain, properties, expires_at, client_id, *more = record
-        origin = decode_origin(cast(bytes, more[0])) if more and more[0] else None
-        message = Message(
-            cast(bytes, topic),
-            cast(bytes, payload),
-            cast(int, qos),
-            cast(bool, retain),
-            cast(bytes, properties),
-            monotonic_time(cast(float, expires_at), self._wall_offset),
-            cast(str, client_id),
-            origin,
-        )
+        message = message_of(record, self._wall_offset)
         message.record = number
         return message
 
@@ -155,82 +161,111 @@ class Restoring:
         return message
 
     def _add_outgoing(self, number: int, record: tuple[object, ...]) -> None:
-        _, session_record, message_record, qos, retain, identifiers, expires_at, packet_id, state = record
         message = None
-        if message_record:
-            message = self._messages[cast(int, message_record)]
+        if record[2]:
+            message = self._messages[cast(int, record[2])]
             message.references += 1
-        outgoing = Outgoing(
-            message,
-            cast(int, qos),
-            cast(bool, retain),
-            cast(tuple[int, ...], identifiers),
-            monotonic_time(cast(float, expires_at), self._wall_offset),
-        )
-        outgoing.packet_id = cast(int, packet_id)
-        outgoing.state = cast(int, state)
-        outgoing.sent_at = self._now
+        outgoing = outgoing_of(record, message, self._wall_offset, self._now)
         outgoing.record = number
-        outgoing.session_record = cast(int, session_record)
+        outgoing.session_record = cast(int, record[1])
         self._sessions[outgoing.session_record].restore(outgoing)
 
     def _add_subscription(self, number: int, record: tuple[object, ...]) -> None:
-        _, _, full, qos, no_local, retain_as_published, retain_handling, identifier, *more = record
-        session = self._session(record)
-        share_name, topic_filter = parse_filter(cast(bytes, full))
-        subscription = Subscription(
-            session,
-            share_name,
-            topic_filter,
-            cast(int, qos),
-            cast(bool, no_local),
-            cast(bool, retain_as_published),
-            cast(int, retain_handling),
-            cast(int, identifier),
-        )
-        subscription.along = cast(tuple[bytes, ...], more[0]) if more else ()
+        subscription = subscription_of(record, self._session(record))
         subscription.record = number
-        self._broker.insert_subscription(session, cast(bytes, full), subscription)
+        insert_restored(self._broker, self._session(record), subscription)
 
     def _add_session(self, number: int, record: tuple[object, ...]) -> None:
-        (_, client_id, username, access, version, keep_alive, remote_addr, local_addr, *times) = record
-        created_at, connected_at, expiry_interval, disconnected_at, will, will_due_at, *more = times
-        broker = self._broker
-        offset = self._wall_offset
-        now = self._now
-        name = cast(str, client_id)
-        made = GroupQueue if name.startswith(GROUP_QUEUE_PREFIX) else Session
-        session = made(broker, name, cast(float, created_at) - offset)
-        session.username = cast(str, username)
-        if access is not None:
-            entries = cast(tuple[tuple[str, bool, bool], ...], access)
-            session.access = tuple([TopicAccess(pattern, publish, reads) for pattern, publish, reads in entries])
-        session.version = cast(int, version)
-        session.keep_alive = cast(int, keep_alive)
-        session.remote_addr = cast(str, remote_addr)
-        session.local_addr = cast(str, local_addr)
-        session.connected_at = cast(float, connected_at) - offset
-        # The wall clock may have been set back since: neither the expiry nor the will's delay becomes longer by that.
-        session.disconnected_at = min(now, monotonic_time(cast(float, disconnected_at), offset))
-        session.expiry_interval = cast(int, expiry_interval)
-        if more and more[0] and broker.bridging is not None:
-            session.bridge_end = broker.bridging.restored(cast(bytes, more[0]))
-            session.take_limits(broker.settings)
-        if len(more) > 1:
-            session.left_groups = dict.fromkeys(cast(tuple[bytes, ...], more[1]))
+        session = session_of(record, self._broker, self._wall_offset, self._now)
         session.records = SessionRecords(self.journal, number)
-        if session.client_id in broker.sessions:
+        if session.client_id in self._broker.sessions:
             raise RecordFault(f"record {number} is a second session of the client identifier {session.client_id!r}")
-        broker.sessions[session.client_id] = session
-        broker.counters.sessions_created += 1
         self._sessions[number] = session
-        if will is not None:
-            self._add_will(session, cast(tuple[object, ...], will), cast(float, will_due_at))
-        broker.timers.schedule(session)
+        begin_restored(self._broker, session)
 
-    def _add_will(self, session: Session, values: tuple[object, ...], due_at: float) -> None:
-        topic, payload, qos, retain, properties, expiry, delay = values
-        will = Will(
+
+# --- records as objects, which are in no broker yet; TypeError, ValueError, IndexError or HeaderError for values that no broker
+# has written ---
+
+
+def message_of(record: tuple[object, ...], wall_offset: float) -> Message:
+    _, topic, payload, qos, retain, properties, expires_at, client_id, *more = record
+    origin = decode_origin(cast(bytes, more[0])) if more and more[0] else None
+    return Message(
+        cast(bytes, topic),
+        cast(bytes, payload),
+        cast(int, qos),
+        cast(bool, retain),
+        cast(bytes, properties),
+        monotonic_time(cast(float, expires_at), wall_offset),
+        cast(str, client_id),
+        origin,
+    )
+
+
+def outgoing_of(record: tuple[object, ...], message: Message | None, wall_offset: float, now: float) -> Outgoing:
+    _, _, _, qos, retain, identifiers, expires_at, packet_id, state = record
+    outgoing = Outgoing(
+        message,
+        cast(int, qos),
+        cast(bool, retain),
+        cast(tuple[int, ...], identifiers),
+        monotonic_time(cast(float, expires_at), wall_offset),
+    )
+    outgoing.packet_id = cast(int, packet_id)
+    outgoing.state = cast(int, state)
+    outgoing.sent_at = now
+    return outgoing
+
+
+def subscription_of(record: tuple[object, ...], session: Session) -> Subscription:
+    _, _, full, qos, no_local, retain_as_published, retain_handling, identifier, *more = record
+    share_name, topic_filter = parse_filter(cast(bytes, full))
+    subscription = Subscription(
+        session,
+        share_name,
+        topic_filter,
+        cast(int, qos),
+        cast(bool, no_local),
+        cast(bool, retain_as_published),
+        cast(int, retain_handling),
+        cast(int, identifier),
+    )
+    subscription.along = cast(tuple[bytes, ...], more[0]) if more else ()
+    return subscription
+
+
+def insert_restored(broker: Broker, session: Session, subscription: Subscription) -> None:
+    broker.insert_subscription(session, full_filter(subscription.share_name, subscription.topic_filter), subscription)
+
+
+def session_of(record: tuple[object, ...], broker: Broker, wall_offset: float, now: float) -> Session:
+    """The session without its messages and subscriptions. Its will waits, and no timer runs."""
+    (_, client_id, username, access, version, keep_alive, remote_addr, local_addr, *times) = record
+    created_at, connected_at, expiry_interval, disconnected_at, will, will_due_at, *more = times
+    name = cast(str, client_id)
+    made = GroupQueue if name.startswith(GROUP_QUEUE_PREFIX) else Session
+    session = made(broker, name, cast(float, created_at) - wall_offset)
+    session.username = cast(str, username)
+    if access is not None:
+        entries = cast(tuple[tuple[str, bool, bool], ...], access)
+        session.access = tuple([TopicAccess(pattern, publish, reads) for pattern, publish, reads in entries])
+    session.version = cast(int, version)
+    session.keep_alive = cast(int, keep_alive)
+    session.remote_addr = cast(str, remote_addr)
+    session.local_addr = cast(str, local_addr)
+    session.connected_at = cast(float, connected_at) - wall_offset
+    # The wall clock may have been set back since: neither the expiry nor the will's delay becomes longer by that.
+    session.disconnected_at = min(now, monotonic_time(cast(float, disconnected_at), wall_offset))
+    session.expiry_interval = cast(int, expiry_interval)
+    if more and more[0] and broker.bridging is not None:
+        session.bridge_end = broker.bridging.restored(cast(bytes, more[0]))
+        session.take_limits(broker.settings)
+    if len(more) > 1:
+        session.left_groups = dict.fromkeys(cast(tuple[bytes, ...], more[1]))
+    if will is not None:
+        topic, payload, qos, retain, properties, expiry, delay = cast(tuple[object, ...], will)
+        found = Will(
             cast(bytes, topic),
             cast(bytes, payload),
             cast(int, qos),
@@ -239,7 +274,16 @@ class Restoring:
             cast("int | None", expiry),
             cast(int, delay),
         )
-        at = self._now + min(will.delay_interval, session.expiry_interval)
-        at = min(at, monotonic_time(due_at, self._wall_offset))
-        session.will = PendingWill(self._broker, session.client_id, will, at)
-        self._broker.timers.schedule(session.will)
+        at = now + min(found.delay_interval, session.expiry_interval)
+        at = min(at, monotonic_time(cast(float, will_due_at), wall_offset))
+        session.will = PendingWill(broker, session.client_id, found, at)
+    return session
+
+
+def begin_restored(broker: Broker, session: Session) -> None:
+    """The broker has the session from now on, and its times run."""
+    broker.sessions[session.client_id] = session
+    broker.counters.sessions_created += 1
+    if session.will is not None:
+        broker.timers.schedule(session.will)
+    broker.timers.schedule(session)

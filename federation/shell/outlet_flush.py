@@ -62,9 +62,13 @@ class OutletFlush(TurnEnd):
         if gathers or not self.is_watched or outlets.ready:
             self._arm()
         promises = self._node.promises
-        if promises is not None:
+        sessions = self._node.sessions
+        if promises is not None or (sessions is not None and sessions.active):
             if self._node.turn_ended(now):
                 self._flush_soon()
+            if sessions is not None and sessions.active:
+                self._arm()
+        if promises is not None:
             if promises.is_due_changed:
                 promises.is_due_changed = False
                 self._arm()

@@ -63,6 +63,8 @@ class Block(Content):
     record      its number in the store, 0 for none
     owner       of a block that is kept in the store
     told        the changes of interest up to this one (FullState.changes) are told with it, 0 for none
+    claims_told  the newest claim that is told with it (federation/sessions/news.py), 0 for none
+    is_kept     it has what no bound may drop
     is_state    interest or retained state: a full state replaces it
     retained    topics of its retained messages, None for none
     converted   the same as events of the Go broker's stream, made by its codec
@@ -70,12 +72,14 @@ class Block(Content):
 
     __slots__ = (
         "chunks",
+        "claims_told",
         "converted",
         "count",
         "done",
         "events",
         "expiring",
         "first_id",
+        "is_kept",
         "is_once",
         "is_promised",
         "is_state",
@@ -108,11 +112,13 @@ class Block(Content):
         self.record = 0
         self.owner: BlockOwner | None = None
         self.told = 0
+        self.claims_told = 0
+        self.is_kept = False
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """The record of the block: (OUTBOX, name of the node, serial, done, time, count, messages, frames, expiring, topics of
-        retained messages). `expiring`: (end of the packet in the frames, offset from there, time) for each. The block takes
-        no more messages afterwards."""
+        retained messages), and True where it is kept. `expiring`: (end of the packet in the frames, offset from there, time)
+        for each. The block takes no more messages afterwards."""
         owner = self.owner
         assert owner is not None
         owner.close_if_open(self)
@@ -125,7 +131,7 @@ class Block(Content):
                     end += len(self.chunks[at])
                     at += 1
                 expiring.append((end, offset, wall_time(expires_at, wall_offset)))
-        return (
+        record = (
             OUTBOX,
             owner.node,
             self.serial,
@@ -137,6 +143,7 @@ class Block(Content):
             tuple(expiring),
             None if self.retained is None else tuple(self.retained),
         )
+        return (*record, True) if self.is_kept else record
 
     def append_frame(self, frame: bytes) -> None:
         """One event without an expiry."""
@@ -203,7 +210,7 @@ class Block(Content):
 
 def restored_block(values: tuple[object, ...], wall_offset: float, now: float) -> tuple[str, Block]:
     """(name of the node, block) of a record. Raises ValueError and TypeError for a record that no outbox has written."""
-    _, node, serial, done, since, count, messages, data, expiring, retained = values
+    _, node, serial, done, since, count, messages, data, expiring, retained, *more = values
     frames = checked(bytes, data)
     block = Block(False, min(now, checked(float, since) - wall_offset))
     block.serial = checked(int, serial)
@@ -213,6 +220,7 @@ def restored_block(values: tuple[object, ...], wall_offset: float, now: float) -
     if block.serial < 1 or block.done < 0 or block.count < 1 or block.messages < 0:
         raise ValueError(f"block {block.serial} of {block.count} events, {block.messages} messages behind {block.done}")
     block.is_promised = True
+    block.is_kept = bool(more)
     start = 0
     for packet in checked(tuple, expiring):
         end, offset, expires_at = packet

@@ -3,8 +3,10 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
+
 from broker.message import Message
-from broker.publisher import Publisher
+from broker.publisher import NodePublisher, Publisher
 from broker.routing.retained import RetainedMessage
 from broker.routing.router import Router
 from federation.hybrid_clock import seconds_of
@@ -24,8 +26,17 @@ from federation.stream.retained_versions import RetainedVersions, clock_of, olde
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SessionEvents:
+    """Takes what other nodes say about sessions. This base class is a node that does not share them."""
+
+    def receive(self, name: str, data: bytes, now: float) -> None:
+        """The body of a SESSION frame came from the node. Raises FrameError."""
+
+
 class EventEffects:
-    """publisher   what full receivers here ask to wait"""
+    """sessions    what takes frames about sessions
+    publisher   what full receivers here ask to wait"""
 
     def __init__(
         self,
@@ -38,11 +49,12 @@ class EventEffects:
     ) -> None:
         self.counters = counters
         self._router = router
-        self.publisher = Publisher(None)
+        self.publisher: Publisher = NodePublisher(name)
         self.name = name
         self._tree = tree
         self._versions = versions
         self._known_since = int(versions.time(now) * 1000) / 1000  # stamps have milliseconds
+        self.sessions = SessionEvents()
         self.has_interest = False  # the whole interest of the node has come once
         self._fresh: dict[Interest, bytes] | None = None  # between STATE_BEGIN and STATE_END
         self._sessions = 0

@@ -34,6 +34,7 @@ STATE_END: Final = 7
 INTEREST_DIGEST: Final = 8
 RETAINED_DIGEST: Final = 9
 RETAINED_STAMPS: Final = 10
+SESSION: Final = 20  # federation/sessions/wire.py
 
 HAS_EXTENSIONS: Final = 0x01  # the body begins with an extension area
 # Of RETAINED, for nodes that do not read stamps.

@@ -44,6 +44,7 @@ from federation.stream.frames import (
     RETAINED,
     RETAINED_DIGEST,
     RETAINED_STAMPS,
+    SESSION,
     STAMP,
     STATE_BEGIN,
     STATE_END,
@@ -111,7 +112,7 @@ def block_events(block: Block, now: float) -> list[pb.Event]:
             events.append(pb.Event(unsubscribe=pb.Unsubscribe(topic_name=full)))
         elif kind == INTEREST_DIGEST:
             events.append(pb.Event())  # of a direct stream, and sent again on this one: it is skipped there
-        elif kind in (RETAINED_DIGEST, RETAINED_STAMPS):
+        elif kind in (RETAINED_DIGEST, RETAINED_STAMPS, SESSION):
             events.append(pb.Event(frame=data[start - HEADER_SIZE : pos]))
         else:
             mark = pb.STATE_MARK_BEGIN if kind == STATE_BEGIN else pb.STATE_MARK_END

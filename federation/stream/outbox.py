@@ -63,7 +63,7 @@ class Outbox(BlockOwner):
     journal   of the store that keeps promised blocks, None without one
     newest    the block that got the last message, if that was not dropped
     is_dropped  the last message was
-    told      as that of the newest acknowledged block
+    told, claims_told  of the newest acknowledged block
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class Outbox(BlockOwner):
         self.lost_topics_max = LOST_TOPICS_MAX
         self.journal = journal
         self.told = 0
+        self.claims_told = 0
         self._serials = Serials(0) if serials is None else serials
         self._serial = 0  # of the newest block of messages
         self._open_until = 0.0
@@ -162,6 +163,22 @@ class Outbox(BlockOwner):
             self.lost_topics.pop(message.topic, None)
         self.size += block.size - before
         return self._close_full(block)
+
+    def append_session(self, frame: bytes, messages: int, is_once: bool, now: float) -> None:
+        """Append a frame about a session, with so many messages in it. is_once: it is not sent before it is stored."""
+        if len(frame) > BLOCK_BYTES_MAX:
+            self.close_block()
+        self._end_run()
+        block = self._open_block(now)
+        before = block.size
+        block.append_frame(frame)
+        block.messages += messages
+        block.is_kept = block.is_promised = True
+        self.size += block.size - before
+        if is_once and self.journal is not None:
+            block.is_once = True
+            self.keep_newest()
+        self._close_full(block)
 
     def append_lost(self, message: Message, now: float) -> None:
         """Append the present value of a topic of lost_topics (an empty payload for none), behind everything that waits."""
@@ -303,8 +320,7 @@ class Outbox(BlockOwner):
 
     def open_since(self) -> float:
         """Return when the open block got its first event; NEVER without one."""
-        block = self._open
-        return NEVER if block is None else block.opened_at
+        return NEVER if self._open is None else self._open.opened_at
 
     def oldest_at(self) -> float:
         """Return when the oldest block that waits or is on the way got its first event; NEVER without one."""
@@ -369,6 +385,7 @@ class Outbox(BlockOwner):
 
     def _forget(self, block: Block) -> None:
         self.told = max(self.told, block.told)
+        self.claims_told = max(self.claims_told, block.claims_told)
         self._unkeep(block)
         self.on_way_size -= block.size
         if not block.is_state:
@@ -401,28 +418,40 @@ class Outbox(BlockOwner):
 
     def next_age_out(self) -> float:
         """Return when `drop_old` has something to do; NEVER for not at all."""
-        if self.waiting:
-            return self.waiting[0].opened_at + self.age_max
+        at = self._first_droppable()
+        if at >= 0:
+            return self.waiting[at].opened_at + self.age_max
         return self.open_since() + self.age_max
 
     def drop_old(self, now: float) -> None:
         """Drop what has waited for longer than age_max."""
         if self.open_since() + self.age_max <= now:
             self.close_block()
-        while self.waiting and self.waiting[0].opened_at + self.age_max <= now:
-            self._drop_first_waiting(DropReason.OUTBOX_AGE)
+        while True:
+            at = self._first_droppable()
+            if at < 0 or self.waiting[at].opened_at + self.age_max > now:
+                return
+            self._drop_waiting(at, DropReason.OUTBOX_AGE)
+
+    def _first_droppable(self) -> int:
+        """Return the place of the oldest block that waits and may be dropped; -1 for none."""
+        for at, block in enumerate(self.waiting):
+            if not block.is_kept:
+                return at
+        return -1
 
     def clear(self, reason: DropReason) -> None:
         """Drop everything."""
         self.close_block()
         self.rewind(0, 0.0)
         while self.waiting:
-            self._drop_first_waiting(reason)
+            self._drop_waiting(0, reason)
         self.lost_topics.clear()
         self.is_retained_state_due = False
 
-    def _drop_first_waiting(self, reason: DropReason) -> None:
-        block = self.waiting.popleft()
+    def _drop_waiting(self, at: int, reason: DropReason) -> None:
+        block = self.waiting[at]
+        del self.waiting[at]
         self.size -= block.size
         self._unkeep(block)
         self.counters.drop(reason, block.messages)
@@ -448,11 +477,13 @@ class Outbox(BlockOwner):
             return False
         if self.drop_oldest:
             while self.size + size > self.bytes_max:
-                if not self.waiting:
+                at = self._first_droppable()
+                if at < 0:
                     if self._open is None:
                         break
                     self.close_block()
-                self._drop_first_waiting(DropReason.OUTBOX_FULL)
+                    continue
+                self._drop_waiting(at, DropReason.OUTBOX_FULL)
             if self.size + size <= self.bytes_max:
                 return True
         self.counters.drop(DropReason.OUTBOX_FULL, count)

@@ -29,6 +29,7 @@ class PromisedPeer(Peer):
     """The sender to another node, as far as acknowledgements wait for it.
 
     is_behind   it is not reached, or too slow for acknowledgements to wait for it: the store keeps what is promised
+    is_living   Serf does not take the node for failed
     promise     the last one that waits for it, with promised_serial and promised_change (Promise)
     round_trip  seconds from sending events to their acknowledgement, the last time; -1.0 before the first one
     peer_store_id  of the node, as its tag says, "" for none
@@ -39,6 +40,7 @@ class PromisedPeer(Peer):
         self.outbox = outbox
         self.full_state = full_state
         self.is_behind = True
+        self.is_living = True
         self.promise = 0
         self.promised_serial = 0
         self.promised_change = 0
@@ -48,6 +50,15 @@ class PromisedPeer(Peer):
     def want_attention(self) -> None:
         """Ask the shell to send blocks at the end of this turn."""
         raise AssertionError("a peer that sends nothing")
+
+    def position(self) -> int:
+        return self.outbox.counters.messages_queued
+
+    def mark(self) -> int:
+        return self.outbox.mark()
+
+    def is_done(self, mark: int) -> bool:
+        return not self.is_living or self.outbox.is_done(mark)
 
     def promise_message(self, qos: int, promises: Promises) -> None:
         """The publisher of the last message gets an acknowledgement. After a start it sends a message of QoS 2 again if the
@@ -64,6 +75,18 @@ class PromisedPeer(Peer):
         else:
             promises.add(self)
             self.promised_serial = block.serial
+
+    def append_session(self, frame: bytes, messages: int, is_once: bool, now: float) -> None:
+        """Send a frame about a session, in the order of messages. Arguments as of Outbox.append_session."""
+        self.outbox.append_session(frame, messages, is_once, now)
+        if self.outbox.journal is not None and self.is_behind:
+            self.outbox.keep_newest()
+        if self.reachable:
+            self.want_attention()
+
+    def has_room(self) -> bool:
+        """Return whether the outbox takes more of what could wait elsewhere."""
+        return self.outbox.size < self.outbox.bytes_max // 4
 
     def promise_interest(self, promises: Promises) -> None:
         """The subscriber gets an answer."""

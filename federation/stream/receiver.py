@@ -31,6 +31,7 @@ from federation.stream.frames import (
     RETAINED,
     RETAINED_DIGEST,
     RETAINED_STAMPS,
+    SESSION,
     STAMP,
     SUBSCRIBE,
     UNSUBSCRIBE,
@@ -217,12 +218,9 @@ class PeerReceiver(EventEffects):
         serial: int = 0,
         skipped: int = 0,
     ) -> int:
-        """Apply `count` events with ids from first_id, whose frames are data[start:stop] or all of data; the event id to
-        acknowledge, -1 for none (yet). They are those behind `skipped` events of the block with this serial number. Raises
-        StreamError for frames that cannot be told apart, after everything in front of them was applied.
-
-        While `publisher.held` is above zero batches wait; the shell should not read then, and call `resume` afterwards.
-        """
+        """Apply `count` events with ids from first_id, in the frames data[start:stop] (-1: to the end), behind `skipped` events
+        of the block `serial`; the event id to acknowledge, -1 for none (yet). Raises StreamError for frames that cannot be told
+        apart, after everything in front of them. While `publisher.held` batches wait: do not read, and call `resume` later."""
         if stop < 0:
             stop = len(data)
         if self.publisher.held or self._block is not None or not self._held.is_empty():
@@ -396,6 +394,8 @@ class PeerReceiver(EventEffects):
                 self.change_interest(kind == SUBSCRIBE, share_name, topic_filter, note)
             elif kind in (RETAINED_DIGEST, RETAINED_STAMPS):
                 self.compare(kind, flags, data, start, end, now)
+            elif kind == SESSION:
+                self.sessions.receive(self.name, data[start:end], now)
             elif kind == INTEREST_DIGEST:
                 if self.interest_differs(data[start:end]):
                     self.counters.interest_mended += 1

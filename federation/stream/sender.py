@@ -15,6 +15,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from broker.message import NEVER, Message
+from federation.sessions.news import SessionNews, Told
 from federation.stream.block import Block, BlockConverter
 from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.full_state import FullState, LocalState
@@ -60,6 +61,7 @@ class PeerSender(PromisedPeer):
     next_timeout, handle_timeout.
 
     extended    the other node reads our fields of the Go broker's events (its Serf tag says so)
+    moves_sessions  it shares sessions with this node (likewise)
     is_direct   it takes direct streams (likewise)
     store_id    of this node, said in Hello
     promises    whose acknowledgements wait for the node, None without a store
@@ -71,7 +73,6 @@ class PeerSender(PromisedPeer):
     outlet      the shell's, that writes to it; None while there is none
     attempt     number of the connection that the shell should have while the state is HELLO or STREAMING
     choice      which kind of stream that is
-    is_living   Serf does not take the node for failed
     acked_at    of the last acknowledgement, NEVER before the first one
     """
 
@@ -85,12 +86,15 @@ class PeerSender(PromisedPeer):
         rng: random.Random,
         store_id: str = "",
         promises: Promises | None = None,
+        told: Told | None = None,
     ) -> None:
         super().__init__(name, extended, outbox, FullState(local))
         # What each message touches comes first (see Connection).
         self.reachable = False
         self.extended = extended
         self.is_direct = extended
+        self.moves_sessions = False
+        self.news = SessionNews(Told() if told is None else told, self.full_state)
         self.store_id = store_id
         self.promises = promises
         self.attention = QUIET
@@ -102,7 +106,6 @@ class PeerSender(PromisedPeer):
         self._next_id = 0
         self._last_sent_at = 0.0
         self._progress_at = 0.0
-        self.is_living = True
         self.acked_at = NEVER
         self._timed_id = 0
         self._timed_at = NEVER  # when the event of _timed_id was sent; NEVER while none is timed
@@ -178,15 +181,6 @@ class PeerSender(PromisedPeer):
     def needs_store(self, qos: int) -> bool:
         return self.promises is not None and (qos == 2 or self.is_behind)
 
-    def position(self) -> int:
-        return self.counters.messages_queued
-
-    def mark(self) -> int:
-        return self.outbox.mark()
-
-    def is_done(self, mark: int) -> bool:
-        return not self.is_living or self.outbox.is_done(mark)
-
     def want_attention(self) -> None:
         """Ask the shell to call take_blocks at the end of this turn."""
         if self.attention is not QUEUED:
@@ -208,12 +202,14 @@ class PeerSender(PromisedPeer):
         if attempt == self.attempt and self.state is State.STREAMING:
             self._say_hello(now)
 
-    def set_extended(self, extended: bool, is_direct: bool, is_stamped: bool) -> None:
+    def set_extended(self, extended: bool, is_direct: bool, is_stamped: bool, moves_sessions: bool = False) -> None:
         """Its tags say what it reads. A change means another program, and a new session."""
-        if (extended, is_direct, is_stamped) != (self.extended, self.is_direct, self.full_state.is_stamped):
+        known = self.extended, self.is_direct, self.full_state.is_stamped, self.moves_sessions
+        if (extended, is_direct, is_stamped, moves_sessions) != known:
             self.full_state.is_stamped = is_stamped
             self.extended = self.names_groups = extended
             self.is_direct = is_direct
+            self.moves_sessions = moves_sessions
             self.addr = ""
             self._new_session()
 
@@ -227,6 +223,7 @@ class PeerSender(PromisedPeer):
         """The node left or was away too long. Drop everything that waits for it; its next session is a new one."""
         self.outbox.clear(DropReason.PEER_GONE)
         self.full_state.interest.clear()
+        self.news.clear()
         self._new_session()
 
     def _say_hello(self, now: float) -> None:
@@ -280,6 +277,9 @@ class PeerSender(PromisedPeer):
             self._next_id = 0
             self.resume_id = 0
             self.full_state.begin()
+            if self.moves_sessions:
+                outbox.claims_told = 0
+                self.news.begin()
             self.counters.full_states_sent += 1
         self._move(State.STREAMING)
         self.reason = ""
@@ -376,11 +376,11 @@ class PeerSender(PromisedPeer):
             self._progress_at = now
         if (outbox.lost_topics or outbox.is_retained_state_due) and outbox.size <= self._quarter:
             self._mend_retained(now)
-        state_blocks = STATE_BLOCKS_MAX if self.full_state.has_more() else 0
+        state_blocks = STATE_BLOCKS_MAX if self.news.has_more() else 0
         while outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
             next_block = None
             if state_blocks:
-                next_block = self.full_state.next_block(self.extended, now)
+                next_block = self.news.next_block(self.extended, now)
                 state_blocks = 0 if next_block is None else state_blocks - 1
             if next_block is None:
                 next_block = self._next_message_block(now)
@@ -396,7 +396,7 @@ class PeerSender(PromisedPeer):
         # nothing needs the shell.
         if self.attention is not QUEUED:
             self.attention = WATCHING if outbox.is_empty() else QUIET
-        if not outbox.on_way and self.full_state.has_more():
+        if not outbox.on_way and self.news.has_more():
             self.want_attention()  # no acknowledgement will come that goes on with it
         if blocks and self._timed_at == NEVER:
             self._timed_at = now

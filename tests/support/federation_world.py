@@ -186,7 +186,7 @@ class World:
         self.cuts: set[tuple[str, str]] = set()
         self.clients: list[Client] = []
         self.go_only = go_only
-        self.settings = replace(FederationSettings(node_name="x"), **federation)  # type: ignore[arg-type]
+        self.settings = replace(FederationSettings(node_name="x", session_scope="node"), **federation)  # type: ignore[arg-type]
         names = [f"n{number}" for number in range(1, count + 1)]
         for name in names:
             self.start(name)

@@ -123,7 +123,7 @@ class Station:
         self.now = self.loop.time
         self.log = Log()
         self.broker = Broker(MqttSettings(), random.Random(), self.now())  # each has an identity of its own
-        self.settings = FederationSettings(node_name=name, require_tls=requires_tls, batch=batch)
+        self.settings = FederationSettings(node_name=name, require_tls=requires_tls, batch=batch, session_scope="node")
         self.members = Known(name)
         self.tls: NodeTls | None = None
         self.dialer: Dialer | None = None

@@ -15,7 +15,20 @@ from broker.codec.packets import PubRec, Will
 from broker.routing.retained import STAMP_BYTES
 from broker.server.cli import main
 from broker.store.journal import Journal
-from broker.store.kinds import INTEREST, OUTBOX, POSITION, RETAINED, SESSION, STORE, TOMBSTONE
+from broker.store.kinds import (
+    DEPARTING,
+    ENDED,
+    HEAD,
+    HOME,
+    INTEREST,
+    OUTBOX,
+    POSITION,
+    RECEIVED,
+    RETAINED,
+    SESSION,
+    STORE,
+    TOMBSTONE,
+)
 from broker.store.offline import FIELDS, KIND_NAMES, OPTIONAL
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
 from broker.store.store import VERSION, pack_record
@@ -58,6 +71,7 @@ def records(make_world: Any) -> dict[int, Any]:
     client.send(PubRec(client.take_publishes()[0].packet_id))
     client.publish(b"a", qos=2, packet_id=9)
     world.connect("without will", expiry=0xFFFFFFFF)
+    leaving = next(number for number, record in stored.items() if record[:2] == (SESSION, "without will"))
     stored |= {
         1001: (
             OUTBOX,
@@ -76,6 +90,10 @@ def records(make_world: Any) -> dict[int, Any]:
         1003: (INTEREST, "n2", ((b"", "grüße/#".encode(), b""), (b"s", b"a", b"note"))),
         1005: (TOMBSTONE, "grüße/b".encode(), b"\xff" * STAMP_BYTES),
         1006: (RETAINED, b"stamped", b"x", 1, True, b"", 0.0, "", b"", b"\0" * 15 + b"\1"),
+        1011: (HOME, "clïent", 1_800_000_000_000, True, 1, False, ("n2",), ("n2", "n3"), ("n3",)),
+        1008: (DEPARTING, leaving, 1_800_000_000_001, "0f" * 16, 3, "n2", ("n2",), False),
+        1009: (ENDED, "gone", 1_800_000_000_000),
+        1010: (HEAD, "n2", "coming", ((SESSION, "coming"), (RECEIVED, 0, 7))),
     }
     session = next(record for record in stored.values() if record[0] == SESSION)
     stored[1007] = (SESSION, "left groups", *session[2:14], b"", (b"$share/g/x",))

@@ -38,6 +38,8 @@ class Sent:
     sent_at          of the first PUBLISH, NEVER before
     acknowledged_at  when its PUBACK or PUBREC left, NEVER before
     is_refused       the acknowledgement had an error: it is not sent again
+    broker           store id of that to which it was sent last
+    has_moved        it was sent to more than one
     is_orphan        the publisher has no session there any more that knows it: it is not sent again
     """
 
@@ -52,6 +54,8 @@ class Sent:
         self.acknowledged_at = NEVER
         self.is_refused = False
         self.is_orphan = False
+        self.broker = ""
+        self.has_moved = False
 
 
 class DurableClient(ClientEnd):
@@ -62,6 +66,7 @@ class DurableClient(ClientEnd):
     granted_at   by topic filter: when its SUBACK came
     received     (payload, DUP) of each message that was taken; one of QoS 2 once for each packet identifier
     has_session  a CONNACK said that there is a session; the broker may not forget it
+    may_begin_anew  the broker may let it in without its session, which follows; has_begun_anew: it did
     faults       what the broker did and may not do
     """
 
@@ -77,6 +82,8 @@ class DurableClient(ClientEnd):
         self.received: list[tuple[bytes, bool]] = []
         self.has_session = False
         self.faults: list[str] = []
+        self.may_begin_anew = False
+        self.has_begun_anew = False
         self._is_open = False
         self._properties: Properties = {}
         if version == MQTT_5:
@@ -179,7 +186,11 @@ class DurableClient(ClientEnd):
     def _begin(self, session_present: bool, now: float) -> None:
         self.is_online = True
         if self.has_session and not session_present:
-            self.faults.append(f"no session at {now:.3f} s")
+            if self.may_begin_anew:
+                self.has_begun_anew = True
+                self.granted_at.clear()
+            else:
+                self.faults.append(f"no session at {now:.3f} s")
         if not session_present:
             self._forget_exchanges()
         self.has_session = True
@@ -190,6 +201,8 @@ class DurableClient(ClientEnd):
             filters = [SubscribeFilter(topic_filter.encode(), self.filters[topic_filter]) for topic_filter in new]
             self.send(Subscribe(packet_id, filters, {}), now)
         for packet_id, sent in self._published.items():
+            sent.has_moved = sent.has_moved or sent.broker != self._broker.identity.store_id
+            sent.broker = self._broker.identity.store_id
             self.send(Publish(sent.topic, sent.payload, sent.qos, dup=True, packet_id=packet_id), now)
         for packet_id in list(self._released):
             self.send(PubRel(packet_id), now)
@@ -230,6 +243,7 @@ class DurableClient(ClientEnd):
             sent.sent_at = now
             packet_id = self._packet_id()
             self._published[packet_id] = sent
+            sent.broker = self._broker.identity.store_id
             self.send(Publish(sent.topic, sent.payload, sent.qos, packet_id=packet_id), now)
 
     def _answer(self, packet: Packet, now: float) -> None:

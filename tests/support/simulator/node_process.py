@@ -47,6 +47,7 @@ class NodeOptions:
     disk: Disk | None = None
     clock_error: float = 0.0
     extensions: str | None = None
+    session_scope: str = "federation"
 
 
 class NodeProcess(SerfProcess):
@@ -54,7 +55,7 @@ class NodeProcess(SerfProcess):
 
     def __init__(self, host: Host, options: NodeOptions) -> None:
         now = host.world.now
-        tags = own_tags(f"{host.ip}:{FEDERATION_PORT}", True)
+        tags = own_tags(f"{host.ip}:{FEDERATION_PORT}", True, shares_sessions=options.session_scope == "federation")
         if options.extensions is not None:
             tags[TAG_EXTENSIONS] = options.extensions
         config = SerfConfig(options.name, host.ip, GOSSIP_PORT, tags)
@@ -68,6 +69,7 @@ class NodeProcess(SerfProcess):
             outbox_age_max=options.outbox_age_max,
             outbox_bytes_max=options.outbox_bytes_max,
             outbox_policy=options.outbox_policy,
+            session_scope=options.session_scope,
         )
         self.node = Node(options.name, self.broker, settings, host.rng)
         self.node.begin(now, bool(options.seeds))

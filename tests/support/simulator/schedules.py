@@ -16,6 +16,7 @@ from simulator.federation import RETURN_LIMIT, Federation
 from simulator.promise_schedules import PROMISE_SCHEDULES
 from simulator.queue_schedules import QUEUE_SCHEDULES
 from simulator.retained_schedules import RETAINED_SCHEDULES
+from simulator.roaming_schedules import ROAMING_SCHEDULES
 from simulator.serf_process import GOSSIP_PORT
 from simulator.traffic import TRAFFIC_SCHEDULES
 
@@ -283,5 +284,6 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         *CHANGE_SCHEDULES,
         *PROMISE_SCHEDULES,
         *RETAINED_SCHEDULES,
+        *ROAMING_SCHEDULES,
     )
 }

@@ -1,0 +1,122 @@
+"""A session that comes from the node that was its home.
+
+Each node says once, in both of its event streams, from where on its messages are for the new home (SWITCH). Until then the
+former home takes them, and hands them over with all that it has. What the other nodes send here directly waits until the former
+home has handed over everything, so that the messages of a publisher stay in order; a former home that hands over nothing for
+HANDING_SECONDS_MAX is not waited for.
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from typing import Final
+
+from broker.counters import DROP_SESSION_ENDED
+from broker.message import NEVER, Message
+from broker.publisher import Publisher, source_of
+from broker.routing.sources import Sources
+from broker.session.outgoing import Outgoing, expiry_in_queue
+from broker.session.queue import MessageQueue
+from broker.session.session import Session
+
+Epoch = tuple[int, str]
+"""(counter, store id) of a claim (federation/sessions/home.py)."""
+
+HANDING_SECONDS_MAX: Final = 2.0
+
+
+class Arriving(Sources):
+    """epoch    of the claim of this node
+    handing  nodes that hand over what they have: the former home, and after a partition others that were it, too
+    homes    those that did, too, and those from which they had it
+    waiting  nodes that have not said that their messages are for this one
+    is_merged  there was a session here before, which others send to already: it takes everything, and may get it twice
+    until    when `handing` is not waited for any more
+    """
+
+    def __init__(self, session: Session, epoch: Epoch, own_name: str, waiting: dict[str, None]) -> None:
+        self.session = session
+        self.epoch = epoch
+        self.handing: dict[str, None] = {}
+        self.homes: dict[str, None] = {}
+        self.waiting = waiting
+        self.is_merged = False
+        self.until = NEVER
+        self._own_name = own_name
+        self._later = MessageQueue(session.records)
+
+    def begin(self, homes: list[str], now: float) -> None:
+        """The first of these nodes hands over what it has; the others handed it over to that one."""
+        self.handing[homes[0]] = None
+        for home in homes:
+            self.homes[home] = None
+        self.until = now + HANDING_SECONDS_MAX
+
+    def takes(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        publisher: Publisher | None,
+        now: float,
+    ) -> bool:
+        if self.is_merged:
+            return True
+        if source_of(publisher, self._own_name) in self.waiting:
+            return False
+        if not self.handing:
+            return True
+        session = self.session
+        outgoing = Outgoing(message, qos, retain, identifiers, expiry_in_queue(message, session.queue_seconds_max, now))
+        dropped = self._later.put(outgoing, session.queue_max, session.queue_bytes_max, now)
+        if dropped is not None:
+            for reason, dropped_qos in dropped:
+                session.drop(reason, dropped_qos)
+        return False
+
+    def waiting_messages(self) -> list[object]:
+        return list(self._later.messages())
+
+    def goes_on(self, now: float) -> None:
+        """Something was handed over."""
+        if self.handing:
+            self.until = now + HANDING_SECONDS_MAX
+
+    def handed(self, home: str, now: float) -> None:
+        """A node has handed over everything."""
+        if self.handing.pop(home, self) is None and not self.handing:
+            self._deliver_later(now)
+
+    def switched(self, name: str, epoch: Epoch) -> None:
+        """Messages of the node that follow are for the home with this epoch."""
+        if self.epoch <= epoch:
+            self.waiting.pop(name, None)
+
+    def wait_no_more(self, now: float) -> None:
+        """What came directly does not wait for the former home any more."""
+        if self.handing:
+            self.handing.clear()
+            self._deliver_later(now)
+
+    def is_over(self) -> bool:
+        return not self.handing and not self.waiting
+
+    def _deliver_later(self, now: float) -> None:
+        self.until = NEVER
+        session = self.session
+        for outgoing in self._later.messages():
+            if session.records is not None:
+                session.records.remove(outgoing)
+            if outgoing.message is not None:
+                session.deliver(outgoing.message, outgoing.qos, outgoing.retain, outgoing.identifiers, None, now)
+        self._later.clear()
+
+    def drop_later(self) -> None:
+        """The session ends."""
+        session = self.session
+        for outgoing in self._later.messages():
+            if session.records is not None:
+                session.records.remove(outgoing)
+            session.drop(DROP_SESSION_ENDED, outgoing.qos)
+        self._later.clear()

@@ -1,0 +1,107 @@
+"""The content of a session in records of the store: what its former home hands over, and the new home takes."""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from typing import Final, cast
+
+from broker.broker import Broker
+from broker.codec.wire import check_utf8
+from broker.errors import MqttError
+from broker.message import Message
+from broker.origin import HeaderError
+from broker.session.durable import attach_records, note_subscription
+from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing
+from broker.session.session import Session
+from broker.store.kinds import OUTGOING, RECEIVED, SESSION, SUBSCRIPTION
+from broker.store.records import encode, encode_session, encode_subscription
+from broker.store.restoring import begin_restored, insert_restored, message_of, outgoing_of, session_of, subscription_of
+from federation.sessions.wire import Record
+from federation.stream.frames import FrameError
+
+RECORDS_MAX: Final = 64  # in one frame
+
+
+def head_records(session: Session, wall_offset: float) -> list[Record]:
+    """The session with all but the messages of its queue."""
+    records: list[Record] = [encode_session(session, wall_offset)]
+    records += [encode_subscription(subscription, 0) for subscription in session.subscriptions.values()]
+    if session.incoming is not None:
+        records += [(RECEIVED, 0, packet_id) for packet_id in session.incoming]
+    if session.inflight is not None:
+        for outgoing in session.inflight.messages():
+            records += outgoing_records(outgoing, wall_offset)
+    return records
+
+
+def outgoing_records(outgoing: Outgoing, wall_offset: float) -> list[Record]:
+    """One record; the message, where it is still there, is in place of the number of its record."""
+    record = list(encode(outgoing, wall_offset))
+    record[1] = 0
+    record[2] = None if outgoing.message is None else encode(outgoing.message, wall_offset)
+    return [tuple(record)]
+
+
+def take_head(
+    broker: Broker, client_id: str, records: list[Record], has_exchanges: bool, now: float
+) -> tuple[Session, list[int]]:
+    """(the session of the records of a head, packet identifiers of the client that it has not released): the broker has it
+    from now on. Where it has one of the client already, that one takes what it lacks: subscriptions, and the messages behind
+    its own. has_exchanges: the client goes on with the packet identifiers of this one. Raises FrameError."""
+    try:
+        return _take_head(broker, client_id, records, has_exchanges, now)
+    except (TypeError, ValueError, IndexError, HeaderError, MqttError) as error:
+        raise FrameError(f"session of {client_id!r:.50}: {error}") from None
+
+
+def _take_head(
+    broker: Broker, client_id: str, records: list[Record], has_exchanges: bool, now: float
+) -> tuple[Session, list[int]]:
+    packet_ids: list[int] = []
+    known = broker.sessions.get(client_id)
+    session = known
+    if session is None:
+        session = session_of(records[0], broker, broker.wall_offset, now)
+        if session.client_id != client_id:
+            raise ValueError(f"it is of the client {session.client_id!r:.50}")
+        session.disconnected_at = now
+        begin_restored(broker, session)
+        if broker.commits.journal is not None:
+            attach_records(session, broker.commits.journal)
+    for record in records[1:]:
+        kind = record[0]
+        if kind == SUBSCRIPTION:
+            full = cast(bytes, record[2])
+            check_utf8(full)
+            if full not in session.subscriptions:
+                subscription = subscription_of(record, session)
+                insert_restored(broker, session, subscription)
+                note_subscription(session, subscription)
+        elif kind == RECEIVED and has_exchanges:
+            packet_id = cast(int, record[2])
+            packet_ids.append(packet_id)
+            if not session.is_unreleased(packet_id):
+                session.note_received(packet_id)
+        elif kind == OUTGOING:
+            take_outgoing(broker, session, record, known is None, now)
+    return session, packet_ids
+
+
+def take_outgoing(broker: Broker, session: Session, record: Record, is_new: bool, now: float) -> None:
+    """One message for the session. is_new: it keeps its packet identifier, which no other message has."""
+    outgoing = outgoing_of(record, message_in(record, broker.wall_offset), broker.wall_offset, now)
+    message = outgoing.message
+    if is_new and outgoing.state != QUEUED:
+        session.restore(outgoing)
+        if session.records is not None:
+            session.records.restored(outgoing)
+    elif message is not None and outgoing.state != AWAIT_PUBCOMP:
+        session.deliver(message, outgoing.qos, outgoing.retain, outgoing.identifiers, None, now)
+
+
+def message_in(record: Record, wall_offset: float) -> Message | None:
+    return None if record[2] is None else message_of(cast(Record, record[2]), wall_offset)
+
+
+def is_session(record: Record) -> bool:
+    return record[0] == SESSION

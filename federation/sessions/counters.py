@@ -1,0 +1,21 @@
+"""What a node counts of sessions that move."""
+
+# compiled with mypyc
+from __future__ import annotations
+
+
+class SessionCounters:
+    """claims         of this node
+    unanswered        claims for which a client waited for `claim_wait`
+    outclaimed        clients that were closed or refused because another node has claimed them
+    departed, arrived sessions that went to another node, that came from one
+    passed_forgotten  clients that had gone on and are forgotten (PASSED_MAX)
+    """
+
+    def __init__(self) -> None:
+        self.claims = 0
+        self.unanswered = 0
+        self.outclaimed = 0
+        self.departed = 0
+        self.arrived = 0
+        self.passed_forgotten = 0

@@ -1,0 +1,222 @@
+"""A session that goes to the node that has claimed its client.
+
+It is no session of this broker's clients any more, but stays in the tree of subscriptions for the messages of nodes that do
+not know yet where it is (arriving). Its content goes to the outbox of the other node, behind everything that this node has
+for others: what its client published here comes before what it publishes there. Blocks of it leave when the store has them
+and has the records of the session no more, in one commit; so nothing is handed over twice, whichever node dies.
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from typing import Final
+
+from broker.broker import Broker
+from broker.hooks import SESSION_MOVED, Peer
+from broker.message import NEVER, Message
+from broker.publisher import Publisher, source_of
+from broker.routing.sources import Sources
+from broker.session.durable import end_records
+from broker.session.session import Session
+from broker.store.kinds import DEPARTING
+from federation.sessions.arriving import Arriving, Epoch
+from federation.sessions.content import RECORDS_MAX, head_records, outgoing_records
+from federation.sessions.wire import HAND, HANDED, HEAD_END, Record, encode_session_frame
+
+ORDER_SECONDS_MAX: Final = 1.0  # so long the session waits for what this node has for others
+OLDER_SECONDS: Final = 5.0  # so long messages of nodes are taken that do not say when they switch
+HAND_MESSAGES_MAX: Final = 1_024  # in one turn
+
+
+class Marks:
+    """What this node had for others at a moment: the outboxes of nodes that are reached."""
+
+    def __init__(self, peers: list[Peer], until: float) -> None:
+        self._marks: list[tuple[Peer, int]] = []
+        for peer in peers:
+            if peer.reachable:
+                mark = peer.mark()
+                if not peer.is_done(mark):
+                    self._marks.append((peer, mark))
+        self.until = until
+
+    def is_done(self, now: float) -> bool:
+        if now >= self.until:
+            return True
+        for peer, mark in self._marks:  # noqa: SIM110 (compiled without a generator)
+            if peer.reachable and not peer.is_done(mark):
+                return False
+        return True
+
+
+class Departing(Sources):
+    """epoch    of the claim of the other node
+    since    counter of the claim by which this node was the home
+    home     its name
+    waiting  nodes that have not said that their messages are for it, this one too
+    before   the session had not arrived here as a whole; None when it had
+    marks    what goes before it, None when its head has left
+    is_handed  HANDED has left
+    record   number of its record in the store, 0 for none
+    due      departing sessions that have something to do at the end of this turn
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        epoch: Epoch,
+        since: int,
+        home: str,
+        own_name: str,
+        waiting: dict[str, None],
+        before: Arriving | None,
+        marks: Marks | None,
+        older_until: float,
+    ) -> None:
+        self.session = session
+        self.epoch = epoch
+        self.since = since
+        self.home = home
+        self.waiting = waiting
+        self.before = before
+        self.marks = marks
+        self.is_handed = False
+        self.record = 0
+        self.due: dict[Departing, None] | None = None
+        self.older_until = older_until  # messages of nodes that do not say when they switch are taken
+        self._own_name = own_name
+        self._known = dict(waiting)  # nodes that say when they switch
+
+    def values(self, wall_offset: float) -> tuple[object, ...]:
+        """(DEPARTING, number of the session's record, counter, store id, since, node, nodes that still send here, whether its
+        head has left)."""
+        records = self.session.records
+        assert records is not None
+        counter, store_id = self.epoch
+        return (
+            DEPARTING,
+            records.number,
+            counter,
+            store_id,
+            self.since,
+            self.home,
+            tuple(self.waiting),
+            self.marks is None,
+        )
+
+    def takes(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        publisher: Publisher | None,
+        now: float,
+    ) -> bool:
+        source = source_of(publisher, self._own_name)
+        if self.before is not None and source in self.before.waiting:
+            return False
+        if source not in self.waiting and (source in self._known or now >= self.older_until):
+            return False
+        if self.due is not None:
+            self.due[self] = None
+        return True
+
+    def switched(self, name: str, epoch: Epoch) -> None:
+        """Messages of the node that follow are for the home with this epoch."""
+        if self.epoch <= epoch:
+            self.waiting.pop(name, None)
+        if self.before is not None:
+            self.before.switched(name, epoch)
+
+    def waiting_messages(self) -> list[object]:
+        return [] if self.before is None else self.before.waiting_messages()
+
+    def take_head(self, now: float, wall_offset: float) -> list[bytes]:
+        """The frames of the session without its queue; it has these records no more. None while something goes before it."""
+        marks = self.marks
+        if marks is None or not marks.is_done(now) or now < self.handed_until():
+            return []
+        self.marks = None
+        if self.before is not None:
+            self.before.wait_no_more(now)
+        session = self.session
+        records = head_records(session, wall_offset)
+        records.append((HEAD_END,))
+        will = session.will
+        if will is not None:
+            will.cancel()
+            session.will = None
+        inflight = session.inflight
+        if inflight is not None:
+            session.context.counters.handed_over += len(inflight)
+            if session.records is not None:
+                for outgoing in inflight.messages():
+                    session.records.remove(outgoing)
+            session.inflight = None
+        if session.incoming is not None:
+            for packet_id in list(session.incoming):
+                session.release(packet_id)
+        return self._frames(records)
+
+    def handed_until(self) -> float:
+        """Return until when the head waits for what comes from the home before this node; 0.0 for nothing."""
+        return self.before.until if self.before is not None and self.before.handing else 0.0
+
+    def next_timeout(self) -> float:
+        """Return when the end of a turn has something to do; NEVER for not by time."""
+        if self.marks is not None:
+            return max(self.marks.until, self.handed_until())
+        return self.older_until if self.is_handed and not self.waiting else NEVER
+
+    def take_messages(self, wall_offset: float) -> list[bytes]:
+        """Frames of the oldest messages of the queue, which are no more in it."""
+        session = self.session
+        queue = session.queue
+        records: list[Record] = []
+        while queue is not None and len(records) < HAND_MESSAGES_MAX:
+            outgoing = queue.first()
+            if outgoing is None:
+                break
+            records += outgoing_records(outgoing, wall_offset)
+            session.context.counters.handed_over += 1
+            if session.records is not None:
+                session.records.remove(outgoing)
+            queue.remove_first()
+        return self._frames(records)
+
+    def take_end(self, reachable: dict[str, None]) -> list[bytes]:
+        """HANDED, once, when no node that is reached sends messages for the session here."""
+        if self.is_handed or self.marks is not None or self.session.queue_length():
+            return []
+        for name in self.waiting:
+            if name in reachable:
+                return []
+        self.is_handed = True
+        return self._frames([(HANDED,)])
+
+    def is_over(self, now: float) -> bool:
+        return self.is_handed and not self.waiting and not self.session.queue_length() and now >= self.older_until
+
+    def is_quiet(self) -> bool:
+        """Return whether there is nothing to do before something happens."""
+        return self.is_handed and bool(self.waiting) and not self.session.queue_length()
+
+    def _frames(self, records: list[Record]) -> list[bytes]:
+        client_id = self.session.client_id
+        homes = (self._own_name,) if self.before is None else (self._own_name, *self.before.homes)
+        frames: list[bytes] = []
+        for at in range(0, len(records), RECORDS_MAX):
+            more = (homes, tuple(records[at : at + RECORDS_MAX]), self.since)
+            frames.append(encode_session_frame(HAND, client_id, self.epoch, more))
+        return frames
+
+
+def forget(broker: Broker, session: Session, now: float) -> None:
+    """The other node has all of the session."""
+    end_records(session)
+    session.sources = None
+    session.end()
+    broker.unsubscribe_all(session, now)
+    if broker.observer is not None:
+        broker.observer.session_terminated(session.client_id, SESSION_MOVED)

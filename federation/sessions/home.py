@@ -1,0 +1,102 @@
+"""This node as the home of clients, as its store keeps it.
+
+An epoch is (counter, store id) of the claim that made a node the home. The counter is the time of the claim in milliseconds
+since 1970, and more than that of each claim before it that the node has heard of. Of two homes the one with the greater epoch
+is the home.
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from broker.message import NEVER
+from broker.ownership import Claimant
+from broker.store.journal import Content
+from broker.store.kinds import ENDED, HEAD, HOME
+from federation.sessions.arriving import Arriving
+
+
+class Home(Content):
+    """client_id
+    counter   of the epoch
+    number    of the claim among all of this process: another node has heard it when it has heard so many
+    is_clean  the client wanted a new session: what another node has of an older one ends
+    record    number of its record in the store, 0 for none
+    arriving  the session comes from another node, None when all of it is here
+    exchanges  (counter of a former home, packet identifiers of the client that it had not released): those that were taken
+    is_opening  a client is being let in
+    claimant  it waits for the answers of other nodes, None while none does
+    awaited   those that have not answered it
+    is_promised  a node has said that the session is on its way here
+    until     when it waits no more
+    """
+
+    __slots__ = (
+        "arriving",
+        "awaited",
+        "claimant",
+        "client_id",
+        "counter",
+        "exchanges",
+        "is_clean",
+        "is_opening",
+        "is_promised",
+        "number",
+        "record",
+        "until",
+    )
+
+    def __init__(self, client_id: str, counter: int, number: int) -> None:
+        self.client_id = client_id
+        self.counter = counter
+        self.number = number
+        self.is_clean = False
+        self.record = 0
+        self.arriving: Arriving | None = None
+        self.exchanges: tuple[int, list[int]] | None = None
+        self.is_opening = False
+        self.is_promised = False
+        self.claimant: Claimant | None = None
+        self.awaited: dict[str, None] | None = None
+        self.until = NEVER
+
+    def values(self, wall_offset: float) -> tuple[object, ...]:
+        """(HOME, client id, counter, is_clean, counter of the claim with which the session arrives, is_merged, nodes that hand
+        over, former homes, nodes whose messages still go there)."""
+        arriving = self.arriving
+        if arriving is None:
+            return HOME, self.client_id, self.counter, self.is_clean, 0, False, (), (), ()
+        handing, homes, waiting = tuple(arriving.handing), tuple(arriving.homes), tuple(arriving.waiting)
+        since = arriving.epoch[0]
+        return HOME, self.client_id, self.counter, self.is_clean, since, arriving.is_merged, handing, homes, waiting
+
+
+class Ended(Content):
+    """A session that has ended here, and that another node may have, which was away at the claim. Fields as those of Home."""
+
+    __slots__ = ("client_id", "counter", "number", "record")
+
+    def __init__(self, client_id: str, counter: int, number: int) -> None:
+        self.client_id = client_id
+        self.counter = counter
+        self.number = number
+        self.record = 0
+
+    def values(self, wall_offset: float) -> tuple[object, ...]:
+        """(ENDED, client id, counter)."""
+        return ENDED, self.client_id, self.counter
+
+
+class Head(Content):
+    """Records of a session that a node hands over, of which more come before the session can be served."""
+
+    __slots__ = ("client_id", "node", "record", "records")
+
+    def __init__(self, node: str, client_id: str, records: list[tuple[object, ...]]) -> None:
+        self.node = node
+        self.client_id = client_id
+        self.records = records
+        self.record = 0
+
+    def values(self, wall_offset: float) -> tuple[object, ...]:
+        """(HEAD, node, client id, records)."""
+        return HEAD, self.node, self.client_id, tuple(self.records)

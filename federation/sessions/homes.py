@@ -1,0 +1,131 @@
+"""The clients whose home this node is, as its store and other nodes know them."""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from broker.broker import Broker
+from broker.store.journal import Journal
+from federation.sessions.arriving import Epoch
+from federation.sessions.home import Ended, Home
+from federation.sessions.news import Told
+from federation.sessions.wire import CLAIM, COUNTER_MAX, MOVE, encode_session_frame
+from federation.stream.sender import PeerSender
+
+
+class Homes(Told):
+    """by_client  by client id
+    arriving   those whose session is not here as a whole
+    ended      sessions that have ended while another node was away that may have one, by client id
+    senders    to the other nodes, by name
+    journal    of the store, None without one
+    """
+
+    def __init__(self, broker: Broker, senders: dict[str, PeerSender]) -> None:
+        self.by_client: dict[str, Home] = {}
+        self.arriving: dict[Home, None] = {}
+        self.ended: dict[str, Ended] = {}
+        self.senders = senders
+        self.journal: Journal | None = None
+        self._broker = broker
+        self._number = 0  # of the newest claim
+
+    def keep(self, home: Home) -> None:
+        """The record of the home follows its session's."""
+        journal = self.journal
+        if journal is None:
+            return
+        session = self._broker.sessions.get(home.client_id)
+        is_durable = session is not None and session.records is not None
+        if home.record and is_durable:
+            journal.change(home.record, home)
+        elif home.record:
+            journal.drop(home.record)
+            home.record = 0
+        elif is_durable:
+            home.record = journal.keep(home)
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def made(self, client_id: str, counter: int) -> Home:
+        return Home(client_id, counter, self.next_number())
+
+    def epoch_of(self, home: Home) -> Epoch:
+        return home.counter, self._broker.identity.store_id
+
+    def counter_above(self, counter: int) -> int:
+        wall = int((self._broker.now + self._broker.wall_offset) * 1000.0)
+        return min(COUNTER_MAX, max(counter + 1, wall))
+
+    def tell_claim(self, client_id: str) -> None:
+        """Tell the others of a claim for which no client waits, or of the end of a session."""
+        for sender in self.senders.values():
+            if sender.moves_sessions:
+                sender.news.claims[client_id] = False
+                if sender.reachable:
+                    sender.want_attention()
+
+    def tell_move(self, home: Home) -> None:
+        for sender in self.senders.values():
+            if sender.moves_sessions:
+                sender.news.moves[home.client_id] = None
+                if sender.reachable:
+                    sender.want_attention()
+
+    def is_heard(self, number: int) -> bool:
+        """Return whether all other nodes have heard of the claim."""
+        for sender in self.senders.values():  # noqa: SIM110 (compiled without a generator)
+            if sender.moves_sessions and sender.outbox.claims_told < number:
+                return False
+        return True
+
+    def forget_ended(self, ended: Ended) -> None:
+        del self.ended[ended.client_id]
+        if ended.record and self.journal is not None:
+            self.journal.drop(ended.record)
+
+    def claimed(self) -> list[str]:
+        return [*self.by_client, *self.ended]
+
+    def moving(self) -> list[str]:
+        return [home.client_id for home in self.arriving]
+
+    def claim(self, client_id: str, is_answered: bool) -> tuple[bytes, int]:
+        home = self.by_client.get(client_id)
+        if home is not None:
+            more = (is_answered and home.claimant is not None, home.is_clean, False)
+            return encode_session_frame(CLAIM, client_id, self.epoch_of(home), more), home.number
+        ended = self.ended.get(client_id)
+        if ended is None:
+            return b"", 0
+        epoch = (ended.counter, self._broker.identity.store_id)
+        return encode_session_frame(CLAIM, client_id, epoch, (False, True, True)), ended.number
+
+    def move(self, client_id: str) -> bytes:
+        home = self.by_client.get(client_id)
+        if home is None or home.arriving is None:
+            return b""
+        return encode_session_frame(MOVE, client_id, self.epoch_of(home), tuple(home.arriving.homes))
+
+    def end(self, home: Home, had_session: bool) -> None:
+        """This node is not the home any more. had_session: others that were away at the claim may have one, and hear of its
+        end."""
+        journal = self.journal
+        client_id = home.client_id
+        del self.by_client[client_id]
+        self.arriving.pop(home, None)
+        if home.record and journal is not None:
+            journal.drop(home.record)
+            home.record = 0
+        if had_session and not self.is_heard(home.number):
+            ended = self.ended[client_id] = Ended(client_id, home.counter, self.next_number())
+            if journal is not None:
+                ended.record = journal.keep(ended)
+            self.tell_claim(client_id)
+
+    def forget_heard(self) -> None:
+        """All other nodes know of the end of these sessions."""
+        for ended in list(self.ended.values()):
+            if self.is_heard(ended.number):
+                self.forget_ended(ended)

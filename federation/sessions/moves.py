@@ -1,0 +1,394 @@
+"""Sessions on their way from one node to another: those that leave, those that come, and those that go on.
+
+A session leaves to the node that has claimed its client (departing), and is a whole one there when all nodes send their
+messages there (arriving). Where the client moves faster than its session, what comes goes on after it (`passed_on`).
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from broker.broker import Broker
+from broker.counters import DROP_SESSION_ENDED
+from broker.message import NEVER
+from broker.session.session import Session
+from broker.store.journal import checked
+from broker.store.kinds import OUTGOING, SESSION
+from federation.sessions.arriving import Arriving, Epoch
+from federation.sessions.content import take_head, take_outgoing
+from federation.sessions.counters import SessionCounters
+from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
+from federation.sessions.home import Head, Home
+from federation.sessions.homes import Homes
+from federation.sessions.wire import (
+    HAND,
+    HANDED,
+    HEAD_END,
+    SWITCH,
+    Record,
+    SessionFrame,
+    encode_session_frame,
+)
+from federation.stream.sender import PeerSender
+
+PASSED_MAX: Final = 65_536  # clients that have gone on to another node, or ended; policy: the oldest is forgotten
+
+
+class Moves:
+    """departing  by client id, in the order of their epochs
+    passed_on  where what still comes of a session goes: by client id, the node and the epoch of its claim; "" for nowhere
+    heads      by node and client id, until their end has come; by "" what came before its session
+    due        those that leave and have something to do at the end of this turn
+    """
+
+    def __init__(self, name: str, broker: Broker, homes: Homes, counters: SessionCounters) -> None:
+        self.departing: dict[str, list[Departing]] = {}
+        self.passed_on: OrderedDict[str, tuple[str, Epoch]] = OrderedDict()
+        self.heads: dict[tuple[str, str], Head] = {}
+        self.due: dict[Departing, None] = {}
+        self.counters = counters
+        self.name = name
+        self._broker = broker
+        self._homes = homes
+        self._senders = homes.senders
+
+    def depart(self, session: Session, home: Home, sender: PeerSender, epoch: Epoch, marks: Marks, now: float) -> None:
+        waiting: dict[str, None] = {self.name: None}
+        older_until = now
+        for name, other in self._senders.items():
+            if other.moves_sessions:
+                waiting[name] = None
+            else:
+                older_until = now + OLDER_SECONDS
+        departing = Departing(
+            session, epoch, home.counter, sender.name, self.name, waiting, home.arriving, marks, older_until
+        )
+        self._homes.arriving.pop(home, None)
+        journal = self._homes.journal
+        if journal is not None:
+            if home.record:
+                journal.drop(home.record)
+            if session.records is not None:
+                departing.record = journal.keep(departing)
+        self.counters.departed += 1
+        self.begin_departure(departing)
+
+    def begin_departure(self, departing: Departing) -> None:
+        session = departing.session
+        if self._broker.sessions.get(session.client_id) is session:
+            del self._broker.sessions[session.client_id]
+        self._broker.timers.cancel(session)
+        session.sources = departing
+        self.departing.setdefault(session.client_id, []).append(departing)
+        departing.due = self.due
+        self.due[departing] = None
+        self.pass_on(session.client_id, departing.home, departing.epoch)
+
+    def pass_on(self, client_id: str, name: str, epoch: Epoch) -> None:
+        passed = self.passed_on
+        passed[client_id] = (name, epoch)
+        passed.move_to_end(client_id)
+        if len(passed) > PASSED_MAX:
+            passed.popitem(last=False)
+            self.counters.passed_forgotten += 1
+
+    def bring_back(self, departing: Departing, home: Home) -> None:
+        """The client is back before anything of its session has left."""
+        self._drop_departing(departing)
+        session = departing.session
+        self._broker.sessions[home.client_id] = session
+        self._broker.timers.schedule(session)
+        home.arriving = departing.before
+        session.sources = home.arriving
+        if home.arriving is not None:
+            self._homes.arriving[home] = None
+            self._homes.tell_move(home)
+        self._homes.keep(home)
+
+    def _take_back(self, departing: Departing, now: float) -> None:
+        """The node that has claimed the session is gone: it stays here, unless the client has another one by now."""
+        session = departing.session
+        client_id = session.client_id
+        if client_id in self._homes.by_client:
+            session.sources = None
+            self._drop_departing(departing)
+            self._broker.end_session(session, now)
+            return
+        self.passed_on.pop(client_id, None)
+        home = self._homes.by_client[client_id] = self._homes.made(
+            client_id, self._homes.counter_above(departing.epoch[0])
+        )
+        departing.before = None
+        self.bring_back(departing, home)
+        self._homes.tell_claim(client_id)
+
+    def _drop_departing(self, departing: Departing) -> None:
+        client_id = departing.session.client_id
+        departings = self.departing[client_id]
+        departings.remove(departing)
+        if not departings:
+            del self.departing[client_id]
+        self.due.pop(departing, None)
+        if departing.record and self._homes.journal is not None:
+            self._homes.journal.drop(departing.record)
+
+    def switch(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> None:
+        frame = encode_session_frame(SWITCH, client_id, epoch, ())
+        for name in names:
+            sender = self._senders.get(name)
+            if sender is not None and sender.moves_sessions:
+                sender.append_session(frame, 0, False, now)
+
+    def switched(self, name: str, client_id: str, epoch: Epoch) -> None:
+        """Messages of the node `name` that follow are for the home with this epoch."""
+        home = self._homes.by_client.get(client_id)
+        if home is not None and home.arriving is not None:
+            home.arriving.switched(name, epoch)
+            self._homes.keep(home)
+        for departing in self.departing.get(client_id, ()):
+            departing.switched(name, epoch)
+            self._changed(departing)
+            self.due[departing] = None
+
+    def _changed(self, departing: Departing) -> None:
+        if departing.record and self._homes.journal is not None:
+            self._homes.journal.change(departing.record, departing)
+
+    def take(self, frame: SessionFrame, now: float) -> Home | None:
+        """Records of a session that another node has, or had, come here. Return its home where it can be served by now."""
+        names, contents, since = frame.more
+        homes = [checked(str, name) for name in checked(tuple, names)]
+        client_id = frame.client_id
+        home = self._homes.by_client.get(client_id)
+        if home is None:
+            passed = self.passed_on.get(client_id)
+            if passed is None:  # forgotten by this process; if there is another home, it refuses this one
+                home = self._homes.by_client[client_id] = self._homes.made(client_id, frame.epoch[0])
+                self._homes.tell_claim(client_id)
+            else:
+                self._go_on(frame, homes, passed[0], passed[1], now)
+                return None
+        served: Home | None = None
+        key = (homes[0], client_id)
+        for content in checked(tuple, contents):
+            record = checked(tuple, content)
+            kind = record[0]
+            head = self.heads.get(key)
+            if kind == HEAD_END:
+                if head is not None:
+                    self._head_came(home, head, homes, checked(int, since), now)
+                    served = home
+            elif kind == HANDED:
+                if home.arriving is not None:
+                    home.arriving.handed(homes[0], now)
+                    self._homes.keep(home)
+                elif client_id not in self._broker.sessions:
+                    self._wait_for_session(client_id, homes, record)
+            elif kind == SESSION:
+                self._forget_head(head)  # of an older hand-over
+                self.heads[key] = Head(homes[0], client_id, [record])
+            elif head is not None:
+                head.records.append(record)
+            elif kind == OUTGOING:
+                session = self._broker.sessions.get(client_id)
+                if session is None:
+                    self._wait_for_session(client_id, homes, record)
+                else:
+                    take_outgoing(self._broker, session, record, False, now)
+        if home.arriving is not None:
+            home.arriving.goes_on(now)
+        head = self.heads.get(key)
+        if head is not None:
+            self._keep_head(head)
+        return served
+
+    def _go_on(self, frame: SessionFrame, homes: list[str], name: str, epoch: Epoch, now: float) -> None:
+        """The session has gone on to another node, or has ended, while records of it come."""
+        for departing in self.departing.get(frame.client_id, ()):
+            before = departing.before
+            if before is not None and homes[0] in before.homes:
+                for record in checked(tuple, frame.more[1]):
+                    if record[0] == HANDED:
+                        before.handed(homes[0], now)
+                    elif record[0] == OUTGOING:
+                        take_outgoing(self._broker, departing.session, record, False, now)
+                self.due[departing] = None
+                return
+        count = 0
+        for content in checked(tuple, frame.more[1]):
+            record = checked(tuple, content)
+            if record[0] == OUTGOING and record[2] is not None:
+                count += 1
+        sender = self._senders.get(name)
+        if sender is not None:
+            sender.append_session(encode_session_frame(HAND, frame.client_id, epoch, frame.more), count, True, now)
+        elif count:
+            self._broker.counters.drop(DROP_SESSION_ENDED, count, 1)
+
+    def _wait_for_session(self, client_id: str, homes: list[str], record: Record) -> None:
+        """A record came before the session, whose head has taken a longer way."""
+        early = self.heads.get(("", client_id))
+        if early is None:
+            early = self.heads[("", client_id)] = Head("", client_id, [])
+        early.records.append((tuple(homes), record))
+        self._keep_head(early)
+
+    def take_early(self, client_id: str, now: float) -> None:
+        """Take the records that came before the session: it is here, or has gone on."""
+        early = self.heads.get(("", client_id))
+        if early is not None:
+            self._forget_head(early)
+            for homes, record in early.records:
+                self.take(SessionFrame(HAND, client_id, (0, ""), (homes, (record,), 0)), now)
+
+    def _keep_head(self, head: Head) -> None:
+        """The rest of the head comes in a frame of its own."""
+        journal = self._homes.journal
+        if journal is None:
+            pass
+        elif head.record:
+            journal.change(head.record, head)
+        else:
+            head.record = journal.keep(head)
+
+    def _forget_head(self, head: Head | None) -> None:
+        if head is not None:
+            self.heads.pop((head.node, head.client_id), None)
+            if head.record and self._homes.journal is not None:
+                self._homes.journal.drop(head.record)
+
+    def _head_came(self, home: Home, head: Head, homes: list[str], since: int, now: float) -> None:
+        self._forget_head(head)
+        exchanges = home.exchanges
+        if exchanges is None:
+            has_newer = home.client_id not in self._broker.sessions  # else the client has begun anew here
+        else:
+            has_newer = exchanges[0] < since
+        has_session = home.client_id in self._broker.sessions
+        session, packet_ids = take_head(self._broker, home.client_id, head.records, has_newer, now)
+        if has_newer:
+            if exchanges is not None:
+                for packet_id in exchanges[1]:
+                    if packet_id not in packet_ids:
+                        session.release(packet_id)
+            home.exchanges = since, packet_ids
+        self.counters.arrived += 1
+        arriving = home.arriving
+        if arriving is None:
+            waiting: dict[str, None] = {}
+            for other, sender in self._senders.items():
+                if sender.moves_sessions:
+                    waiting[other] = None
+            arriving = self.arrives(home, session, waiting)
+            arriving.is_merged = has_session
+        arriving.begin(homes, now)
+        self._homes.keep(home)
+        self._homes.tell_move(home)
+        self.switch(home.client_id, self._homes.epoch_of(home), homes, now)
+        self.switched(self.name, home.client_id, self._homes.epoch_of(home))
+        self.take_early(home.client_id, now)
+        session.pump(now)
+
+    def arrives(self, home: Home, session: Session, waiting: dict[str, None]) -> Arriving:
+        arriving = home.arriving = Arriving(session, self._homes.epoch_of(home), self.name, waiting)
+        session.sources = arriving
+        self._homes.arriving[home] = None
+        return arriving
+
+    def forget_arrived(self) -> None:
+        """All of these sessions is here."""
+        for home in list(self._homes.arriving):
+            if home.arriving is not None and home.arriving.is_over():
+                home.arriving.session.sources = None
+                home.arriving = None
+                self._homes.keep(home)
+            if home.arriving is None:
+                del self._homes.arriving[home]
+
+    def turn_ended(self, now: float) -> bool:
+        """Hand over what can leave now. True when there is more output."""
+        is_more = False
+        for departing in list(self.due):
+            is_more = self._hand_on(departing, now) or is_more
+        return is_more
+
+    def peer_removed(self, name: str, now: float) -> None:
+        """The node is no member any more."""
+        for home in self._homes.arriving:
+            if home.arriving is not None:
+                home.arriving.waiting.pop(name, None)
+                home.arriving.handed(name, now)
+                self._homes.keep(home)
+        for departings in list(self.departing.values()):
+            for departing in list(departings):
+                departing.waiting.pop(name, None)
+                self.due[departing] = None
+                if departing.home == name:
+                    self._take_back(departing, now)
+
+    def nodes(self) -> dict[str, None]:
+        """Return the nodes that sessions go to or come from; some may be away."""
+        names: dict[str, None] = {}
+        for departings in self.departing.values():
+            for departing in departings:
+                names[departing.home] = None
+                names.update(departing.waiting)
+        for home in self._homes.arriving:
+            if home.arriving is not None:
+                names.update(home.arriving.handing)
+                names.update(home.arriving.waiting)
+        names.pop(self.name, None)
+        return names
+
+    def next_timeout(self) -> float:
+        """Return when to call handle_timeout; NEVER for not at all."""
+        at = NEVER
+        for home in self._homes.arriving:
+            if home.arriving is not None:
+                at = min(at, home.arriving.until)
+        for departing in self.due:
+            at = min(at, departing.next_timeout())
+        return at
+
+    def handle_timeout(self, now: float) -> None:
+        """It is that late; harmless when early. After it, turn_ended."""
+        for home in self._homes.arriving:
+            arriving = home.arriving
+            if arriving is not None and arriving.until <= now:
+                arriving.wait_no_more(now)
+                self._homes.keep(home)
+
+    def _hand_on(self, departing: Departing, now: float) -> bool:
+        sender = self._senders.get(departing.home)
+        if sender is None:
+            self._take_back(departing, now)
+            return True
+        offset = self._broker.wall_offset
+        is_more = False
+        frames = departing.take_head(now, offset)
+        if frames:
+            self._changed(departing)
+            is_more = True
+        for frame in frames:
+            sender.append_session(frame, 0, True, now)
+        if departing.marks is None and sender.has_room():
+            queued = departing.session.queue_length()
+            for frame in departing.take_messages(offset):
+                sender.append_session(frame, queued - departing.session.queue_length(), True, now)
+                queued = departing.session.queue_length()
+                is_more = True
+        reachable: dict[str, None] = {self.name: None}
+        for name, other in self._senders.items():
+            if other.reachable:
+                reachable[name] = None
+        for frame in departing.take_end(reachable):
+            sender.append_session(frame, 0, True, now)
+            is_more = True
+        if departing.is_over(now):
+            self._drop_departing(departing)
+            forget(self._broker, departing.session, now)
+        elif departing.is_quiet():
+            del self.due[departing]
+        return is_more

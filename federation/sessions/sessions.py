@@ -1,0 +1,414 @@
+"""The clients whose home this node is, was, or becomes: claims, and what the other nodes say of theirs.
+
+A node claims a client that connects with an epoch above each one that it has heard of, tells all others, and waits until
+those that are reached have answered, or for `claim_wait`. A former home closes its client and hands the session over; the
+client is let in when the session is there (moves). A node that was not reached hears of the claim when it is back.
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from typing import Final, cast
+
+from broker.broker import Broker
+from broker.codec.reason_codes import SESSION_TAKEN_OVER
+from broker.hooks import Peer
+from broker.message import NEVER
+from broker.ownership import Claimant, Ownership
+from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX, Subscriber
+from broker.session.session import Session
+from broker.store.journal import checked
+from federation.sessions.arriving import Epoch
+from federation.sessions.counters import SessionCounters
+from federation.sessions.departing import ORDER_SECONDS_MAX, Marks
+from federation.sessions.home import Home
+from federation.sessions.homes import Homes
+from federation.sessions.moves import Moves
+from federation.sessions.stored import restore
+from federation.sessions.wire import (
+    ANSWER,
+    CLAIM,
+    COUNTER_MAX,
+    HAND,
+    HANDING,
+    MOVE,
+    NOTHING,
+    OTHER_USER,
+    REFUSED,
+    SWITCH,
+    SessionFrame,
+    decode_session_frame,
+    encode_session_frame,
+)
+from federation.stream.effects import SessionEvents
+from federation.stream.frames import FrameError
+from federation.stream.sender import PeerSender
+
+HEAD_SECONDS_MAX: Final = 5.0  # a client waits so long for the session that a node has said to hand over
+TAKEN_OVER: Final = "taken over by a connection to another node"
+
+
+class Answer:
+    """To a claim: it leaves when what this node has for others has left, so that messages of the client stay in order."""
+
+    __slots__ = ("frame", "marks", "node")
+
+    def __init__(self, node: str, frame: bytes, marks: Marks) -> None:
+        self.node = node
+        self.frame = frame
+        self.marks = marks
+
+
+class Sessions(Ownership):
+    """claim_wait  seconds
+    homes      the clients at home here
+    moves      sessions on their way
+    silent     nodes that have not answered a claim in time, and are not waited for until they answer one
+    active     a turn may have something to do
+    """
+
+    def __init__(self, name: str, broker: Broker, senders: dict[str, PeerSender], claim_wait: float) -> None:
+        self.claim_wait = claim_wait
+        self.counters = SessionCounters()
+        self.homes = Homes(broker, senders)
+        self.moves = Moves(name, broker, self.homes, self.counters)
+        self.silent: dict[str, None] = {}
+        self.active = False
+        self._name = name
+        self._broker = broker
+        self._senders = senders
+        self._claiming: dict[Home, None] = {}
+        self._answers: list[Answer] = []
+
+    def begin(self) -> None:
+        """The store is open, or there is none: all sessions of the broker are at home here, or on their way. Raises ValueError
+        and TypeError for a record that no node has written."""
+        restore(self._broker, self.homes, self.moves)
+        for client_id in self._broker.sessions:
+            if client_id not in self.homes.by_client and _is_claimed(client_id):
+                self.homes.by_client[client_id] = self.homes.made(client_id, 0)
+        self.active = True
+
+    def claim(self, claimant: Claimant, client_id: str, username: str, clean_start: bool, now: float) -> bool:
+        home = self.homes.by_client.get(client_id)
+        if home is not None:
+            if home.claimant is not None:  # another connection of the client waits already
+                home.claimant.outclaimed(TAKEN_OVER)
+                home.claimant = claimant
+                return False
+            home.is_opening = True
+            return True
+        self.counters.claims += 1
+        passed = self.moves.passed_on.pop(client_id, None)
+        ended = self.homes.ended.get(client_id)
+        known = max(0 if passed is None else passed[1][0], 0 if ended is None else ended.counter)
+        if ended is not None:
+            self.homes.forget_ended(ended)
+        home = self.homes.by_client[client_id] = self.homes.made(client_id, self.homes.counter_above(known))
+        home.is_clean = clean_start
+        home.is_opening = True
+        departings = self.moves.departing.get(client_id)
+        if departings and departings[-1].marks is not None:
+            self.moves.bring_back(departings[-1], home)
+        return not self._ask(home, claimant, now)
+
+    def _ask(self, home: Home, claimant: Claimant, now: float) -> bool:
+        """Tell the others of the claim. True when the client waits for answers."""
+        awaited: dict[str, None] = {}
+        for name, sender in self._senders.items():
+            if sender.moves_sessions:
+                sender.news.claims[home.client_id] = True
+                if sender.reachable:
+                    sender.want_attention()
+                    if name not in self.silent and not sender.is_behind:
+                        awaited[name] = None
+        if home.client_id in self.moves.departing:  # it comes back from where it went
+            home.is_promised = True
+        if not awaited and not home.is_promised:
+            return False
+        home.claimant = claimant
+        home.awaited = awaited
+        home.until = now + (HEAD_SECONDS_MAX if home.is_promised else self.claim_wait)
+        self._claiming[home] = None
+        self.active = True
+        return True
+
+    def _answered(self, home: Home, name: str) -> None:
+        """The client does not wait for this node any more."""
+        awaited = home.awaited
+        if awaited is not None:
+            awaited.pop(name, None)
+            if not awaited and not home.is_promised:
+                self._let_in(home)
+
+    def _let_in(self, home: Home) -> None:
+        self._claiming.pop(home, None)
+        claimant = home.claimant
+        home.claimant = None
+        home.awaited = None
+        home.is_promised = False
+        home.until = NEVER
+        if claimant is None:
+            return
+        if not claimant.is_open():
+            self.abandoned(home.client_id)
+        else:
+            claimant.claimed()
+
+    def abandoned(self, client_id: str) -> None:
+        home = self.homes.by_client.get(client_id)
+        if home is not None:
+            home.is_opening = False
+            if client_id not in self._broker.sessions and ("", client_id) not in self.moves.heads:
+                self._end(home, False)
+
+    def _end(self, home: Home, had_session: bool) -> None:
+        self._claiming.pop(home, None)
+        self.homes.end(home, had_session)
+
+    def opened(self, session: Subscriber) -> None:
+        home = self.homes.by_client.get(session.client_id)
+        if home is not None:
+            home.is_opening = False
+            self.homes.keep(home)
+            self.moves.take_early(session.client_id, self._broker.now)
+
+    def ended(self, session: Subscriber) -> None:
+        home = self.homes.by_client.get(session.client_id)
+        if home is None:
+            return
+        if home.arriving is not None:
+            home.arriving.drop_later()
+            self.homes.arriving.pop(home, None)
+            home.arriving = None
+            session_ = cast(Session, session)
+            session_.sources = None
+            self.moves.pass_on(home.client_id, "", self.homes.epoch_of(home))
+        if home.is_opening:  # for a new session of the client
+            home.is_clean = True
+            if home.record and self.homes.journal is not None:
+                self.homes.journal.drop(home.record)
+                home.record = 0
+        else:
+            self._end(home, True)
+
+    def departing_sessions(self) -> list[Subscriber]:
+        return [departing.session for departings in self.moves.departing.values() for departing in departings]
+
+    def receive(self, name: str, data: bytes, now: float) -> None:
+        """The body of a SESSION frame came from another node. Raises FrameError."""
+        frame = decode_session_frame(data)
+        sender = self._senders.get(name)
+        if sender is None:
+            return
+        self.active = True
+        try:
+            if frame.operation == CLAIM:
+                self._claim_heard(sender, frame, now)
+            elif frame.operation == ANSWER:
+                self._answer_heard(sender, frame, now)
+            elif frame.operation == MOVE:
+                self._move_heard(name, frame, now)
+            elif frame.operation == SWITCH:
+                self.moves.switched(name, frame.client_id, frame.epoch)
+            elif frame.operation == HAND:
+                served = self.moves.take(frame, now)
+                if served is not None:
+                    self._let_in(served)
+        except (ValueError, TypeError, IndexError) as error:
+            raise FrameError(f"session frame of operation {frame.operation}: {error}") from None
+
+    def _claim_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
+        client_id = frame.client_id
+        is_answered, is_clean, _ = frame.more
+        if not _is_claimed(client_id):
+            return
+        home = self.homes.by_client.get(client_id)
+        if home is None:
+            ended = self.homes.ended.get(client_id)
+            if ended is not None and frame.epoch[0] <= ended.counter:
+                return  # it hears of the end
+            if is_answered:  # what is on its way to another node goes on to this one
+                self._say(sender, frame, HANDING if client_id in self.moves.departing else NOTHING, frame.epoch)
+            return
+        own = self.homes.epoch_of(home)
+        session = self._broker.sessions.get(client_id)
+        if session is not None and session.bridge_end is not None:
+            if is_answered:
+                self._say(sender, frame, OTHER_USER, own)
+        elif own >= frame.epoch:
+            self._say(sender, frame, REFUSED, own)
+        elif session is None:
+            claimant = home.claimant
+            self._end(home, False)
+            if claimant is not None:
+                self.counters.outclaimed += 1
+                claimant.outclaimed(TAKEN_OVER)
+            self.moves.pass_on(client_id, sender.name, frame.epoch)
+            self.moves.take_early(client_id, now)
+            if is_answered:
+                self._say(sender, frame, HANDING if home.is_promised else NOTHING, own)
+        else:
+            self._give(session, home, sender, frame, bool(is_clean), bool(is_answered), now)
+
+    def _say(self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch) -> None:
+        answer = encode_session_frame(ANSWER, frame.client_id, frame.epoch, (verdict, epoch[0], epoch[1]))
+        sender.news.answers.append(answer)
+        if sender.reachable:
+            sender.want_attention()
+
+    def _give(
+        self,
+        session: Session,
+        home: Home,
+        sender: PeerSender,
+        frame: SessionFrame,
+        is_clean: bool,
+        is_answered: bool,
+        now: float,
+    ) -> None:
+        """Another node is the home from now on: end the session, or hand it over."""
+        broker = self._broker
+        client_id = session.client_id
+        marks = self._marks(now)
+        claimant = home.claimant
+        if claimant is not None:  # the session was on its way to it
+            self._claiming.pop(home, None)
+            home.claimant = None
+            claimant.outclaimed(TAKEN_OVER)
+        if session.connection is not None:
+            self.counters.outclaimed += 1
+            broker.close_connection(session.connection, SESSION_TAKEN_OVER, TAKEN_OVER, now)
+        if broker.sessions.get(client_id) is session and is_clean:
+            home.is_opening = False
+            broker.end_session(session, now)
+        self.homes.by_client.pop(client_id, None)
+        ended = self.homes.ended.get(client_id)
+        if ended is not None:
+            self.homes.forget_ended(ended)
+        if broker.sessions.get(client_id) is not session:
+            if is_answered:
+                frame_ = encode_session_frame(ANSWER, client_id, frame.epoch, (NOTHING, frame.epoch[0], ""))
+                self._answers.append(Answer(sender.name, frame_, marks))
+            return
+        self.moves.depart(session, home, sender, frame.epoch, marks, now)
+        if is_answered:
+            self._say(sender, frame, HANDING, frame.epoch)
+
+    def _marks(self, now: float) -> Marks:
+        peers: list[Peer] = list(self._senders.values())
+        return Marks(peers, now + ORDER_SECONDS_MAX)
+
+    def _answer_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
+        verdict, counter, store_id = frame.more
+        name = sender.name
+        self.silent.pop(name, None)
+        home = self.homes.by_client.get(frame.client_id)
+        if home is None or self.homes.epoch_of(home) != frame.epoch:
+            return
+        if verdict == NOTHING:
+            self._answered(home, name)
+        elif verdict == HANDING:
+            home.is_promised = True
+            if home.awaited is not None:
+                home.until = now + HEAD_SECONDS_MAX
+                self._answered(home, name)
+        elif verdict == OTHER_USER:
+            claimant = home.claimant
+            if claimant is not None:
+                self._end(home, False)
+                claimant.outclaimed("the session belongs to a link of another user")
+        elif verdict == REFUSED:
+            epoch = (min(checked(int, counter), COUNTER_MAX), checked(str, store_id))
+            if epoch <= self.homes.epoch_of(home):
+                return
+            claimant = home.claimant
+            session = self._broker.sessions.get(frame.client_id)
+            if claimant is not None and claimant.is_open():
+                home.counter = self.homes.counter_above(epoch[0])
+                home.number = self.homes.next_number()
+                self.homes.keep(home)
+                if not self._ask(home, claimant, now):
+                    self._let_in(home)
+            elif session is not None:
+                self._give(session, home, sender, SessionFrame(CLAIM, frame.client_id, epoch, ()), False, False, now)
+            else:
+                self._end(home, False)
+                self.moves.pass_on(frame.client_id, name, epoch)
+                self.moves.take_early(frame.client_id, now)
+
+    def _move_heard(self, name: str, frame: SessionFrame, now: float) -> None:
+        """The session arrives at the node `name`. What this node publishes goes there from now on, and says so to both."""
+        names = [checked(str, home) for home in frame.more]
+        self.moves.switch(frame.client_id, frame.epoch, [name, *names], now)
+        self.moves.switched(self._name, frame.client_id, frame.epoch)
+
+    def peer_removed(self, name: str, now: float) -> None:
+        """The node is no member any more."""
+        self.silent.pop(name, None)
+        for home in list(self._claiming):
+            self._answered(home, name)
+        self.moves.peer_removed(name, now)
+        self.active = True
+
+    def turn_ended(self, now: float) -> bool:
+        """Hand over what can leave now. True when there is more output."""
+        self.active = False
+        is_more = False
+        if self._answers:
+            is_more = self._send_answers(now)
+        is_more = self.moves.turn_ended(now) or is_more
+        self.moves.forget_arrived()
+        self.homes.forget_heard()
+        self.active = bool(self._answers) or bool(self.moves.due) or bool(self.homes.ended)
+        return is_more
+
+    def _send_answers(self, now: float) -> bool:
+        due: list[Answer] = []
+        is_more = False
+        for answer in self._answers:
+            sender = self._senders.get(answer.node)
+            if not answer.marks.is_done(now):
+                due.append(answer)
+            elif sender is not None:
+                sender.news.answers.append(answer.frame)
+                if sender.reachable:
+                    sender.want_attention()
+                    is_more = True
+        self._answers = due
+        return is_more
+
+    def next_timeout(self) -> float:
+        """Return when to call handle_timeout; NEVER for not at all."""
+        at = self.moves.next_timeout()
+        for home in self._claiming:
+            at = min(at, home.until)
+        for answer in self._answers:
+            at = min(at, answer.marks.until)
+        return at
+
+    def handle_timeout(self, now: float) -> None:
+        """It is that late; harmless when early. After it, turn_ended."""
+        for home in list(self._claiming):
+            if home.until <= now:
+                self.counters.unanswered += 1
+                if home.awaited is not None:
+                    self.silent.update(home.awaited)
+                self._let_in(home)
+        self.moves.handle_timeout(now)
+        self.active = True
+
+
+class SessionsHeard(SessionEvents):
+    """What the receivers hear of those of others."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def receive(self, name: str, data: bytes, now: float) -> None:
+        self._sessions.receive(name, data, now)
+
+
+def _is_claimed(client_id: str) -> bool:
+    """Return whether clients with this identifier are claimed: those of the node itself are not."""
+    return not client_id.startswith((GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX))

@@ -1,0 +1,69 @@
+"""The frames about sessions (docs/protocol-extensions.md, SESSION): MessagePack of (operation, client id, epoch, more).
+
+CLAIM   sender is the home of the client by this epoch
+ANSWER  to a CLAIM that asks for one
+MOVE    the session arrives at the sender; messages for it go there from now on
+SWITCH  messages of the sender that follow go to the node with this epoch, those before it to its former home
+HAND    records of the session, from its former home
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgpack  # type: ignore[import-untyped]
+
+from broker.store.journal import checked
+from federation.sessions.arriving import Epoch
+from federation.stream.frames import SESSION, FrameError, encode_frame
+
+CLAIM: Final = 1
+ANSWER: Final = 2
+MOVE: Final = 3
+SWITCH: Final = 4
+HAND: Final = 5
+
+COUNTER_MAX: Final = 2**62
+# Of ANSWER.
+NOTHING: Final = 0  # the node has no session of the client
+HANDING: Final = 1  # it hands the session over
+REFUSED: Final = 2  # it is the home by a greater epoch, which follows
+OTHER_USER: Final = 3  # the session is that of a link of another user
+# In place of a record in HAND.
+HEAD_END: Final = 100  # the session can be served; messages follow
+HANDED: Final = 101  # nothing follows but messages of nodes that were away
+
+Record = tuple[object, ...]
+
+
+class SessionFrame(NamedTuple):
+    """more: of a CLAIM (is_answered, is_clean, has_ended), of an ANSWER (verdict, counter, store id), of a MOVE the names of
+    the former homes, of a HAND its records."""
+
+    operation: int
+    client_id: str
+    epoch: Epoch
+    more: tuple[object, ...]
+
+
+def encode_session_frame(operation: int, client_id: str, epoch: Epoch, more: tuple[object, ...]) -> bytes:
+    body: bytes = msgpack.packb((operation, client_id, epoch[0], epoch[1], more))
+    return encode_frame(SESSION, body)
+
+
+def decode_session_frame(data: bytes) -> SessionFrame:
+    """Raises FrameError."""
+    try:
+        operation, client_id, counter, store_id, more = msgpack.unpackb(data, use_list=False, strict_map_key=True)
+        found = SessionFrame(
+            checked(int, operation),
+            checked(str, client_id),
+            (checked(int, counter), checked(str, store_id)),
+            checked(tuple, more),
+        )
+    except (ValueError, TypeError) as error:
+        raise FrameError(f"session frame: {error}") from None
+    if not 0 <= found.epoch[0] <= COUNTER_MAX:
+        raise FrameError(f"session frame with the counter {found.epoch[0]}, may be 0 to {COUNTER_MAX}")
+    return found
