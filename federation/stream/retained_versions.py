@@ -97,6 +97,8 @@ class RetainedVersions(Versions):
             tuple[int, bytes]
         ] = []  # a heap of (stamp, topic); those of former tombstones stay for a while
         self._refused_seen = 0
+        self._last_topic = b""
+        self._last_part = hash_of(b"") >> BUCKET_SHIFT
         self._retained.versions = self
         self.begin()
 
@@ -152,14 +154,21 @@ class RetainedVersions(Versions):
 
     def stamp_of(self, topic: bytes) -> int:
         """Of the newest change that is known of the topic, 0 for none."""
-        return self._stamps[hash_of(topic) >> BUCKET_SHIFT].get(topic, 0)
+        return self._stamps[self._part_of(topic)].get(topic, 0)
+
+    def _part_of(self, topic: bytes) -> int:
+        """The number of its part; a change asks several times."""
+        if topic != self._last_topic:
+            self._last_topic = topic
+            self._last_part = hash_of(topic) >> BUCKET_SHIFT
+        return self._last_part
 
     def changed(self, topic: bytes, stamp: int, is_deletion: bool) -> None:
         self.forgotten(topic)
         self.clock.saw(clock_of(stamp))
         if is_deletion and self._is_over(stamp):
             return
-        bucket = hash_of(topic) >> BUCKET_SHIFT
+        bucket = self._part_of(topic)
         self._stamps[bucket][topic] = stamp
         self._digests[bucket] ^= _digest(topic, stamp)
         if is_deletion:
@@ -171,7 +180,7 @@ class RetainedVersions(Versions):
         self._drop_tombstones()
 
     def forgotten(self, topic: bytes) -> None:
-        bucket = hash_of(topic) >> BUCKET_SHIFT
+        bucket = self._part_of(topic)
         stamp = self._stamps[bucket].pop(topic, None)
         if stamp is not None:
             self._digests[bucket] ^= _digest(topic, stamp)
