@@ -17,6 +17,7 @@ from typing import Final
 from broker.hooks import Peer
 from broker.message import NEVER
 from broker.session.commits import Commits
+from federation.stream.counters import DropReason
 from federation.stream.full_state import FullState
 from federation.stream.outbox import Outbox
 
@@ -78,6 +79,9 @@ class PromisedPeer(Peer):
 
     def append_session(self, frame: bytes, messages: int, is_once: bool, now: float) -> None:
         """Send a frame about a session, in the order of messages. Arguments as of Outbox.append_session."""
+        if self.outbox.bytes_max == 0:  # the node was given up
+            self.outbox.counters.drop(DropReason.PEER_GONE, messages)
+            return
         self.outbox.append_session(frame, messages, is_once, now)
         if self.outbox.journal is not None and self.is_behind:
             self.outbox.keep_newest()

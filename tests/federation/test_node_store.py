@@ -111,9 +111,13 @@ def test_a_node_that_left_is_given_up_with_its_time_and_forgotten_when_it_is_rea
     node = station.node
     node.member_events([MemberLeave(STORED)], 1.0)
     node.handle_timeout(node.next_timeout() + node.settings.outbox_age_max)
-    assert node.senders["n2"].outbox.size == 0
+    sender = node.senders["n2"]
+    sender.append_session(b"frame", 3, True, 2.0)
+    assert sender.outbox.size == 0
+    assert sender.counters.dropped[DropReason.PEER_GONE] == 4
     station.commit()
-    assert station.kinds() == [INTEREST]
+    assert INTEREST in station.kinds()
+    assert OUTBOX not in station.kinds()
     node.member_events([MemberReap(STORED)], 2.0)
     assert node.senders == {}
     station.commit()
