@@ -163,7 +163,10 @@ async def test_no_exit_where_one_seed_of_several_answers(start_server: StartServ
     assert second.server.stop_reason == ""
 
 
-async def test_a_leave_waits_for_the_acknowledgements_of_its_events(start_server: StartServer) -> None:
+async def test_a_leave_waits_for_the_acknowledgements_of_its_events(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("federation.plugin.DRAIN_SECONDS_MAX", DEADLINE)  # a busy machine
     first = await start(start_server, "a")
     second = await start(start_server, "b", first.gossip_addr)
     client = await MqttClient.connect(int(first.server.listeners.addresses[0].rpartition(":")[2]))
