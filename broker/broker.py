@@ -23,7 +23,7 @@ from broker.codec.reason_codes import (
 )
 from broker.config.settings_mqtt import MqttSettings
 from broker.context import NO_STORE, Context
-from broker.counters import DROP_GROUP_GONE, DROP_WILL_REFUSED
+from broker.counters import DROP_WILL_REFUSED
 from broker.errors import MqttError
 from broker.hooks import SESSION_ENDED, SESSION_EXPIRED, SESSION_REPLACED
 from broker.memory_limit import MEMORY_FREE, MEMORY_FULL
@@ -38,7 +38,7 @@ from broker.routing.subscription import Subscription, add_subscription, interest
 from broker.session.answers import write_reason
 from broker.session.backlog import deleted_portion, new_portion
 from broker.session.commits import Commits
-from broker.session.draining import drain, give_back, join_groups, leave_group
+from broker.session.draining import drain, give_back, hand_over_all, join_groups, leave_group
 from broker.session.durable import attach_records, end_records, note_change, note_subscription, note_unsubscribed
 from broker.session.handover import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
@@ -261,9 +261,7 @@ class Broker(Context):
             if subscription.share_name:  # at once, so that the group chooses no member that has ended
                 self.unsubscribe_one(session, full)
         self.unsubscribe_all(session, now)
-        for group, message in left_behind:
-            if not self.router.hand_over(group, message, now):
-                self.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
+        hand_over_all(self.router, left_behind, now)
         if self.observer is not None:
             self.observer.session_terminated(session.client_id, reason)
 

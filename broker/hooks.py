@@ -19,6 +19,7 @@ from broker.codec.runs import Run
 from broker.listener_facts import ListenerFacts
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
+from broker.routing.group_copy import GroupCopy
 from broker.slices import Work
 
 NO_GROUPS: Final[tuple[tuple[bytes, bytes], ...]] = ()
@@ -37,6 +38,7 @@ class Peer:
     congested     its outbox is past the half of its bound: publishers are to be held
     reachable     its event stream is up. Messages for an unreachable node wait in its outbox. Shared groups prefer
                   reachable nodes.
+    takes_copies  it takes copies for shared groups that are for no other subscriber, and tells their end
     """
 
     def __init__(self, name: str, names_groups: bool) -> None:
@@ -44,10 +46,19 @@ class Peer:
         self.names_groups = names_groups
         self.congested = False
         self.reachable = True
+        self.takes_copies = False
 
     def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
         """Queue one message. `groups` are the (share_name, topic_filter) for which this node was chosen."""
         raise AssertionError("a subclass implements this")
+
+    def forward_copy(self, message: Message, copy: GroupCopy, now: float) -> None:
+        """Queue the copy of a group for which this node was chosen. The publisher waits for it as for any other message."""
+        raise AssertionError("a subclass that takes copies implements this")
+
+    def hand_on(self, message: Message, copy: GroupCopy, now: float) -> None:
+        """As forward_copy, of a copy that was here: no publisher waits for it, so the store keeps it until it is there."""
+        raise AssertionError("a subclass that takes copies implements this")
 
     def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
         """Queue `count` contiguous PUBLISH packets of one topic: QoS 0, no RETAIN, no DUP, no properties
@@ -131,6 +142,14 @@ class Forwarder:
     def route(self, topic: bytes) -> RemoteRoute | None:
         """The other nodes with interest in a topic name, None for none."""
         return None
+
+    def has_members(self, share_name: bytes, topic_filter: bytes) -> bool:
+        """Return whether other nodes have members of a shared group."""
+        return False
+
+    def adopt(self, copy: GroupCopy, message: Message, now: float) -> bool:
+        """Return whether the copy of a group, which nobody takes now, waits until more is known of other nodes."""
+        return False
 
     def peers(self) -> list[Peer]:
         """All other nodes. Each of them gets every retained message."""

@@ -37,13 +37,14 @@ from federation.stream.counters import StreamCounters
 from federation.stream.effects import SessionEvents
 from federation.stream.frames import encode_digest
 from federation.stream.full_state import LocalState
-from federation.stream.outbox import Outbox, Serials
+from federation.stream.outbox import Outbox
 from federation.stream.positions import Positions
 from federation.stream.promises import Promises
 from federation.stream.receiver import MISSING_SECONDS_MAX, PeerReceiver
 from federation.stream.receivers import Receivers
 from federation.stream.retained_versions import Listed, RetainedVersions
 from federation.stream.sender import Outlets, PeerSender
+from federation.stream.serials import Serials
 from federation.stream.state import State
 from federation.stream.stored_interest import InterestPage, StoredInterest
 from federation.stream.tree import FederationTree
@@ -56,6 +57,7 @@ EXTENSION_SESSIONS: Final = "session1"  # it shares sessions
 EXTENSION_STAMPS: Final = "stamps1"  # stamps of retained messages, on both streams
 EXTENSIONS: Final = f"{EXTENSION_FIELDS},{EXTENSION_DIRECT},{EXTENSION_STAMPS}"
 STORE_ID_CHARS_MAX: Final = 64  # of a tag that are shown
+TAG_PROCESS: Final = "process"  # another one after each start; a member with it takes copies for shared groups
 TAG_STORE: Final = "store"  # id of the member's store; absent without one
 
 
@@ -97,8 +99,10 @@ def own_tags(
         tags[TAG_TLS] = advertised_tls
     if direct:
         tags[TAG_EXTENSIONS] = f"{EXTENSIONS},{EXTENSION_SESSIONS}" if shares_sessions else EXTENSIONS
-    if identity is not None and identity.is_durable:
-        tags[TAG_STORE] = identity.store_id
+    if identity is not None:
+        tags[TAG_PROCESS] = f"{identity.store_id[:12]}.{identity.starts}"
+        if identity.is_durable:
+            tags[TAG_STORE] = identity.store_id
     return tags
 
 
@@ -290,6 +294,7 @@ class Node:
         if sender is not None:
             self._given_up_at[name] = now + self.settings.outbox_age_max
             sender.is_living = False
+            self.tree.group_copies.is_away(sender, now)
             self._members_changed()
 
     def _members_changed(self) -> None:
@@ -366,6 +371,7 @@ class Node:
             sender.outbox.bytes_max = self.settings.outbox_bytes_max
             self._add_receiver(name, extended, now)
         sender.set_extended(extended, is_direct, EXTENSION_STAMPS in extensions, moves_sessions)
+        self.tree.group_copies.process_told(sender, member.tags.get(TAG_PROCESS, "") if extended else "", now)
         sender.peer_store_id = member.tags.get(TAG_STORE, "")[:STORE_ID_CHARS_MAX]
         sender.is_living = True
         self._members_changed()
@@ -430,6 +436,7 @@ class Node:
         self._given_up_at.pop(name, None)
         sender = self.senders[name]
         sender.stop(reason)
+        self.tree.group_copies.given_up(sender, self.broker.now)
         sender.forget()
         sender.outbox.bytes_max = 0
         if self.sessions is not None:
@@ -452,6 +459,7 @@ class Node:
             at = min(at, given_up_at)
         if self.sessions is not None:
             at = min(at, self.sessions.next_timeout())
+        at = min(at, self.tree.group_copies.again_at)
         if self.promises is not None:
             at = min(at, self.promises.next_timeout())
             at = min(at, self._unheard_until)
@@ -467,6 +475,7 @@ class Node:
                 self._remove(name, reason)
         if self.sessions is not None:
             self.sessions.handle_timeout(now)
+        self.tree.group_copies.handle_timeout(now)
         if self.promises is not None:
             self.promises.handle_timeout(now)
         for sender in self.senders.values():

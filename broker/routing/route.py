@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from broker.bridging import Bridge
 from broker.hooks import Peer, RemoteGroup
+from broker.routing.group_copy import GroupCopy
 from broker.routing.names import is_reserved
 from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.subscriber import Subscriber
@@ -47,13 +48,15 @@ class GroupRoute:
     local    its members on this node, None without any that may read the topic
     skipped  those of them that may not, None for none
     remote   the other nodes with members, None without any
+    copy     of each message for which this node chooses
     """
 
-    __slots__ = ("local", "remote", "share_name", "skipped", "topic_filter")
+    __slots__ = ("copy", "local", "remote", "share_name", "skipped", "topic_filter")
 
     def __init__(self, share_name: bytes, topic_filter: bytes) -> None:
         self.share_name = share_name
         self.topic_filter = topic_filter
+        self.copy = GroupCopy(share_name, topic_filter)
         self.local: SharedGroup | None = None
         self.skipped: dict[GroupMember, None] | None = None
         self.remote: RemoteGroup | None = None
@@ -92,3 +95,10 @@ class Route:
         self.is_reserved = is_reserved(topic)
         self.is_judged = is_authorized or self.is_reserved
         self.is_kept = True
+
+    def group_of(self, copy: GroupCopy) -> GroupRoute | None:
+        """Return the group of a copy, None where it has no members any more."""
+        for group in self.groups:
+            if copy.is_of(group.share_name, group.topic_filter):
+                return group
+        return None

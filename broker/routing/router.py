@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from broker.authorization import Authorization
-from broker.codec.packets import Publish
 from broker.codec.reader import decode_publish
 from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
@@ -24,13 +22,15 @@ from broker.counters import (
 )
 from broker.errors import MalformedPacket, MqttError
 from broker.hooks import NO_GROUPS, Peer
-from broker.message import NEVER, Message, Publication
-from broker.origin import NAME, carried_origin, split_properties
+from broker.message import Message, Publication
 from broker.publisher import Publisher
+from broker.routing.carried import carried_message
+from broker.routing.group_choice import choose, choose_other, may_read, skip_members
+from broker.routing.group_copy import GroupCopy
 from broker.routing.names import check_topic_name
 from broker.routing.retained import RetainedMessage
 from broker.routing.route import GroupRoute, Receiver, Route
-from broker.routing.shared import GroupMember, SharedGroup
+from broker.routing.shared import GroupMember
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import FilterEntry, Subscription
 from broker.routing.trie import Trie
@@ -96,7 +96,7 @@ class Router:
         for value in matched:
             entry = cast(FilterEntry, value)
             for subscription in entry.subscriptions.values():
-                if authorization is not None and not self._may_read(authorization, subscription, topic):
+                if authorization is not None and not may_read(authorization, subscription, topic):
                     continue
                 session = subscription.session
                 receiver = merged.get(session)
@@ -115,7 +115,7 @@ class Router:
                     group_route = GroupRoute(share_name, entry.topic_filter)
                     group_route.local = group
                     if authorization is not None:
-                        self._skip_members(authorization, group_route, group, topic)
+                        skip_members(authorization, group_route, group, topic)
                     groups[(share_name, entry.topic_filter)] = group_route
         remote = context.forwarder.route(topic)
         if remote is not None:
@@ -153,22 +153,6 @@ class Router:
             if route.receivers or route.groups or route.peers or route.bridge is not None:
                 return False
         return True
-
-    def _may_read(self, authorization: Authorization, subscription: Subscription, topic: bytes) -> bool:
-        return authorization.may_read(subscription.session.identity(), topic)
-
-    def _skip_members(
-        self, authorization: Authorization, group_route: GroupRoute, group: SharedGroup, topic: bytes
-    ) -> None:
-        """Leave the members of a shared group out that may not read the topic."""
-        skipped: dict[GroupMember, None] = {}
-        for member in group.members():
-            if not self._may_read(authorization, cast(Subscription, member), topic):
-                skipped[member] = None
-        if skipped:
-            group_route.skipped = skipped
-            if len(skipped) == len(group) and group.queue is None:
-                group_route.local = None
 
     # --- messages of clients and of the server ---
 
@@ -210,7 +194,7 @@ class Router:
             self.context.sys_retained.put(message)
         self._deliver(route, message, None, now)
         for group in route.groups:
-            self._deliver_group(group, message, None, now)
+            self._deliver_group(group, message, group.copy, None, now)
 
     def _deliver(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> None:
         """Deliver to the subscribers on this node, without shared groups."""
@@ -236,10 +220,13 @@ class Router:
         if route.groups:
             targets = list(targets)
         for group in route.groups:
-            receiver = self._choose(group, targets)
+            receiver = choose(group, targets)
             if isinstance(receiver, GroupMember):
-                if not self._deliver_member(receiver, message, publisher, False, now):
+                if not self._deliver_member(receiver, message, group.copy, publisher, False, now):
                     reason_code = QUOTA_EXCEEDED
+            elif receiver is not None and receiver.takes_copies:
+                receiver.forward_copy(message, group.copy, now)
+                self._forwarded(receiver, publisher, now)
             elif receiver is not None:
                 if receiver not in targets:
                     targets.append(receiver)
@@ -252,53 +239,81 @@ class Router:
             self.forward(peer, sent, tuple(chosen.get(peer.name, ())) if chosen else NO_GROUPS, publisher, now)
         return reason_code
 
-    def _choose(self, group: GroupRoute, peers: list[Peer]) -> GroupMember | Peer | None:
-        """The receiver of a group's copy: a member or the queue of the group on this node, or a node that has members.
-
-        The order is: available local members, reachable nodes round robin, other local members. A node that does not
-        understand group names delivers each message to its member. When it gets the message anyway, it is chosen, so
-        that the group gets one copy.
-        """
-        remote = group.remote
-        local = group.local
-        if remote is None or not remote.peers:
-            return None if local is None else local.pick(False, group.skipped)
-        for peer in remote.peers:
-            if not peer.names_groups and peer in peers:
-                return peer
-        if local is not None:
-            member = local.pick(True, group.skipped)
-            if member is not None:
-                return member
-        for _ in range(len(remote.peers)):
-            remote.last = (remote.last + 1) % len(remote.peers)
-            if remote.peers[remote.last].reachable:
-                return remote.peers[remote.last]
-        return remote.peers[remote.last] if local is None else local.pick(False, group.skipped)
-
-    def _deliver_group(self, group: GroupRoute, message: Message, publisher: Publisher | None, now: float) -> None:
-        """Deliver to the next local member of the group."""
+    def _deliver_group(
+        self, group: GroupRoute, message: Message, copy: GroupCopy, publisher: Publisher | None, now: float
+    ) -> bool:
+        """Deliver to the next local member of the group. False when there is none that may read the topic."""
         member = None if group.local is None else group.local.pick(False, group.skipped)
         if member is not None:
-            self._deliver_member(member, message, publisher, False, now)
+            self._deliver_member(member, message, copy, publisher, False, now)
+        return member is not None
 
-    def hand_over(self, group: SharedGroup, message: Message, now: float, only_available: bool = False) -> bool:
-        """Deliver a message that a member of the group, or its queue, gives up to the next local member. False when there is
-        none that may read the topic, or with `only_available` none that has room."""
+    def deliver_copy(self, message: Message, copy: GroupCopy, publisher: Publisher | None, now: float) -> None:
+        """Deliver a copy for which another node has chosen this one. Where the last member here has gone meanwhile, or none may
+        read the topic, another node with members gets it. Raises MqttError for an invalid topic name."""
+        route = self.lookup(message.topic)
+        group = route.group_of(copy)
+        if group is not None and self._deliver_group(group, message, copy, publisher, now):
+            return
+        if group is not None and self._hand_on(route, group, message, copy, None, now):
+            return
+        if not self.context.forwarder.adopt(copy, message, now):
+            self.context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
+            copy.end()
+
+    def hand_over(
+        self, copy: GroupCopy, message: Message, now: float, only_available: bool = False, without: Peer | None = None
+    ) -> bool:
+        """Deliver a copy that a member of the group, or its queue, or the node `without`, gives up: to the next member here, or
+        on a node that is reached. False when there is none that may read the topic, or with `only_available` none here that
+        has room."""
         try:
             route = self.lookup(message.topic)
         except MqttError:
             return False
-        for found in route.groups:
-            if found.local is group:
-                member = group.pick(only_available, found.skipped)
-                if member is not None:
-                    self._deliver_member(member, message, None, True, now)
-                return member is not None
-        return False
+        group = route.group_of(copy)
+        if group is None:
+            return False
+        local = group.local
+        has_queue = local is not None and local.queue is not None
+        member = None if local is None else local.pick(only_available or not has_queue, group.skipped)
+        if member is None and not only_available and not has_queue:
+            if self._hand_on(route, group, message, copy, without, now):
+                return True
+            member = None if local is None else local.pick(False, group.skipped)
+        if member is not None:
+            self._deliver_member(member, message, copy, None, True, now)
+        return member is not None
+
+    def _hand_on(
+        self,
+        route: Route,
+        group: GroupRoute,
+        message: Message,
+        copy: GroupCopy,
+        without: Peer | None,
+        now: float,
+    ) -> bool:
+        """Give a copy to another node with members. False when there is none."""
+        found = choose_other(route, group, copy, message, without)
+        if found is None:
+            return False
+        self.context.counters.messages_to_peers += 1
+        if found.takes_copies:
+            found.hand_on(message, copy, now)
+        else:
+            found.forward(message, ((copy.share_name, copy.topic_filter),), now)
+            copy.end()
+        return True
 
     def _deliver_member(
-        self, member: GroupMember, message: Message, publisher: Publisher | None, is_known: bool, now: float
+        self,
+        member: GroupMember,
+        message: Message,
+        copy: GroupCopy,
+        publisher: Publisher | None,
+        is_known: bool,
+        now: float,
     ) -> bool:
         """Deliver to a member or the queue of a group. False when the queue rejects the message, which it does not do when the
         group had it before (`is_known`)."""
@@ -308,9 +323,9 @@ class Router:
         retain = message.retain and subscription.retain_as_published
         session = subscription.session
         if is_known:
-            is_taken = session.take_back(message, qos, retain, identifiers, now)
+            is_taken = session.take_back(message, qos, retain, identifiers, copy, now)
         else:
-            is_taken = session.deliver(message, qos, retain, identifiers, publisher, now)
+            is_taken = session.deliver(message, qos, retain, identifiers, publisher, now, copy)
         if session.queued_groups is not None:
             self.context.changed_groups.update(session.queued_groups)
         return is_taken
@@ -324,6 +339,9 @@ class Router:
         now: float,
     ) -> None:
         peer.forward(message, groups, now)
+        self._forwarded(peer, publisher, now)
+
+    def _forwarded(self, peer: Peer, publisher: Publisher | None, now: float) -> None:
         self.context.counters.messages_to_peers += 1
         if peer.congested and publisher is not None:
             self.context.hold_for_peer(peer, publisher, now)
@@ -383,16 +401,10 @@ class Router:
             self._deliver(route, message, publisher, now)
         if groups is None:
             for group in route.groups:
-                self._deliver_group(group, message, publisher, now)
-        elif groups:
-            gone = len(groups)
-            for group in route.groups:
-                if group.local is not None and (group.share_name, group.topic_filter) in groups:
-                    gone -= 1
-                    self._deliver_group(group, message, publisher, now)
-            # The last local member unsubscribed while the message was on its way, or none may read the topic.
-            if gone > 0:
-                context.counters.drop_of_topic(DROP_GROUP_GONE, gone, message.qos, message.topic)
+                self._deliver_group(group, message, group.copy, publisher, now)
+        else:
+            for share_name, topic_filter in groups:
+                self.deliver_copy(message, GroupCopy(share_name, topic_filter), publisher, now)
 
     def publish_block(
         self, data: bytes, version: int, publisher: Publisher | None, now: float, pos: int, size: int
@@ -480,16 +492,3 @@ class Router:
         if not retained.keep(message, now):
             self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.qos, message.topic)
         return message
-
-
-def carried_message(publish: Publish, now: float) -> Message:
-    """The message of a PUBLISH of another node. Its origin is the last of the properties."""
-    origin = None
-    if publish.properties and NAME in publish.properties:
-        publish.properties, headers = split_properties(publish.properties)
-        origin = carried_origin(headers)
-    expiry = publish.message_expiry_interval
-    expires_at = now + expiry if expiry >= 0 else NEVER
-    return Message(
-        publish.topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, "", origin
-    )

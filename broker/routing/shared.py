@@ -3,6 +3,8 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from broker.routing.group_copy import GroupCopy
+
 
 class GroupMember:
     """A member of a group. A native base class, so that compiled calls need no lookup by name.
@@ -28,9 +30,10 @@ class SharedGroup:
     They form a ring: `add` and `remove` take constant time.
 
     queue  gets the messages for which no member is available; None where a member's session queues them
+    copy   of each message for which this node chooses a member of its own
     """
 
-    __slots__ = ("_first", "_next", "_size", "queue", "share_name", "topic_filter")
+    __slots__ = ("_first", "_next", "_size", "copy", "queue", "share_name", "topic_filter")
 
     def __init__(self, share_name: bytes, topic_filter: bytes) -> None:
         self.share_name = share_name
@@ -39,6 +42,7 @@ class SharedGroup:
         self._next: GroupMember | None = None  # gets the next message; None: the first member
         self._size = 0
         self.queue: GroupMember | None = None
+        self.copy = GroupCopy(share_name, topic_filter)
 
     def __len__(self) -> int:
         return self._size

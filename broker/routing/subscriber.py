@@ -10,6 +10,7 @@ from broker.bridge_end import BridgeEnd
 from broker.codec.runs import Run
 from broker.message import Message
 from broker.publisher import Publisher
+from broker.routing.group_copy import GroupCopy
 from broker.routing.shared import SharedGroup
 from broker.routing.sources import Sources
 from broker.timers import Timed
@@ -110,14 +111,17 @@ class Subscriber(Timed):
         identifiers: tuple[int, ...],
         publisher: Publisher | None,
         now: float,
+        copy: GroupCopy | None = None,
     ) -> bool:
         """Send one message, or queue it. Hold the publisher when the queue is more than half full. False when the queue of a
-        group rejects the message."""
+        group rejects the message. `copy`: of the group that the message is for, which ends with its delivery."""
         raise AssertionError("a subscriber without a session")
 
-    def take_back(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> bool:
+    def take_back(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], copy: GroupCopy, now: float
+    ) -> bool:
         """As `deliver`, for a message that the session's group had before: its queue does not reject it."""
-        return self.deliver(message, qos, retain, identifiers, None, now)
+        return self.deliver(message, qos, retain, identifiers, None, now, copy)
 
     def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         """As `deliver`, for each message of a run, without subscription identifiers."""

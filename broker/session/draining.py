@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import Final, cast
 
 from broker.counters import DROP_EXPIRED, DROP_GROUP_GONE
+from broker.message import Message
+from broker.routing.group_copy import GroupCopy
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import Subscription
@@ -60,8 +62,10 @@ def hand_out(router: Router, group: SharedGroup, now: float) -> None:
         outgoing = None if session is None else first_waiting(session, now)
         if session is None or outgoing is None or outgoing.message is None:
             return
-        if not router.hand_over(group, outgoing.message, now, True):
+        copy = group.copy if outgoing.copy is None else outgoing.copy
+        if not router.hand_over(copy, outgoing.message, now, True):
             return
+        outgoing.copy = None
         session.context.counters.handed_over += 1
         take_out(session, outgoing)
 
@@ -80,6 +84,7 @@ def first_waiting(session: Session, now: float) -> Outgoing | None:
             return outgoing
         session.messages_dropped += 1
         session.context.counters.drop_for_client(DROP_EXPIRED, 1, outgoing.qos, session.client_id)
+        outgoing.end_copy()
         take_out(session, outgoing)
     return None
 
@@ -112,7 +117,13 @@ def give_back(router: Router, session: Session, now: float) -> None:
         return
     if session.bridge_end is not None:
         return
-    for group, message in take_left_behind(router.tree, session, now, True):
-        if not router.hand_over(group, message, now):
-            router.context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
+    hand_over_all(router, take_left_behind(router.tree, session, now, True), now)
     session.left_groups = None
+
+
+def hand_over_all(router: Router, left_behind: list[tuple[GroupCopy, Message]], now: float) -> None:
+    """Give other members of their groups what was taken from a session."""
+    for copy, message in left_behind:
+        if not router.hand_over(copy, message, now):
+            router.context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
+            copy.end()

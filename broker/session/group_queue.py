@@ -9,6 +9,7 @@ from typing import Final
 from broker.context import Context
 from broker.message import Message
 from broker.publisher import Publisher
+from broker.routing.group_copy import GroupCopy
 from broker.session.draining import first_waiting
 from broker.session.outgoing import Outgoing, expiry_in_queue
 from broker.session.queue import why_not_queued
@@ -33,6 +34,7 @@ class GroupQueue(Session):
         identifiers: tuple[int, ...],
         publisher: Publisher | None,
         now: float,
+        copy: GroupCopy | None,
     ) -> bool:
         if self._may_reject(qos):
             queue = self._made_queue()
@@ -42,15 +44,20 @@ class GroupQueue(Session):
                 reason = queue.overflow(message, self.queue_max, self.queue_bytes_max)
             if reason:
                 self.drop(reason, qos)
+                if copy is not None:
+                    copy.end()
                 return False
-        return super()._enqueue(message, qos, retain, identifiers, publisher, now)
+        return super()._enqueue(message, qos, retain, identifiers, publisher, now, copy)
 
-    def take_back(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> bool:
+    def take_back(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], copy: GroupCopy, now: float
+    ) -> bool:
         if not self._may_reject(qos):
-            return super().take_back(message, qos, retain, identifiers, now)
+            return super().take_back(message, qos, retain, identifiers, copy, now)
         self.context.counters.copies += 1
         expires_at = expiry_in_queue(message, self.queue_seconds_max, now)
-        self._made_queue().put(Outgoing(message, qos, retain, identifiers, expires_at), NO_BOUND, NO_BOUND, now)
+        held = copy if self.records is None else copy.stored()
+        self._made_queue().put(Outgoing(message, qos, retain, identifiers, expires_at, held), NO_BOUND, NO_BOUND, now)
         return True
 
     def _may_reject(self, qos: int) -> bool:

@@ -8,7 +8,8 @@ from typing import Final, cast
 
 from broker.errors import MqttError
 from broker.message import Message
-from broker.routing.names import parse_filter
+from broker.routing.group_copy import GroupCopy
+from broker.routing.names import full_filter, parse_filter
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import FilterEntry
 from broker.routing.trie import Trie
@@ -18,13 +19,14 @@ from broker.slices import SLICE_STEPS
 
 # Bounds for one session. The messages beyond them end with it and are counted (`session_ended`). Messages of groups with a
 # queue are bounded by the in-flight window alone: none of them is to be lost.
-HANDED_OVER_MAX: Final = 256
+HANDED_OVER_MAX: Final = SLICE_STEPS
 HANDOVER_STEPS_MAX: Final = 10 * SLICE_STEPS  # levels of filters that are looked at: about 10 ms
+UNKNOWN: Final = GroupCopy(b"", b"")  # of a message whose record does not tell for which subscription it came
 
 
 def take_left_behind(
     tree: Trie, session: Session, now: float, queued_only: bool = False
-) -> list[tuple[SharedGroup, Message]]:
+) -> list[tuple[GroupCopy, Message]]:
     """Take the messages that other members of their group can get out of the session's queue. The session is still
     subscribed, or has left a group that has a queue.
 
@@ -32,18 +34,19 @@ def take_left_behind(
     not sent to another member of the group [MQTT-4.8.2-5]. `queued_only`: only those of groups that have a queue. A
     session with a BridgeEnd is no member: that knows the group of a message."""
     handover = Handover(tree, session, now, queued_only)
-    if not handover.groups and session.bridge_end is None:
-        return []
-    if session.inflight is not None:
-        for outgoing in session.inflight.messages():
+    if session.is_group_queue:
+        return handover.taken
+    inflight = session.inflight
+    if inflight is not None:
+        for outgoing in inflight.messages():
             if outgoing.state == AWAIT_PUBACK and handover.take(outgoing):
-                session.inflight.discard(outgoing.packet_id)
-    taken: set[int] = set()
+                inflight.discard(outgoing.packet_id)
+    numbers: set[int] = set()
     for outgoing in session.queued():
         if outgoing.qos and outgoing.expires_at > now and handover.take(outgoing):
-            taken.add(outgoing.number)
-    if session.queue is not None and taken:
-        session.queue.remove(taken)
+            numbers.add(outgoing.number)
+    if session.queue is not None and numbers:
+        session.queue.remove(numbers)
     session.context.counters.handed_over += len(handover.taken)
     return handover.taken
 
@@ -54,71 +57,97 @@ def find_group(tree: Trie, full: bytes) -> SharedGroup | None:
         share_name, topic_filter = parse_filter(full)
     except MqttError:
         return None
+    return _group_at(tree, share_name, topic_filter)
+
+
+def _group_at(tree: Trie, share_name: bytes, topic_filter: bytes) -> SharedGroup | None:
     entry = cast("FilterEntry | None", tree.get(topic_filter))
     return None if entry is None or entry.groups is None else entry.groups.get(share_name)
 
 
+def _is_member(session: Session, group: SharedGroup) -> bool:
+    return full_filter(group.share_name, group.topic_filter) in session.subscriptions
+
+
+def _has_left(session: Session, group: SharedGroup) -> bool:
+    left = session.left_groups
+    return left is not None and full_filter(group.share_name, group.topic_filter) in left
+
+
 class Handover:
-    """groups  by topic filter, of the session's shared subscriptions, and of those that it has left: the group if it has other
-            members or a queue and no other group of the session has the filter, else None
-    taken   messages with their group, in order
-    """
+    """taken   messages with their copy, in order"""
 
     def __init__(self, tree: Trie, session: Session, now: float, queued_only: bool) -> None:
-        self.groups: dict[bytes, SharedGroup | None] = {}
-        self.taken: list[tuple[SharedGroup, Message]] = []
+        self.taken: list[tuple[GroupCopy, Message]] = []
         self._tree = tree
         self._session = session
         self._now = now
+        self._queued_only = queued_only
         self._steps = 0
-        self._by_topic: dict[bytes, SharedGroup | None] = {}
-        for subscription in session.subscriptions.values():
-            group = subscription.group
-            if group is not None and (group.queue is not None or (len(group) > 1 and not queued_only)):
-                self._add(group)
-        for full in session.left_groups or ():
-            left = find_group(tree, full)
-            if left is not None and left.queue is not None:
-                self._add(left)
-
-    def _add(self, group: SharedGroup) -> None:
-        self.groups[group.topic_filter] = None if group.topic_filter in self.groups else group
+        self._by_topic: dict[bytes, GroupCopy | None] = {}
+        self._limits: dict[tuple[bytes, bytes], int] = {}  # by group: how many messages may be taken in sum
 
     def take(self, outgoing: Outgoing) -> bool:
-        """Return whether another member of its group gets the message."""
+        """Return whether another member of its group gets the message. Then it has no copy any more."""
         message = outgoing.message
+        copy = outgoing.copy
+        end = self._session.bridge_end
         if message is None or message.expires_at <= self._now:
             return False
-        end = self._session.bridge_end
         if end is not None:
             source = end.group_of(message)
             if source is not None:
-                self.taken.append((source, message))
+                self.taken.append((source.copy, message))
             return source is not None
-        topic = message.topic
-        if topic not in self._by_topic:
-            if self._steps >= HANDOVER_STEPS_MAX:
-                return False
-            self._by_topic[topic] = self._group_of(topic)
-        group = self._by_topic[topic]
-        if group is None or (group.queue is None and len(self.taken) >= HANDED_OVER_MAX):
+        if copy is UNKNOWN:
+            copy = self._found(message.topic)
+        if copy is None or len(self.taken) >= self._limit(copy.share_name, copy.topic_filter):
             return False
-        self.taken.append((group, message))
+        outgoing.copy = None
+        self.taken.append((copy, message))
         return True
 
-    def _group_of(self, topic: bytes) -> SharedGroup | None:
+    def _limit(self, share_name: bytes, topic_filter: bytes) -> int:
+        """Return how many messages may have been taken for one more of the group: none where nobody else gets it."""
+        key = (share_name, topic_filter)
+        known = self._limits.get(key)
+        if known is not None:
+            return known
+        session = self._session
+        group = _group_at(self._tree, share_name, topic_filter)
+        limit = 0
+        if group is not None and group.queue is not None:
+            limit = 1 << 30
+        elif not self._queued_only:
+            others = 0 if group is None else len(group) - (1 if _is_member(session, group) else 0)
+            if others or session.context.forwarder.has_members(share_name, topic_filter):
+                limit = HANDED_OVER_MAX
+        self._limits[key] = limit
+        return limit
+
+    # --- records without a group: of stores that were written before these had one, and ordinary subscriptions
+
+    def _found(self, topic: bytes) -> GroupCopy | None:
         """The one group for which the session can have got a message of this topic. None when it can have got it by an
         ordinary subscription or for one of several groups: other members then have copies of their own."""
-        found: SharedGroup | None = None
+        if topic not in self._by_topic:
+            if self._steps >= HANDOVER_STEPS_MAX:
+                return None
+            self._by_topic[topic] = self._search(topic)
+        return self._by_topic[topic]
+
+    def _search(self, topic: bytes) -> GroupCopy | None:
+        session = self._session
+        found: GroupCopy | None = None
         matched = self._tree.match(topic)
         self._steps += self._tree.visited + len(matched)
         for value in matched:
             assert isinstance(value, FilterEntry)
-            if self._session in value.subscriptions:
+            if session in value.subscriptions:
                 return None
-            if value.topic_filter in self.groups:
-                group = self.groups[value.topic_filter]
-                if group is None or found is not None:
-                    return None
-                found = group
+            for group in () if value.groups is None else value.groups.values():
+                if _is_member(session, group) or _has_left(session, group):
+                    if found is not None:
+                        return None
+                    found = group.copy
         return found

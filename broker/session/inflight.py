@@ -100,6 +100,7 @@ class Inflight:
             if outgoing.message is not None and outgoing.sent_at < sent_before:
                 if self.records is not None:
                     self.records.remove(outgoing)
+                outgoing.end_copy()
                 del self._by_id[packet_id]
                 if self._given_up is None:
                     self._given_up = {}
@@ -153,8 +154,11 @@ class Inflight:
         return False
 
     def _remove(self, packet_id: int) -> None:
+        outgoing = self._by_id[packet_id]
         if self.records is not None:
-            self.records.remove(self._by_id[packet_id])
+            self.records.remove(outgoing)
+        if outgoing.copy is not None:
+            outgoing.end_copy()
         del self._by_id[packet_id]
         if self._quota_used:
             self._quota_used -= 1  # whether or not the message was sent again

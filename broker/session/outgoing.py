@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.codec.writer import encode_publish, publish_parts
 from broker.message import NEVER, Message
+from broker.routing.group_copy import GroupCopy
 from broker.session.output import Output
 
 QUEUED: Final = 0
@@ -31,9 +32,11 @@ class Outgoing:
     number       the place in the queue, while it is queued (MessageQueue)
     record       number of its record in the store, 0 for none
     session_record  number of the session's record; of no meaning without `record`
+    copy         of the shared group whose member the client is, None for an ordinary subscription and for QoS 0
     """
 
     __slots__ = (
+        "copy",
         "expires_at",
         "identifiers",
         "message",
@@ -54,8 +57,10 @@ class Outgoing:
         retain: bool,
         identifiers: tuple[int, ...],
         expires_at: float = NEVER,
+        copy: GroupCopy | None = None,
     ) -> None:
         self.message = message
+        self.copy = copy
         self.expires_at = expires_at
         self.qos = qos
         self.retain = retain
@@ -66,6 +71,13 @@ class Outgoing:
         self.number = 0
         self.record = 0
         self.session_record = 0
+
+    def end_copy(self) -> None:
+        """The client has it, or does not get it any more."""
+        copy = self.copy
+        if copy is not None:
+            self.copy = None
+            copy.end()
 
 
 def expiry_in_queue(message: Message, seconds_max: float, now: float) -> float:

@@ -75,6 +75,7 @@ class MessageQueue:
         assert outgoing.message is not None
         size = message_bytes(outgoing.message)
         if size > bytes_max:
+            outgoing.end_copy()
             return [(DROP_QUEUE_BYTES, outgoing.qos)]
         dropped: list[tuple[str, int]] | None = None
         while self.count and (self.count >= count_max or self.bytes + size > bytes_max):
@@ -84,6 +85,7 @@ class MessageQueue:
             else:
                 dropped.append(found)
         if count_max <= 0:
+            outgoing.end_copy()
             own = (DROP_QUEUE_FULL, outgoing.qos)
             return [*dropped, own] if dropped is not None else [own]
         outgoing.sent_at = now
@@ -144,8 +146,10 @@ class MessageQueue:
         for outgoing in self.messages():
             if outgoing.number not in numbers:
                 stay.append(outgoing)
-            elif self.records is not None:
+                continue
+            if self.records is not None:
                 self.records.remove(outgoing)
+            outgoing.end_copy()
         self.clear()
         for outgoing in stay:
             self.append(outgoing)
@@ -172,6 +176,7 @@ class MessageQueue:
         outgoing = lane[index]
         if self.records is not None:
             self.records.remove(outgoing)
+        outgoing.end_copy()
         self._remove(lane, index)
         return reason, outgoing.qos
 

@@ -23,13 +23,14 @@ from broker.counters import (
 )
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
+from broker.routing.group_copy import GroupCopy
 from broker.routing.subscription import Subscription
 from broker.session.backlog import BacklogWork, Portion, RetainedBacklog
-from broker.session.incoming import ReceivingSession
+from broker.session.holding import HoldingSession
 from broker.session.inflight import Inflight
 from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing, encode_to, encode_unaliased, expiry_in_queue
 from broker.session.output import Output
-from broker.session.queue import MessageQueue, why_not_queued
+from broker.session.queue import why_not_queued
 from broker.session.reading import discard_unreadable, drop_unreadable
 from broker.session.will import PendingWill
 
@@ -38,14 +39,12 @@ FORM_BYTES_MAX: Final = 2  # a PUBLISH may grow by so many bytes in the form of 
 EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval without end [MQTT5 3.1.2.11.2]
 
 
-class Session(ReceivingSession):
+class Session(HoldingSession):
     """The session of one client identifier. Times are monotonic seconds.
 
     connection        None while the client is away
     version, keep_alive, local_addr  of the last connection
     disconnected_at   when the last connection ended; of no meaning while there is a connection
-    queue             None until a message has to wait: an idle client takes less memory so
-    inflight          None until a message with QoS 1 or 2 is sent
     backlog           retained messages that subscriptions brought and the client has not taken yet, None for none
     queue_seconds_max  longest time that a message waits here, 0 or less for no limit
     will              of the last connection, while its delay runs
@@ -67,8 +66,6 @@ class Session(ReceivingSession):
         self.take_limits(context.settings)
         self.subscriptions: dict[bytes, Subscription] = {}  # by topic filter, $share/NAME/ included
         self.subscriptions_total = 0
-        self.queue: MessageQueue | None = None
-        self.inflight: Inflight | None = None
         self.backlog: RetainedBacklog | None = None
         self.will: PendingWill | None = None
         self.held: dict[Publisher, None] | None = None
@@ -93,25 +90,9 @@ class Session(ReceivingSession):
 
     # --- questions ---
 
-    def queue_length(self) -> int:
-        return self.queue.count if self.queue is not None else 0
-
-    def queued(self) -> list[Outgoing]:
-        """The messages of the queue, oldest first."""
-        return self.queue.messages() if self.queue is not None else []
-
-    def inflight_length(self) -> int:
-        return len(self.inflight) if self.inflight is not None else 0
-
     def is_waiting(self) -> bool:
         """Return whether there is something to send as soon as the connection and the in-flight window have room."""
         return self._is_queued() or self.backlog is not None or self._is_resending()
-
-    def _is_queued(self) -> bool:
-        return self.queue is not None and self.queue.count > 0
-
-    def _is_resending(self) -> bool:
-        return self.inflight is not None and self.inflight.is_resending()
 
     def restore(self, outgoing: Outgoing) -> None:
         """Add the next message of an earlier process, without a look at the bounds of the queue."""
@@ -120,18 +101,6 @@ class Session(ReceivingSession):
             self._made_queue().append(outgoing)
         else:
             self._made_inflight().restore(outgoing)
-
-    def _made_queue(self) -> MessageQueue:
-        queue = self.queue
-        if queue is None:
-            queue = self.queue = MessageQueue(self.records)
-        return queue
-
-    def _made_inflight(self) -> Inflight:
-        inflight = self.inflight
-        if inflight is None:
-            inflight = self.inflight = Inflight(self.records)
-        return inflight
 
     def is_available(self) -> bool:
         if self.queued_groups is not None:  # messages that cannot be sent now wait in the group's queue
@@ -182,9 +151,12 @@ class Session(ReceivingSession):
         identifiers: tuple[int, ...],
         publisher: Publisher | None,
         now: float,
+        copy: GroupCopy | None = None,
     ) -> bool:
         """Send one message now, or queue it behind the messages that wait [MQTT-4.6.0-6]."""
         self.context.counters.copies += 1
+        if copy is not None:
+            copy = copy.taken(qos, self.records is not None)
         connection = self._open_connection()
         if connection is not None:
             if qos == 0:
@@ -192,9 +164,9 @@ class Session(ReceivingSession):
                 return True
             inflight = self._made_inflight()
             if inflight.has_room(self.inflight_max):
-                self._send(connection, inflight, Outgoing(message, qos, retain, identifiers), now)
+                self._send(connection, inflight, Outgoing(message, qos, retain, identifiers, NEVER, copy), now)
                 return True
-        return self._enqueue(message, qos, retain, identifiers, publisher, now)
+        return self._enqueue(message, qos, retain, identifiers, publisher, now, copy)
 
     def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         connection = self._open_connection()
@@ -283,6 +255,7 @@ class Session(ReceivingSession):
             data = encode_to(connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now)
         if not data:
             self.drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
+            outgoing.end_copy()
             return
         inflight.add(outgoing, packet_id, now)
         if waits:
@@ -301,10 +274,13 @@ class Session(ReceivingSession):
         identifiers: tuple[int, ...],
         publisher: Publisher | None,
         now: float,
+        copy: GroupCopy | None,
     ) -> bool:
         """Queue a message, and drop what the bounds demand. False when the queue of a group rejects it."""
         reason = DROP_SESSION_ENDED if self.ended else why_not_queued(self.context, qos, self.connection is None)
         if reason:
+            if copy is not None:
+                copy.end()
             self.drop(reason, qos)
             return True
         settings = self.context.settings
@@ -317,7 +293,8 @@ class Session(ReceivingSession):
             if given_up is not None:
                 self.drop(DROP_INFLIGHT_EXPIRED, given_up.qos)
                 room += 1
-        dropped = queue.put(Outgoing(message, qos, retain, identifiers, expires_at), room, self.queue_bytes_max, now)
+        outgoing = Outgoing(message, qos, retain, identifiers, expires_at, copy)
+        dropped = queue.put(outgoing, room, self.queue_bytes_max, now)
         if dropped is not None:
             for reason, dropped_qos in dropped:
                 self.drop(reason, dropped_qos)
@@ -366,8 +343,10 @@ class Session(ReceivingSession):
                 self._send(connection, inflight, outgoing, now)
             else:
                 break
-            if outgoing.record and not outgoing.packet_id and self.records is not None:
-                self.records.remove(outgoing)  # it was not sent
+            if outgoing.packet_id == 0:  # it was not sent, or has QoS 0
+                if outgoing.record and self.records is not None:
+                    self.records.remove(outgoing)
+                outgoing.end_copy()
             queue.remove_first()
         if self.backlog is not None:
             self._pump_backlog(now)
@@ -484,6 +463,7 @@ class Session(ReceivingSession):
     def end(self) -> None:
         """Discard the session state. Messages that are queued or in flight are dropped and counted."""
         self.ended = True
+        self.end_copies()
         for outgoing in self.queued():
             self.drop(DROP_SESSION_ENDED, outgoing.qos)
         if self.inflight is not None:

@@ -2,7 +2,7 @@
 
 Times are wall time in records: seconds since 1970, `wall_offset` more than the monotonic time of the process. Another process
 has another monotonic clock, and therefore another offset. The first value of a record is its kind (kinds). What other brokers
-queues of groups and federations add are further values at the end, which records without it do not have.
+shared groups and federations add are further values at the end, which records without it do not have.
 """
 
 # compiled with mypyc
@@ -69,7 +69,7 @@ def all_contents(broker: Broker) -> dict[int, object]:
 def encode(content: object, wall_offset: float) -> tuple[object, ...]:
     if isinstance(content, Outgoing):
         message = content.message
-        return (
+        record: tuple[object, ...] = (
             OUTGOING,
             content.session_record,
             0 if message is None else message.record,
@@ -80,8 +80,12 @@ def encode(content: object, wall_offset: float) -> tuple[object, ...]:
             content.packet_id,
             content.state,
         )
+        copy = content.copy
+        if copy is None or not copy.share_name:
+            return record
+        return (*record, full_filter(copy.share_name, copy.topic_filter))
     if isinstance(content, Message):
-        record: tuple[object, ...] = (
+        record = (
             MESSAGE if content.references else RETAINED,
             content.topic,
             content.payload,

@@ -10,12 +10,14 @@ from broker.broker import Broker
 from broker.codec.packets import Will
 from broker.message import Message
 from broker.origin import HeaderError, decode_origin
+from broker.routing.group_copy import GroupCopy
 from broker.routing.names import full_filter, parse_filter
 from broker.routing.retained import RetainedMessage
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.routing.subscription import Subscription
 from broker.session.draining import give_back
 from broker.session.group_queue import GroupQueue
+from broker.session.handover import UNKNOWN
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.session.session_records import SessionRecords
@@ -204,7 +206,7 @@ def message_of(record: tuple[object, ...], wall_offset: float) -> Message:
 
 
 def outgoing_of(record: tuple[object, ...], message: Message | None, wall_offset: float, now: float) -> Outgoing:
-    _, _, _, qos, retain, identifiers, expires_at, packet_id, state = record
+    _, _, _, qos, retain, identifiers, expires_at, packet_id, state, *more = record
     outgoing = Outgoing(
         message,
         cast(int, qos),
@@ -215,6 +217,7 @@ def outgoing_of(record: tuple[object, ...], message: Message | None, wall_offset
     outgoing.packet_id = cast(int, packet_id)
     outgoing.state = cast(int, state)
     outgoing.sent_at = now
+    outgoing.copy = GroupCopy(*parse_filter(cast(bytes, more[0]))) if more else UNKNOWN
     return outgoing
 
 

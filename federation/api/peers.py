@@ -89,6 +89,8 @@ _TOTALS: Final = {
     "full_states_sent": "Full states that were sent to a node, because it began anew or could not resume.",
     "retained_mended": "Retained messages that were sent once more: a node had older ones, or an outbox had dropped them.",
     "interest_mended": "Times that what is known of a node's interest differed from its digest, and its full state followed.",
+    "copies_chosen_again": "Copies for shared groups that others got, because the node died, failed or was given up.",
+    "copies_forgotten": "Copies for shared groups beyond the bound of those that are kept: they are lost if the node dies.",
     "streams_lost": "Event streams to a node that were lost.",
     "times_behind": "Times that a node was away or slow, so that the store here kept what waited for it.",
 }
@@ -140,6 +142,12 @@ def peer_metrics(node: Node, now: float) -> list[Metric]:
             "Bytes of the outbox for a node that are in the store here.",
             "node",
             [(sender.name, sender.outbox.stored()[1]) for sender in senders],
+        ),
+        gauges(
+            "gmqtt_federation_copies_kept",
+            "Copies for shared groups that were sent to a node and have not ended there.",
+            "node",
+            [(sender.name, len(sender.kept)) for sender in senders],
         ),
         counter(
             "gmqtt_federation_positions_forgotten_total",

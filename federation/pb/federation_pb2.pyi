@@ -88,7 +88,7 @@ class Event(_message.Message):
     """
     place: _builtins.int
     frame: _builtins.bytes
-    """Only to nodes that announce stamps1 or session1: a frame of the direct stream that is no event of the Go broker
+    """Only to nodes that announce stamps1, session1 or a process: a frame of the direct stream that is no event of the Go broker
     (docs/protocol-extensions.md).
     """
     @_builtins.property

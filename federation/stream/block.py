@@ -8,12 +8,14 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from broker.message import NEVER, Message
+from broker.origin import PROPERTY_HEAD
 from broker.routing.retained import STAMP_BYTES, RetainedMessage
 from broker.store.journal import Content, checked
 from broker.store.kinds import OUTBOX
 from broker.store.records import monotonic_time, wall_time
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
+    GROUP_COPY,
     HAS_EXTENSIONS,
     HEADER_SIZE,
     IS_NEWS,
@@ -33,7 +35,16 @@ from federation.stream.frames import (
 )
 
 CHUNK_OVERHEAD: Final = 48  # bytes of memory of a bytes object and its place in a list, beside its content
+PACKET_OVERHEAD_MAX: Final = 32  # bytes of a PUBLISH beside topic, properties and payload
 UNNUMBERED: Final = -1
+
+
+def packet_bytes(message: Message) -> int:
+    """Return how many bytes the PUBLISH of a message has at most."""
+    size = len(message.payload) + len(message.topic) + len(message.properties) + PACKET_OVERHEAD_MAX
+    if message.origin is not None:
+        size += len(message.origin.encode()) + len(PROPERTY_HEAD) + 2
+    return size
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -170,6 +181,15 @@ class Block(Content):
             if self.retained is None:
                 self.retained = []
             self.retained.append(message.topic)
+
+    def append_copy(self, message: Message, head: bytes) -> None:
+        """One message as a GROUP_COPY behind its head (encode_copy_head)."""
+        if message.expires_at == NEVER:
+            self.append_frame(encode_frame(GROUP_COPY, head + encode_packet(message, 5)))
+        else:
+            self.append_frame(encode_frame(GROUP_COPY, head + encode_expiring_packet(message)))
+            self.note_expiry(message)
+        self.messages += 1
 
     def note_expiry(self, message: Message) -> None:
         """The last chunk ends with encode_expiring_packet(message)."""

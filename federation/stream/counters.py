@@ -53,6 +53,8 @@ class StreamCounters:
             -1
         )  # parts of the retained messages that differed at the last comparison; -1 before it
         self.interest_mended = 0
+        self.copies_chosen_again = 0
+        self.copies_forgotten = 0
         self.events_acked = 0
         self.events_resent = 0
         self.full_states_sent = 0

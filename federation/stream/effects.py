@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from mypy_extensions import mypyc_attr
 
+from broker.errors import MqttError
 from broker.message import Message
 from broker.publisher import NodePublisher, Publisher
 from broker.routing.retained import RetainedMessage
@@ -12,16 +13,22 @@ from broker.routing.router import Router
 from federation.hybrid_clock import seconds_of
 from federation.stream.counters import SkipReason, StreamCounters
 from federation.stream.frames import (
+    COPIES_ENDED,
+    GROUP_COPY,
     IS_NEWS,
     IS_WRITTEN_THERE,
     ONLY_THESE,
     RETAINED_DIGEST,
+    RETAINED_STAMPS,
     STATE_BEGIN,
     STATE_END,
+    decode_copy_head,
     decode_digest,
+    decode_packet,
     decode_stamp,
     decode_stamps,
 )
+from federation.stream.group_peer import ReceivedCopy
 from federation.stream.retained_versions import RetainedVersions, clock_of, oldest_stamp
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
 
@@ -119,6 +126,24 @@ class EventEffects:
             is_known = self._versions.stamp_of(message.topic) > 0
             self._keep(message if is_known else RetainedMessage(message, oldest_stamp(message)), now)
 
+    def publish_copy(self, data: bytes, start: int, end: int, now: float) -> None:
+        """The body of a GROUP_COPY. Raises FrameError and MqttError."""
+        head, start = decode_copy_head(data, start, end)
+        message, _ = decode_packet(data, start, end, 5, now)
+        context = self._router.context
+        context.now = now
+        context.counters.messages_from_peers += 1
+        copy = ReceivedCopy(self._tree.members[self.name], context, head)
+        if message.expires_at <= now:
+            self.counters.drop(SkipReason.EXPIRED, 1)
+            copy.end()
+            return
+        try:
+            self._router.deliver_copy(message, copy, self.publisher, now)
+        except MqttError:
+            copy.end()
+            raise
+
     def take_go_state(self, message: Message, now: float) -> None:
         """A retained message of the state of a Go broker, of which receivers here may know nothing."""
         is_known = self._versions.stamp_of(message.topic) > 0
@@ -159,6 +184,17 @@ class EventEffects:
         self.counters.drop(SkipReason.RETAINED_OLDER, 1)
         self._tree.members[self.name].tell_present(topic)
         return False
+
+    def handle_frame(self, data: bytes, kind: int, flags: int, start: int, end: int, now: float) -> None:
+        """A frame of a kind that Go brokers do not send. Raises FrameError and MqttError."""
+        if kind in (RETAINED_DIGEST, RETAINED_STAMPS):
+            self.compare(kind, flags, data, start, end, now)
+        elif kind == GROUP_COPY:
+            self.publish_copy(data, start, end, now)
+        elif kind == COPIES_ENDED:
+            self._tree.members[self.name].receive_ended(data, start, end)
+        else:
+            self.mark_state(kind)
 
     def compare(self, kind: int, flags: int, data: bytes, start: int, end: int, now: float) -> None:
         """RETAINED_DIGEST or RETAINED_STAMPS: where the node has other retained messages, it is told what is here. Raises

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i32_be, write_i32_be
+from librt.strings import BytesWriter, read_i32_be, write_i16_be, write_i32_be, write_i64_be
 
 from broker.codec.reader import decode_publish
 from broker.codec.wire import decode_varint
@@ -19,8 +19,8 @@ from broker.codec.writer import encode_publish
 from broker.errors import MqttError
 from broker.message import Message
 from broker.origin import carried_properties
+from broker.routing.carried import carried_message
 from broker.routing.retained import STAMP_BYTES
-from broker.routing.router import carried_message
 
 HEADER_SIZE: Final = 6
 
@@ -34,6 +34,8 @@ STATE_END: Final = 7
 INTEREST_DIGEST: Final = 8
 RETAINED_DIGEST: Final = 9
 RETAINED_STAMPS: Final = 10
+GROUP_COPY: Final = 12
+COPIES_ENDED: Final = 13
 SESSION: Final = 20  # federation/sessions/wire.py
 
 HAS_EXTENSIONS: Final = 0x01  # the body begins with an extension area
@@ -145,6 +147,59 @@ def encode_groups(groups: tuple[tuple[bytes, bytes], ...]) -> bytes:
         parts.append(len(topic_filter).to_bytes(2, "big"))
         parts.append(topic_filter)
     return b"".join(parts)
+
+
+class CopyHead:
+    """number  of the copy at the node that chose, 0 where it does not wait for the end
+    hops, key  as of GroupCopy
+    """
+
+    __slots__ = ("hops", "key", "number", "share_name", "topic_filter")
+
+    def __init__(self, number: int, hops: int, key: int, share_name: bytes, topic_filter: bytes) -> None:
+        self.number = number
+        self.hops = hops
+        self.key = key
+        self.share_name = share_name
+        self.topic_filter = topic_filter
+
+
+def encode_copy_head(number: int, hops: int, key: int, share_name: bytes, topic_filter: bytes) -> bytes:
+    """The body of a GROUP_COPY in front of its PUBLISH packet: number u64 | hops u8 | key u32 | share_length u16 | share_name |
+    filter_length u16 | topic_filter. number and key are below 2^63 and 2^31."""
+    writer = BytesWriter()
+    write_i64_be(writer, number)
+    writer.append(hops)
+    write_i32_be(writer, key)
+    write_i16_be(writer, len(share_name))
+    writer.write(share_name)
+    write_i16_be(writer, len(topic_filter))
+    writer.write(topic_filter)
+    return writer.getvalue()
+
+
+def decode_copy_head(data: bytes, pos: int, end: int) -> tuple[CopyHead, int]:
+    """(head, position of the PUBLISH packet behind it). Raises FrameError."""
+    if pos + 13 > end:
+        raise FrameError(f"copy for a group of {end - pos} bytes, has at least 13")
+    number = int.from_bytes(data[pos : pos + 8], "big")
+    hops = data[pos + 8]
+    key = int.from_bytes(data[pos + 9 : pos + 13], "big")
+    share_name, at = _decode_string(data, pos + 13, end)
+    topic_filter, at = _decode_string(data, at, end)
+    return CopyHead(number, hops, key, share_name, topic_filter), at
+
+
+def encode_copies_ended(numbers: list[int]) -> bytes:
+    """COPIES_ENDED: number u64 of each copy."""
+    return encode_frame(COPIES_ENDED, b"".join([number.to_bytes(8, "big") for number in numbers]))
+
+
+def decode_copy_numbers(data: bytes, start: int, end: int) -> list[int]:
+    """The numbers of the body of a COPIES_ENDED. Raises FrameError."""
+    if (end - start) % 8:
+        raise FrameError(f"numbers of copies in {end - start} bytes, each has 8")
+    return [int.from_bytes(data[pos : pos + 8], "big") for pos in range(start, end, 8)]
 
 
 def body_start(data: bytes, flags: int, start: int, end: int) -> int:

@@ -35,6 +35,8 @@ from federation.stream.counters import DropReason, SkipReason, StreamCounters
 from federation.stream.effects import stamped
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
+    COPIES_ENDED,
+    GROUP_COPY,
     HAS_EXTENSIONS,
     HEADER_SIZE,
     INTEREST_DIGEST,
@@ -112,7 +114,7 @@ def block_events(block: Block, now: float) -> list[pb.Event]:
             events.append(pb.Event(unsubscribe=pb.Unsubscribe(topic_name=full)))
         elif kind == INTEREST_DIGEST:
             events.append(pb.Event())  # of a direct stream, and sent again on this one: it is skipped there
-        elif kind in (RETAINED_DIGEST, RETAINED_STAMPS, SESSION):
+        elif kind in (RETAINED_DIGEST, RETAINED_STAMPS, SESSION, GROUP_COPY, COPIES_ENDED):
             events.append(pb.Event(frame=data[start - HEADER_SIZE : pos]))
         else:
             mark = pb.STATE_MARK_BEGIN if kind == STATE_BEGIN else pb.STATE_MARK_END

@@ -21,9 +21,8 @@ from typing import Final
 
 from broker.codec.wire import VARINT_MAX
 from broker.message import NEVER, Message
-from broker.origin import PROPERTY_HEAD
 from broker.store.journal import Journal
-from federation.stream.block import CHUNK_OVERHEAD, UNNUMBERED, Block, BlockOwner
+from federation.stream.block import CHUNK_OVERHEAD, UNNUMBERED, Block, BlockOwner, packet_bytes
 from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.frames import (
     BLOCK_HEADER_SIZE,
@@ -34,26 +33,12 @@ from federation.stream.frames import (
     encode_block_header,
     encode_packet,
 )
+from federation.stream.serials import Serials
 
 BLOCK_BYTES_MAX: Final = 65_536  # a block that has so much is closed
 BLOCK_MESSAGES_MAX: Final = 2_048
 BLOCK_SECONDS_MAX: Final = 1.0  # so that dropping by age is no coarser
-PACKET_OVERHEAD_MAX: Final = 32  # bytes of a PUBLISH beside topic, properties and payload
 LOST_TOPICS_MAX: Final = 65_536  # topics of dropped retained messages; past it the whole retained state is due
-
-START_BITS: Final = 40  # of a serial number: those below count the blocks of one start
-
-
-class Serials:
-    """The serial numbers of blocks, for all outboxes of a process: none comes twice while its store lives, also where a node
-    leaves and joins again. starts: StoreIdentity.starts."""
-
-    def __init__(self, starts: int) -> None:
-        self._last = starts << START_BITS
-
-    def next(self) -> int:
-        self._last += 1
-        return self._last
 
 
 class Outbox(BlockOwner):
@@ -137,9 +122,7 @@ class Outbox(BlockOwner):
     def append_message(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> bool:
         """Append one message of any kind. True when a block is full and should be sent."""
         self.is_dropped = False
-        size = len(message.payload) + len(message.topic) + len(message.properties) + PACKET_OVERHEAD_MAX
-        if message.origin is not None:
-            size += len(message.origin.encode()) + len(PROPERTY_HEAD) + 2
+        size = packet_bytes(message)
         if size > VARINT_MAX:
             self.counters.drop(DropReason.NOT_REPRESENTABLE, 1)
             self.is_dropped = True
@@ -153,10 +136,7 @@ class Outbox(BlockOwner):
         if len(groups) > GROUPS_MAX:
             self.counters.drop(DropReason.NOT_REPRESENTABLE, len(groups) - GROUPS_MAX)
             groups = groups[:GROUPS_MAX]
-        if size > BLOCK_BYTES_MAX:
-            self.close_block()
-        self._end_run()
-        block = self._open_block(now)
+        block = self._block_of(size, now)
         before = block.size
         block.append_message(PUBLISH, message, groups)
         if message.retain:
@@ -166,26 +146,48 @@ class Outbox(BlockOwner):
 
     def append_session(self, frame: bytes, messages: int, is_once: bool, now: float) -> None:
         """Append a frame about a session, with so many messages in it. is_once: it is not sent before it is stored."""
-        if len(frame) > BLOCK_BYTES_MAX:
-            self.close_block()
-        self._end_run()
-        block = self._open_block(now)
-        before = block.size
-        block.append_frame(frame)
+        block = self.append_frame(frame, now)
         block.messages += messages
         block.is_kept = block.is_promised = True
-        self.size += block.size - before
         if is_once and self.journal is not None:
             block.is_once = True
             self.keep_newest()
+
+    def append_frame(self, frame: bytes, now: float) -> Block:
+        """Append an event that is no message, behind everything that waits."""
+        block = self._block_of(len(frame), now)
+        before = block.size
+        block.append_frame(frame)
+        self.size += block.size - before
         self._close_full(block)
+        return block
+
+    def append_copy(self, message: Message, head: bytes, now: float) -> bool:
+        """Append one message for a shared group, behind the head of its frame. True when a block is full and should be sent."""
+        self.is_dropped = False
+        size = packet_bytes(message) + len(head)
+        if size > VARINT_MAX:
+            self.counters.drop(DropReason.NOT_REPRESENTABLE, 1)
+            self.is_dropped = True
+            return False
+        if self.size + size + CHUNK_OVERHEAD > self.bytes_max and not self._make_room(size + CHUNK_OVERHEAD, 1):
+            return False
+        block = self._block_of(size, now)
+        before = block.size
+        block.append_copy(message, head)
+        self.size += block.size - before
+        return self._close_full(block)
+
+    def _block_of(self, size: int, now: float) -> Block:
+        """The open block, or a new one for a frame of so many bytes that it would keep others."""
+        if size > BLOCK_BYTES_MAX:
+            self.close_block()
+        self._end_run()
+        return self._open_block(now)
 
     def append_lost(self, message: Message, now: float) -> None:
         """Append the present value of a topic of lost_topics (an empty payload for none), behind everything that waits."""
-        if len(message.payload) > BLOCK_BYTES_MAX:
-            self.close_block()
-        self._end_run()
-        block = self._open_block(now)
+        block = self._block_of(len(message.payload), now)
         before = block.size
         block.append_message(RETAINED, message, (), IS_NEWS)
         self.size += block.size - before
@@ -439,6 +441,12 @@ class Outbox(BlockOwner):
             if not block.is_kept:
                 return at
         return -1
+
+    def give_back(self, serial: int) -> None:
+        """A message of this block goes another way: it is not counted when the block is dropped."""
+        for block in [*self.on_way, *self.waiting, *([] if self._open is None else [self._open])]:
+            if block.serial == serial:
+                block.messages -= 1
 
     def clear(self, reason: DropReason) -> None:
         """Drop everything."""

@@ -29,8 +29,6 @@ from federation.stream.frames import (
     PUBLISH,
     PUBLISH_BLOCK,
     RETAINED,
-    RETAINED_DIGEST,
-    RETAINED_STAMPS,
     SESSION,
     STAMP,
     SUBSCRIBE,
@@ -392,8 +390,6 @@ class PeerReceiver(EventEffects):
                 share_name, topic_filter = decode_interest(data, start, end)
                 note = extension(data, extended_at, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
                 self.change_interest(kind == SUBSCRIBE, share_name, topic_filter, note)
-            elif kind in (RETAINED_DIGEST, RETAINED_STAMPS):
-                self.compare(kind, flags, data, start, end, now)
             elif kind == SESSION:
                 self.sessions.receive(self.name, data[start:end], now)
             elif kind == INTEREST_DIGEST:
@@ -402,7 +398,7 @@ class PeerReceiver(EventEffects):
                     self.begin_anew(self.session_id, self.next_event_id)
                     raise StreamError("its interest is another one than is known here: a full state must follow", False)
             else:
-                self.mark_state(kind)
+                self.handle_frame(data, kind, flags, start, end, now)
         except (FrameError, MqttError):
             self.counters.drop(SkipReason.MALFORMED, 1)
 

@@ -19,8 +19,9 @@ from federation.sessions.news import SessionNews, Told
 from federation.stream.block import Block, BlockConverter
 from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.full_state import FullState, LocalState
+from federation.stream.group_peer import GroupPeer
 from federation.stream.outbox import Outbox
-from federation.stream.promises import PromisedPeer, Promises
+from federation.stream.promises import Promises
 from federation.stream.state import MOVES, Attention, OnWay, State
 from federation.stream.stream_choice import StreamChoice, StreamKind
 
@@ -56,7 +57,12 @@ class Outlet:
         raise AssertionError("an outlet that writes nothing")
 
 
-class PeerSender(PromisedPeer):
+def _session_id(bits: int) -> str:
+    text = f"{bits:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class PeerSender(GroupPeer):
     """Doors: connect, connect_anew, hello_sent, hello_reply, hello_refused, ack, connection_lost, refused, stop; take_blocks;
     next_timeout, handle_timeout.
 
@@ -88,7 +94,8 @@ class PeerSender(PromisedPeer):
         promises: Promises | None = None,
         told: Told | None = None,
     ) -> None:
-        super().__init__(name, extended, outbox, FullState(local))
+        bits = rng.getrandbits(128)
+        super().__init__(name, extended, outbox, FullState(local), promises, bits >> 66)
         # What each message touches comes first (see Connection).
         self.reachable = False
         self.extended = extended
@@ -96,7 +103,6 @@ class PeerSender(PromisedPeer):
         self.moves_sessions = False
         self.news = SessionNews(Told() if told is None else told, self.full_state)
         self.store_id = store_id
-        self.promises = promises
         self.attention = QUIET
         self.state = State.STOPPED
         self._on_way = OnWay.SENT
@@ -117,8 +123,7 @@ class PeerSender(PromisedPeer):
         self._local = local
         self.outlets = outlets
         self._rng = rng
-        self.session_id = ""
-        self._new_session()
+        self.session_id = _session_id(bits)
         self._quarter = outbox.bytes_max // 4
         self.resume_id = 0
         self._deadline = NEVER  # of HELLO and BACKOFF
@@ -130,26 +135,21 @@ class PeerSender(PromisedPeer):
     # --- the router's side ---
 
     def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
-        outbox = self.outbox
-        full = outbox.append_message(message, groups, now)
-        self.counters.messages_queued += 1
+        full = self.outbox.append_message(message, groups, now)
         if message.qos and self.promises is not None:
             self.promise_message(message.qos, self.promises)
+        self.appended(full, 1)
+
+    def appended(self, is_full: bool, count: int) -> None:
+        self.counters.messages_queued += count
         if self.reachable:
-            if outbox.size > self._half:
+            if self.outbox.size > self._half:
                 self.congested = True
-            if full or self.attention is WATCHING:
+            if is_full or self.attention is WATCHING:
                 self.want_attention()
 
     def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
-        outbox = self.outbox
-        full = outbox.append_run(data, count, version, now)
-        self.counters.messages_queued += count
-        if self.reachable:
-            if outbox.size > self._half:
-                self.congested = True
-            if full or self.attention is WATCHING:
-                self.want_attention()
+        self.appended(self.outbox.append_run(data, count, version, now), count)
 
     def interest_changed(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> None:
         """Tell the other node."""
@@ -323,8 +323,7 @@ class PeerSender(PromisedPeer):
             self.full_state.give_up(block.retained)
 
     def _new_session(self) -> None:
-        bits = f"{self._rng.getrandbits(128):032x}"
-        self.session_id = f"{bits[:8]}-{bits[8:12]}-{bits[12:16]}-{bits[16:20]}-{bits[20:]}"
+        self.session_id = _session_id(self._rng.getrandbits(128))
 
     def _move(self, state: State) -> None:
         assert state in MOVES[self.state], f"{self.state} to {state}"
@@ -376,6 +375,7 @@ class PeerSender(PromisedPeer):
             self._progress_at = now
         if (outbox.lost_topics or outbox.is_retained_state_due) and outbox.size <= self._quarter:
             self._mend_retained(now)
+        self.tell_ended(now)
         state_blocks = STATE_BLOCKS_MAX if self.news.has_more() else 0
         while outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
             next_block = None
@@ -459,7 +459,7 @@ class PeerSender(PromisedPeer):
         at = min(self._deadline, self.full_state.digest_at, self.outbox.next_age_out())
         if self.state is State.STREAMING:
             outbox = self.outbox
-            at = min(at, self.choice.next_timeout())
+            at = min(at, self.choice.next_timeout(), self.ended_at)
             if outbox.on_way:
                 at = min(at, self._ack_due_at())
             if outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:

@@ -13,10 +13,12 @@ from broker.codec.wire import STRING_BYTES_MAX, check_utf8
 from broker.errors import MqttError
 from broker.hooks import NO_GROUPS, Forwarder, Peer, RemoteGroup, RemoteRoute
 from broker.message import Message
+from broker.routing.group_copy import GroupCopy
 from broker.routing.names import check_topic_filter, full_filter, has_wildcard
 from broker.routing.router import Router
 from broker.routing.trie import Trie
 from federation.stream.counters import SkipReason
+from federation.stream.group_copies import GroupCopies
 from federation.stream.interest_digest import InterestDigest
 from federation.stream.sender import PeerSender
 from federation.stream.stored_interest import StoredInterest
@@ -49,12 +51,14 @@ class FederationTree(Forwarder):
     filters_max  of one node
     local_digest of the interest of this node
     stored       keeps the interest in the store, None without one
+    group_copies  those whose receivers have gone
     """
 
     def __init__(self, router: Router, filters_max: int = FILTERS_MAX) -> None:
         self._router = router
         self._filters_max = filters_max
         self.stored: StoredInterest | None = None
+        self.group_copies = GroupCopies(router)
         self._trie = Trie()
         self.members: dict[str, PeerSender] = {}
         self._peers: list[Peer] = []
@@ -101,6 +105,13 @@ class FederationTree(Forwarder):
         if not peers and not groups:
             return None
         return RemoteRoute(list(peers.values()), groups, tuple(notes))
+
+    def has_members(self, share_name: bytes, topic_filter: bytes) -> bool:
+        entry = self._trie.get(topic_filter)
+        return isinstance(entry, RemoteEntry) and entry.groups is not None and share_name in entry.groups
+
+    def adopt(self, copy: GroupCopy, message: Message, now: float) -> bool:
+        return self.group_copies.adopt(copy, message, now)
 
     def peers(self) -> list[Peer]:
         return self._peers

@@ -183,7 +183,7 @@ class GroupConsumers:
         self.requeued += 1
         self._context.counters.handed_over += 1
         group = self.group_of(full)
-        if group is None or not self._router.hand_over(group, message, now):
+        if group is None or not self._router.hand_over(group.copy, message, now):
             self._context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
 
     # --- what they get

@@ -15,9 +15,10 @@ from broker.store.records import encode_changes
 from federation.stream.block import restored_block
 from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.full_state import LocalState
-from federation.stream.outbox import Outbox, Serials
+from federation.stream.outbox import Outbox
 from federation.stream.promises import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, Promises
 from federation.stream.sender import Outlets, PeerSender
+from federation.stream.serials import Serials
 
 QOS0, QOS1 = Message(b"a", b"0", 0, False), Message(b"a", b"1", 1, False)
 

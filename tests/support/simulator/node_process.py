@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from broker.broker import Broker
 from broker.config.settings_mqtt import MqttSettings
@@ -36,7 +36,7 @@ SETTLE_ROUNDS_MAX: Final = 2_000
 class NodeOptions:
     """`name` may differ from the host's. `seeds` are `retry_join`, tried each `retry_interval` seconds for ever. `disk`: None
     for a node without a store. `clock_error`: seconds that its clock is ahead. `extensions`: the Serf tag `fed_ext` of an
-    older version."""
+    older version. `mqtt`: settings of the broker."""
 
     name: str
     seeds: list[Address] = field(default_factory=list)
@@ -48,6 +48,7 @@ class NodeOptions:
     clock_error: float = 0.0
     extensions: str | None = None
     session_scope: str = "federation"
+    mqtt: dict[str, Any] = field(default_factory=dict)
 
 
 class NodeProcess(SerfProcess):
@@ -55,15 +56,18 @@ class NodeProcess(SerfProcess):
 
     def __init__(self, host: Host, options: NodeOptions) -> None:
         now = host.world.now
-        tags = own_tags(f"{host.ip}:{FEDERATION_PORT}", True, shares_sessions=options.session_scope == "federation")
+        self.broker = Broker(MqttSettings(**options.mqtt), host.rng, now)
+        self.broker.wall_offset = WALL_START + options.clock_error
+        self._store = None if options.disk is None else NodeStore(options.disk, self.broker, host.rng, now)
+        identity = self.broker.identity if options.extensions is None else None
+        tags = own_tags(
+            f"{host.ip}:{FEDERATION_PORT}", True, identity, shares_sessions=options.session_scope == "federation"
+        )
         if options.extensions is not None:
             tags[TAG_EXTENSIONS] = options.extensions
         config = SerfConfig(options.name, host.ip, GOSSIP_PORT, tags)
         super().__init__(host, config, [])
         self.name = options.name
-        self.broker = Broker(MqttSettings(), host.rng, now)
-        self.broker.wall_offset = WALL_START + options.clock_error
-        self._store = None if options.disk is None else NodeStore(options.disk, self.broker, host.rng, now)
         settings = FederationSettings(
             node_name=options.name,
             outbox_age_max=options.outbox_age_max,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from simulator.federation import RETURN_LIMIT
+from simulator.groups import Groups
 from simulator.promise_oracle import difference
 from simulator.promises import Promises
 from simulator.world import Host
@@ -47,5 +48,5 @@ def some_die(promises: Promises, times: int) -> None:
     promises.run(promises.rng.random() * 2.0, 30.0)
 
 
-def short_or_long(promises: Promises) -> float:
+def short_or_long(promises: Promises | Groups) -> float:
     return promises.rng.choice((0.1, 2.0, 20.0, 60.0)) * promises.rng.random()

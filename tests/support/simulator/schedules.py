@@ -13,6 +13,7 @@ from simulator.change_schedules import CHANGE_SCHEDULES
 from simulator.definition_schedules import definitions_converge, one_clock_is_wrong
 from simulator.domain_schedules import DOMAIN_SCHEDULES
 from simulator.federation import RETURN_LIMIT, Federation
+from simulator.group_schedules import GROUP_SCHEDULES
 from simulator.promise_schedules import PROMISE_SCHEDULES
 from simulator.queue_schedules import QUEUE_SCHEDULES
 from simulator.retained_schedules import RETAINED_SCHEDULES
@@ -285,5 +286,6 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         *PROMISE_SCHEDULES,
         *RETAINED_SCHEDULES,
         *ROAMING_SCHEDULES,
+        *GROUP_SCHEDULES,
     )
 }

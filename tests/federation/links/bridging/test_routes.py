@@ -12,7 +12,7 @@ from broker.codec.writer import encode_publish
 from broker.hooks import Forwarder, Peer, RemoteRoute
 from broker.message import Message
 from broker.origin import Origin, decode_origin, property_of
-from broker.routing.router import carried_message
+from broker.routing.carried import carried_message
 from broker_world import START
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.headers import encode_interest
