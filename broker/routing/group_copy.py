@@ -12,7 +12,7 @@ class GroupCopy:
     the copy tells the group. This base class is that of a node that chose itself: nobody waits for the end.
 
     hops  number of nodes that have handed it on
-    key   decides the member where the strategy is a hash; 0 for the message's own
+    key   0: reserved for a choice by a hash (docs/protocol-extensions.md, GROUP_COPY)
     """
 
     __slots__ = ("hops", "key", "share_name", "topic_filter")
