@@ -40,6 +40,7 @@ ONCE_BROKEN = {
     "nodes_die_while_cut_off": (1, 1013),
     "older_nodes_beside": (1, 1004),
     "disks_are_full": (1, 6),
+    "nodes_of_members_die": (1, 13),
     "disks_are_replaced": (1, 2),
     "subscribers_come_while_a_node_is_down": (1, 2),
 }
