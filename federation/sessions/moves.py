@@ -164,7 +164,10 @@ class Moves:
         home = self._homes.by_client.get(client_id)
         if home is None:
             passed = self.passed_on.get(client_id)
-            if passed is None:  # forgotten by this process; if there is another home, it refuses this one
+            # Epochs rise on the way: nothing goes in a circle. A claim that is not known was forgotten with a process; if there
+            # is another home, it refuses this one.
+            if passed is None or frame.epoch > passed[1]:
+                self.passed_on.pop(client_id, None)
                 home = self._homes.by_client[client_id] = self._homes.made(client_id, frame.epoch[0])
                 self._homes.tell_claim(client_id)
             else:

@@ -7,7 +7,7 @@ SWITCH  messages of the sender that follow go to the node with this epoch, those
 HAND    records of the session, from its former home
 """
 
-# compiled with mypyc
+# not compiled: MessagePack is no package of the build
 from __future__ import annotations
 
 from typing import Final, NamedTuple
