@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.codec.packets import (
+    ConnAck,
     Connect,
     Disconnect,
     Packet,
@@ -54,6 +55,7 @@ class Member(ClientEnd):
         self.is_durable = is_durable
         self.copies: list[Copy] = []
         self.is_open = False
+        self.is_accepted = False  # CONNACK came
         self.will: Published | None = None  # of the connection
         self.granted: set[str] = set()
         self._names = dict(enumerate(filters, 1))
@@ -104,7 +106,7 @@ class Member(ClientEnd):
         self.lose()
 
     def lose(self) -> None:
-        self.is_open = False
+        self.is_open = self.is_accepted = False
         self._answers.clear()
         self._subscribing.clear()
 
@@ -137,6 +139,8 @@ class Member(ClientEnd):
         elif isinstance(packet, PubRel):
             self._open.pop(packet.packet_id, None)
             self._answers.append((PubComp(packet.packet_id), None))
+        elif isinstance(packet, ConnAck):
+            self.is_accepted = packet.reason_code == 0
         elif isinstance(packet, SubAck):
             assert packet.reason_codes[0] < 0x80
             self.granted.add(self._subscribing.pop(packet.packet_id))

@@ -156,7 +156,7 @@ class Groups:
                 self._connect(host, member)
         elif chance < 0.015:
             is_clean = chance < 0.007
-            if not is_clean and member.will is not None and self._has_heard(host):
+            if not is_clean and member.is_accepted and member.will is not None and self._has_heard(host):
                 member.will.at = member.will.acknowledged_at = now
             member.disconnect(is_clean, now)
         elif chance < 0.03 and member is not self.anchor:
