@@ -61,11 +61,9 @@ class Arriving(Sources):
         publisher: Publisher | None,
         now: float,
     ) -> bool:
-        if self.is_merged:
-            return True
-        if source_of(publisher, self._own_name) in self.waiting:
+        if not self.takes_from(source_of(publisher, self._own_name)):
             return False
-        if not self.handing:
+        if self.is_merged or not self.handing:
             return True
         session = self.session
         outgoing = Outgoing(message, qos, retain, identifiers, expiry_in_queue(message, session.queue_seconds_max, now))
@@ -74,6 +72,10 @@ class Arriving(Sources):
             for reason, dropped_qos in dropped:
                 session.drop(reason, dropped_qos)
         return False
+
+    def takes_from(self, node: str) -> bool:
+        """Return whether messages of the node are for the session here."""
+        return self.is_merged or node not in self.waiting
 
     def waiting_messages(self) -> list[object]:
         return list(self._later.messages())

@@ -114,7 +114,7 @@ class Departing(Sources):
         now: float,
     ) -> bool:
         source = source_of(publisher, self._own_name)
-        if self.before is not None and source in self.before.waiting:
+        if self.before is not None and not self.before.takes_from(source):
             return False
         if source not in self.waiting and (source in self._known or now >= self.older_until):
             return False

@@ -97,6 +97,11 @@ class Sessions(Ownership):
                 home.claimant = claimant
                 return False
             home.is_opening = True
+            if self._is_somebody_away():  # of two homes that of the newest connection stays
+                home.counter = self.homes.counter_above(home.counter)
+                home.number = self.homes.next_number()
+                self.homes.keep(home)
+                self.homes.tell_claim(client_id)
             return True
         self.counters.claims += 1
         passed = self.moves.passed_on.pop(client_id, None)
@@ -111,6 +116,12 @@ class Sessions(Ownership):
         if departings and departings[-1].marks is not None:
             self.moves.bring_back(departings[-1], home)
         return not self._ask(home, claimant, now)
+
+    def _is_somebody_away(self) -> bool:
+        for sender in self._senders.values():  # noqa: SIM110 (compiled without a generator)
+            if sender.moves_sessions and not sender.reachable:
+                return True
+        return False
 
     def _ask(self, home: Home, claimant: Claimant, now: float) -> bool:
         """Tell the others of the claim. True when the client waits for answers."""
