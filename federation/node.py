@@ -92,8 +92,7 @@ def own_tags(
     advertised_tls: str = "",
     shares_sessions: bool = True,
 ) -> dict[str, str]:
-    """Serf tags of a node that others reach at `advertised` without TLS and at `advertised_tls` with it (HOST:PORT, "" for not
-    at all). `direct`: it takes direct streams."""
+    """Serf tags of a node at these addresses, without TLS and with it (HOST:PORT, "" for none). `direct`: it takes batches."""
     tags = {TAG_ADDR: advertised} if advertised else {}
     if advertised_tls:
         tags[TAG_TLS] = advertised_tls
@@ -410,6 +409,8 @@ class Node:
         self.senders[name] = sender
         self.tree.add_node(sender)
         self._add_receiver(name, extended, now)
+        if self.sessions is not None:
+            self.sessions.moves.peer_added(name, now)
         return sender
 
     def _add_receiver(self, name: str, extended: bool, now: float) -> None:
@@ -431,8 +432,7 @@ class Node:
             self.tree.remove_node(name)
 
     def _give_up(self, name: str, reason: str) -> None:
-        """Drop what waits for the member. Its interest stays, so that what is published from now on is dropped and counted as
-        well, and nothing of it is missing between its return and its full state."""
+        """Drop what waits for the member. Its interest stays: what is published until its return is dropped and counted."""
         self._given_up_at.pop(name, None)
         sender = self.senders[name]
         sender.stop(reason)

@@ -34,6 +34,8 @@ from federation.sessions.wire import (
 from federation.stream.sender import PeerSender
 
 PASSED_MAX: Final = 65_536  # clients that have gone on to another node, or ended; policy: the oldest is forgotten
+UNSENT_MAX: Final = 65_536  # switches for one node that is not known yet; policy: further ones are dropped, and counted
+UNSENT_NODES_MAX: Final = 1_024
 
 
 class Moves:
@@ -49,6 +51,7 @@ class Moves:
         self.heads: dict[tuple[str, str], Head] = {}
         self.due: dict[Departing, None] = {}
         self.counters = counters
+        self._unsent: dict[str, list[bytes]] = {}  # for nodes that are not known yet, by name
         self.name = name
         self._broker = broker
         self._homes = homes
@@ -138,8 +141,23 @@ class Moves:
         frame = encode_session_frame(SWITCH, client_id, epoch, ())
         for name in names:
             sender = self._senders.get(name)
-            if sender is not None and sender.moves_sessions:
+            if sender is None and name != self.name:
+                self._wait_for_node(name, frame)
+            elif sender is not None and sender.moves_sessions:
                 sender.append_session(frame, 0, False, now)
+
+    def _wait_for_node(self, name: str, frame: bytes) -> None:
+        """The node is not known here yet. It hears of the switch before all messages."""
+        unsent = self._unsent.setdefault(name, [])
+        if len(unsent) < UNSENT_MAX and len(self._unsent) <= UNSENT_NODES_MAX:
+            unsent.append(frame)
+        else:
+            self.counters.switches_dropped += 1
+
+    def peer_added(self, name: str, now: float) -> None:
+        """The node is a member."""
+        for frame in self._unsent.pop(name, ()):
+            self._senders[name].append_session(frame, 0, False, now)
 
     def switched(self, name: str, client_id: str, epoch: Epoch) -> None:
         """Messages of the node `name` that follow are for the home with this epoch."""

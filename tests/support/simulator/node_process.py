@@ -87,13 +87,13 @@ class NodeProcess(SerfProcess):
         self._streams = EventStreams(self.node, host)
         self._host = host
         self.clients: list[ClientEnd] = []
-        self._own = self.add_client(f"client of {options.name}", now)
+        self._own = self.add_client("client", now)
         self.received = self._own.received
 
     # --- what a test may do; each is followed by `Host.settle`
 
     def add_client(self, client_id: str, now: float) -> Client:
-        client = Client(self.broker, client_id, now)
+        client = Client(self.broker, f"{client_id} of {self.name}", now)  # it is not to move between nodes
         self.clients.append(client)
         return client
 
