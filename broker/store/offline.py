@@ -44,7 +44,7 @@ HEADER: Final = "gmqttd_store"
 TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
 BINARIES: Final = ("payload", "properties", "events", "stamp")
 NESTED: Final = (  # bytes in them are {SUFFIX: text}
-    *("filters", "retained", "expiring", "left_groups", "handing", "homes", "waiting", "records"),
+    *("filters", "retained", "expiring", "left_groups", "waiting", "records", "arriving", "before"),
 )
 SUFFIX: Final = "_base64"
 MESSAGE_FIELDS: Final = ("topic", "payload", "qos", "retain", "properties", "expires_at", "client_id")
@@ -69,8 +69,8 @@ FIELDS: Final = {
     POSITION: ("store_id", "serial", "done"),
     INTEREST: ("node", "filters"),
     TOMBSTONE: ("topic", "stamp"),
-    HOME: ("client_id", "counter", "is_clean", "since", "is_merged", "handing", "homes", "waiting"),
-    DEPARTING: ("session", "counter", "store_id", "since", "node", "waiting", "has_head_left"),
+    HOME: ("client_id", "counter", "is_clean", "arriving"),
+    DEPARTING: ("session", "counter", "store_id", "since", "node", "waiting", "has_head_left", "before"),
     ENDED: ("client_id", "counter"),
     HEAD: ("node", "client_id", "records"),
 }

@@ -45,6 +45,19 @@ class Arriving(Sources):
         self._own_name = own_name
         self._later = MessageQueue(session.records)
 
+    def values(self, wall_offset: float) -> tuple[object, ...]:
+        """Part of a record: (counter, store id, is_merged, nodes that hand over, former homes, nodes whose messages still go
+        there)."""
+        counter, store_id = self.epoch
+        return counter, store_id, self.is_merged, tuple(self.handing), tuple(self.homes), tuple(self.waiting)
+
+    def restore(self, is_merged: bool, handing: tuple[str, ...], homes: tuple[str, ...], now: float) -> None:
+        self.is_merged = is_merged
+        self.handing = dict.fromkeys(handing)
+        self.homes = dict.fromkeys(homes)
+        if handing:
+            self.until = now + HANDING_SECONDS_MAX
+
     def begin(self, homes: list[str], now: float) -> None:
         """The first of these nodes hands over what it has; the others handed it over to that one."""
         self.handing[homes[0]] = None

@@ -89,20 +89,13 @@ class Departing(Sources):
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(DEPARTING, number of the session's record, counter, store id, since, node, nodes that still send here, whether its
-        head has left)."""
+        head has left, how it had arrived here (Arriving.values), None when all of it was here)."""
         records = self.session.records
         assert records is not None
         counter, store_id = self.epoch
-        return (
-            DEPARTING,
-            records.number,
-            counter,
-            store_id,
-            self.since,
-            self.home,
-            tuple(self.waiting),
-            self.marks is None,
-        )
+        before = None if self.before is None else self.before.values(wall_offset)
+        waiting = tuple(self.waiting)
+        return DEPARTING, records.number, counter, store_id, self.since, self.home, waiting, self.marks is None, before
 
     def takes(
         self,

@@ -60,14 +60,9 @@ class Home(Content):
         self.until = NEVER
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
-        """(HOME, client id, counter, is_clean, counter of the claim with which the session arrives, is_merged, nodes that hand
-        over, former homes, nodes whose messages still go there)."""
-        arriving = self.arriving
-        if arriving is None:
-            return HOME, self.client_id, self.counter, self.is_clean, 0, False, (), (), ()
-        handing, homes, waiting = tuple(arriving.handing), tuple(arriving.homes), tuple(arriving.waiting)
-        since = arriving.epoch[0]
-        return HOME, self.client_id, self.counter, self.is_clean, since, arriving.is_merged, handing, homes, waiting
+        """(HOME, client id, counter, is_clean, how the session arrives (Arriving.values), None when all of it is here)."""
+        arriving = None if self.arriving is None else self.arriving.values(wall_offset)
+        return HOME, self.client_id, self.counter, self.is_clean, arriving
 
 
 class Ended(Content):

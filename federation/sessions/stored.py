@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from broker.broker import Broker
+from broker.session.session import Session
 from broker.store.journal import Journal, StoredRecord, checked
 from broker.store.kinds import ENDED, HEAD, HOME
 from broker.store.restoring import StoredDeparture, begin_restored
+from federation.sessions.arriving import Arriving
 from federation.sessions.departing import Departing, Marks, forget
 from federation.sessions.home import Ended, Head
 from federation.sessions.homes import Homes
@@ -24,8 +26,16 @@ def restore(broker: Broker, homes: Homes, moves: Moves) -> None:
                 _restore(broker, homes, moves, journal, number, content.stored)
 
 
+def _arriving(session: Session, own_name: str, values: tuple[object, ...], now: float) -> Arriving:
+    counter, store_id, is_merged, handing, homes, waiting = values
+    epoch = (checked(int, counter), checked(str, store_id))
+    arriving = Arriving(session, epoch, own_name, dict.fromkeys(checked(tuple, waiting)))
+    arriving.restore(checked(bool, is_merged), checked(tuple, handing), checked(tuple, homes), now)
+    return arriving
+
+
 def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: int, content: StoredDeparture) -> None:
-    _, _, counter, store_id, since, name, waiting, has_head_left = content.stored
+    _, _, counter, store_id, since, name, waiting, has_head_left, before = content.stored
     now = broker.now
     departing = Departing(
         content.session,
@@ -34,7 +44,7 @@ def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: i
         checked(str, name),
         moves.name,
         dict.fromkeys(checked(tuple, waiting)),
-        None,
+        None if before is None else _arriving(content.session, moves.name, checked(tuple, before), now),
         None if has_head_left else Marks([], now),
         now,
     )
@@ -49,7 +59,7 @@ def _restore(
     kind = record[0]
     now = broker.now
     if kind == HOME:
-        _, client_id, counter, is_clean, since, is_merged, handing, former, waiting = record
+        _, client_id, counter, is_clean, values = record
         home = homes.made(checked(str, client_id), checked(int, counter))
         home.is_clean = checked(bool, is_clean)
         home.record = number
@@ -59,12 +69,10 @@ def _restore(
             journal.drop(number)
             return
         homes.by_client[home.client_id] = home
-        if former:
-            arriving = moves.arrives(home, session, dict.fromkeys(checked(tuple, waiting)))
-            arriving.begin([checked(str, name) for name in checked(tuple, former)], now)
-            arriving.is_merged = checked(bool, is_merged)
-            arriving.handing = dict.fromkeys(checked(tuple, handing))
-            arriving.epoch = (checked(int, since), arriving.epoch[1])
+        if values is not None:
+            arriving = _arriving(session, moves.name, checked(tuple, values), now)
+            home.arriving = session.sources = arriving
+            homes.arriving[home] = None
     elif kind == ENDED:
         _, client_id, counter = record
         ended = Ended(checked(str, client_id), checked(int, counter), homes.next_number())

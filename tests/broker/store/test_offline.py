@@ -71,6 +71,7 @@ def records(make_world: Any) -> dict[int, Any]:
     client.send(PubRec(client.take_publishes()[0].packet_id))
     client.publish(b"a", qos=2, packet_id=9)
     world.connect("without will", expiry=0xFFFFFFFF)
+    arriving = (1_800_000_000_000, "0f" * 16, False, ("n2",), ("n2", "n3"), ("n3",))
     leaving = next(number for number, record in stored.items() if record[:2] == (SESSION, "without will"))
     stored |= {
         1001: (
@@ -90,8 +91,8 @@ def records(make_world: Any) -> dict[int, Any]:
         1003: (INTEREST, "n2", ((b"", "grüße/#".encode(), b""), (b"s", b"a", b"note"))),
         1005: (TOMBSTONE, "grüße/b".encode(), b"\xff" * STAMP_BYTES),
         1006: (RETAINED, b"stamped", b"x", 1, True, b"", 0.0, "", b"", b"\0" * 15 + b"\1"),
-        1011: (HOME, "clïent", 1_800_000_000_000, True, 1, False, ("n2",), ("n2", "n3"), ("n3",)),
-        1008: (DEPARTING, leaving, 1_800_000_000_001, "0f" * 16, 3, "n2", ("n2",), False),
+        1011: (HOME, "clïent", 1_800_000_000_000, True, arriving),
+        1008: (DEPARTING, leaving, 1_800_000_000_001, "0f" * 16, 3, "n2", ("n2",), False, None),
         1009: (ENDED, "gone", 1_800_000_000_000),
         1010: (HEAD, "n2", "coming", ((SESSION, "coming"), (RECEIVED, 0, 7))),
     }
