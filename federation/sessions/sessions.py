@@ -181,6 +181,8 @@ class Sessions(Ownership):
         home = self.homes.by_client.get(session.client_id)
         if home is not None:
             home.is_opening = False
+            if home.arriving is None:
+                home.exchanges = home.counter, []  # what comes from now on is older than those of this connection
             self.homes.keep(home)
             self.moves.take_early(session.client_id, self._broker.now)
 
