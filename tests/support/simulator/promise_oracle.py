@@ -120,7 +120,7 @@ def _waiting(promises: Promises) -> str:
     for station in promises.stations.values():
         if station.disk is not None:
             kinds = Counter(record[0] for record in station.disk.records.values())
-            left = {kind: count for kind, count in kinds.items() if kind not in LASTING_KINDS}
+            left = {kind: count for kind, count in kinds.items() if kind not in LASTING_KINDS | promises.lasting_kinds}
             if left:
                 return f"P6: {station.name} has records on its disk for nobody, by kind: {left}"
     return ""

@@ -29,6 +29,7 @@ class Promises:
     version before promises reads.
 
     sent     all messages that were published with QoS 1 and 2
+    lasting_kinds  records that may stay for nobody
     drops    of all processes that have ended, by reason
     """
 
@@ -59,6 +60,7 @@ class Promises:
             host: DurableStation(number, own[number - 1]["disk"], number in older, rng)
             for number, host in enumerate(self.federation.hosts, 1)
         }
+        self.lasting_kinds: frozenset[int] = frozenset()
         self._promised: dict[tuple[DurableClient, str], float] = {}  # from which moment on messages count
         self._lost_disk_at: dict[str, float] = {}  # by node: when its newest disk was new
         self._serials: Counter[str] = Counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.store.kinds import RECEIVED
 from simulator.durable_client import DurableClient
 from simulator.federation import RETURN_LIMIT
 from simulator.promise_oracle import difference
@@ -23,6 +24,8 @@ class Roaming(Promises):
         self.moves = 0
         self.is_rough = is_rough
         super().__init__(seed, count, **options)
+        if is_rough:  # a client that goes on with an exchange on the other side of a cut does not end it on this one
+            self.lasting_kinds = frozenset((RECEIVED,))
         for station in self.stations.values():
             for client in station.clients:
                 client.may_begin_anew = is_rough

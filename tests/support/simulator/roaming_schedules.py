@@ -78,4 +78,6 @@ ROAMING_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     clients_move,
     clients_move_without_stores,
     clients_move_while_nodes_die,
+    clients_move_between_the_sides_of_a_cut,
+    streams_break_while_clients_move,
 )
