@@ -20,6 +20,7 @@ from federation import counters
 from federation.api.gossip_metrics import gossip_metrics
 from federation.api.membership import MembershipService
 from federation.api.peers import PeersService, peer_metrics
+from federation.api.session_metrics import session_metrics
 from federation.api.trust_metrics import trust_metrics
 from federation.exposure import exposure_warnings
 from federation.extension import Extension
@@ -213,6 +214,8 @@ class FederationPlugin(Plugin):
     def metrics(self) -> list[Metric]:
         serf = self.membership.serf
         found = peer_metrics(self.node, self.server.now()) + trust_metrics(self.refusals, self.tls)
+        if self.node.sessions is not None:
+            found += session_metrics(self.node.sessions)
         return found + ([] if serf is None else gossip_metrics(serf))
 
     def not_ready(self) -> list[str]:
