@@ -100,7 +100,7 @@ async def test_a_link_that_one_node_defines_runs_once_in_the_cluster(
     for reader in readers:
         topics = [message.topic for message in await reader.take(20)]
         assert sorted(topics) == sorted(f"sensors/{number}".encode() for number in range(20))
-    assert await has_clients(upstream, 2)
+    await eventually(lambda: has_clients(upstream, 2), "one link and the writer")
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.routing.names import check_topic_filter, check_topic_name, full_filter, has_wildcard, parse_filter
-from broker.routing.retained import RetainedStore, RetainedWalk, retained_bytes
+from broker.routing.retained import RetainedMessage, RetainedStore, RetainedWalk, retained_bytes
 from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.trie import Node, Trie
 from effort import effort
@@ -131,7 +131,8 @@ class RetainedMachine(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, lifetime=st.none() | st.integers(1, 20))
     def put(self, topic: bytes, lifetime: int | None) -> None:
-        message = Message(topic, b"x", 0, True, b"", NEVER if lifetime is None else self.now + lifetime)
+        expires_at = NEVER if lifetime is None else self.now + lifetime
+        message = RetainedMessage(Message(topic, b"x", 0, True, b"", expires_at), 0)
         fits = topic in self.model or len(self.model) < self.LIMIT
         assert self.store.put(message) == fits
         if fits:
@@ -204,7 +205,7 @@ def test_a_walk_finds_the_messages_that_stay(
     stays: dict[bytes, Message] = {}
     known = sorted(topics)
     for topic in known:
-        stays[topic] = Message(topic, b"x", 0, True)
+        stays[topic] = RetainedMessage(Message(topic, b"x", 0, True), 0)
         store.put(stays[topic])
     walk = RetainedWalk(store, topic_filter)
     found: list[Message] = []

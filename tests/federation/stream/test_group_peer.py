@@ -141,6 +141,7 @@ def test_what_waits_for_a_node_that_leaves_goes_to_others_and_is_not_counted_as_
     assert counters_here.messages_dropped["group_gone"] == 2, "nobody is left"
 
 
+@pytest.mark.interpreted  # it shortens a constant
 def test_the_copies_for_one_node_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_peer, "KEPT_MAX", 10)
     chooser = Chooser()

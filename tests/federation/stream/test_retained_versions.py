@@ -181,6 +181,7 @@ def test_a_tombstone_ends_and_an_older_value_may_come_then() -> None:
     assert station.versions.tombstones_dropped == 0
 
 
+@pytest.mark.interpreted  # it shortens a constant
 @pytest.mark.parametrize("bound", ["TOMBSTONES_MAX", "TOMBSTONE_BYTES_MAX"])
 def test_the_oldest_tombstones_make_room_and_are_counted(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retained_versions, bound, 10 * (4 if "BYTES" in bound else 1))

@@ -60,6 +60,7 @@ class QueueDomains:
     hosts    of all nodes, by their names: DOMAIN.NUMBER
     workers  by the names of their nodes
     done     jobs, and the domains where they were done
+    may_repeat   nodes of a cluster are taken for failed, and others choose again for what they have (decision 14)
     at_home_min  part of the jobs that a consumer was free for in their domain, and that are to be done there
     """
 
@@ -77,6 +78,7 @@ class QueueDomains:
         self.published: dict[bytes, bool] = {}  # whether a consumer was free there
         self._acknowledged: dict[bytes, tuple[Client, int]] = {}  # publisher and packet identifier of each job
         self.at_home_min = AT_HOME_MIN
+        self.may_repeat = False
         self._has_stores = has_stores
         self._kills = 0
         self._edges = edges
@@ -269,7 +271,7 @@ class QueueDomains:
         """ "" where every job was done once, and those that a consumer was free for nearly always at home. Where a node was
         killed, so were consumers: a job may be done again, and somewhere else."""
         counts = Counter(payload for payload, _ in self.done)
-        if self._kills:
+        if self._kills or self.may_repeat:
             missing = self._not_done()
             return f"{missing[0]!r} was not done, as {len(missing)} jobs" if missing else ""
         wrong = [payload for payload in self.published if counts[payload] != 1]
