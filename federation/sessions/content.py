@@ -13,7 +13,7 @@ from broker.origin import HeaderError
 from broker.session.durable import attach_records, note_subscription
 from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing
 from broker.session.session import Session
-from broker.store.kinds import OUTGOING, RECEIVED, SESSION, SUBSCRIPTION
+from broker.store.kinds import OUTGOING, RECEIVED, SUBSCRIPTION
 from broker.store.records import encode, encode_session, encode_subscription
 from broker.store.restoring import begin_restored, insert_restored, message_of, outgoing_of, session_of, subscription_of
 from federation.sessions.wire import Record
@@ -101,7 +101,3 @@ def take_outgoing(broker: Broker, session: Session, record: Record, is_new: bool
 
 def message_in(record: Record, wall_offset: float) -> Message | None:
     return None if record[2] is None else message_of(cast(Record, record[2]), wall_offset)
-
-
-def is_session(record: Record) -> bool:
-    return record[0] == SESSION
