@@ -30,7 +30,7 @@ from broker.memory_limit import MEMORY_FREE, MEMORY_FULL
 from broker.message import NEVER, Message
 from broker.origin import NAME
 from broker.publisher import Publisher
-from broker.routing.interest import note_added, note_changed, note_removed
+from broker.routing.interest import note_added, note_changed, note_removed, tell_members
 from broker.routing.names import SYS_PREFIX, has_wildcard
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
@@ -72,6 +72,7 @@ class Broker(Context):
     def apply_settings(self, settings: MqttSettings) -> None:
         """Take over new settings while the node runs."""
         self.take_limits(settings)
+        tell_members(self, self.router.tree)
         for session in self.sessions.values():
             session.take_limits(settings)
         self.router.forget_routes()

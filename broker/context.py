@@ -21,6 +21,7 @@ from broker.ownership import Ownership
 from broker.publisher import Publisher
 from broker.routing.retained import RetainedStore
 from broker.routing.shared import SharedGroup
+from broker.routing.strategy import STRATEGIES
 from broker.slices import Work
 from broker.store.identity import new_identity
 from broker.timers import TimerWheel
@@ -41,6 +42,7 @@ class Context(HookPoints):
     acks_awaited     acknowledgements that wait for those of other nodes: each of these ends in a flush
     identity         of the store, or of the process without one
     memory_level     what the node takes (broker/memory_limit.py); the shell measures
+    node_hash        strategy.hash_of the node's name
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     unheard          publishers of QoS 1 and 2 that wait until this node knows what others subscribe to; None when it does
     """
@@ -62,6 +64,7 @@ class Context(HookPoints):
         self.wall_offset = 0.0
         self.changed_groups: dict[SharedGroup, None] = {}
         self.acks_awaited = 0
+        self.node_hash = 1
         self.identity = new_identity(rng, False)
         self.memory_level = MEMORY_FREE
         self.take_limits(settings)
@@ -73,6 +76,7 @@ class Context(HookPoints):
         self.maximum_qos = settings.maximum_qos
         self.write_buffer_high = settings.write_buffer_high
         self.overlap = settings.delivery_mode == "overlap"
+        self.group_strategy = STRATEGIES.index(settings.shared_subscription_strategy)
         self.retained.messages_max = settings.max_retained_messages
         self.retained.bytes_max = settings.max_retained_bytes
 

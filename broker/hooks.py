@@ -20,6 +20,8 @@ from broker.listener_facts import ListenerFacts
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.routing.group_copy import GroupCopy
+from broker.routing.member_counts import MemberCounts
+from broker.routing.strategy import hash_of
 from broker.slices import Work
 
 NO_GROUPS: Final[tuple[tuple[bytes, bytes], ...]] = ()
@@ -39,6 +41,7 @@ class Peer:
     reachable     its event stream is up. Messages for an unreachable node wait in its outbox. Shared groups prefer
                   reachable nodes.
     takes_copies  it takes copies for shared groups that are for no other subscriber, and tells their end
+    hash          strategy.hash_of the name
     """
 
     def __init__(self, name: str, names_groups: bool) -> None:
@@ -47,6 +50,11 @@ class Peer:
         self.congested = False
         self.reachable = True
         self.takes_copies = False
+        self.hash = hash_of(name.encode())
+
+    def load(self) -> int:
+        """Return how many copies for shared groups are under way to it that have not ended."""
+        return 0
 
     def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
         """Queue one message. `groups` are the (share_name, topic_filter) for which this node was chosen."""
@@ -88,15 +96,42 @@ class Peer:
 
 
 class RemoteGroup:
-    """The nodes that have members of one shared group. `last` is the index of the node that was chosen last."""
+    """The nodes that have members of one shared group. `last` is the index of the node that was chosen last. `counts`: None
+    before a node tells its members, or a strategy needs it."""
 
-    __slots__ = ("last", "peers", "share_name", "topic_filter")
+    __slots__ = ("counts", "last", "peers", "share_name", "topic_filter")
 
     def __init__(self, share_name: bytes, topic_filter: bytes, peers: list[Peer]) -> None:
         self.share_name = share_name
         self.topic_filter = topic_filter
         self.peers = peers
+        self.counts: MemberCounts | None = None
         self.last = 0
+
+    def add(self, peer: Peer) -> None:
+        self.peers.append(peer)
+        if self.counts is not None:
+            self.counts.change(len(self.peers) - 1, True)
+
+    def remove(self, peer: Peer) -> None:
+        at = self.peers.index(peer)
+        del self.peers[at]
+        if self.counts is not None:
+            self.counts.change(at, False)
+
+    def made_counts(self) -> MemberCounts:
+        if self.counts is None:
+            self.counts = MemberCounts(len(self.peers))
+        return self.counts
+
+    def tell_members(self, peer: Peer, count: int) -> None:
+        """The node has so many members."""
+        if count > 1 or self.counts is not None:
+            self.made_counts().members[self.peers.index(peer)] = count
+
+    def members_at(self, at: int) -> int:
+        """Return how many members a node has."""
+        return 1 if self.counts is None else self.counts.members[at]
 
 
 NO_NOTES: Final[tuple[tuple[Peer, bytes], ...]] = ()
@@ -132,8 +167,8 @@ class Forwarder:
     def interest_removed(self, share_name: bytes, topic_filter: bytes) -> None:
         """The filter has no local subscriber any more."""
 
-    def note_changed(self, topic_filter: bytes) -> None:
-        """The interest in the filter says something else along (Bridging.note)."""
+    def note_changed(self, share_name: bytes, topic_filter: bytes) -> None:
+        """The interest in the filter says something else along (Bridging.note), or the number of members of the group."""
 
     def remote_interest(self) -> list[tuple[str, bytes, bytes, bytes]]:
         """(node, share_name, topic_filter, note) of all other nodes, as an InterestObserver is told."""

@@ -120,7 +120,7 @@ class BrokerState(LocalState):
         return self._tree.local_digest.encode()
 
     def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
-        return self._broker.interest_note(share_name, topic_filter)
+        return self._tree.local_note(share_name, topic_filter)
 
     def retained_topics(self) -> list[bytes]:
         return self._versions.topics()
@@ -150,7 +150,7 @@ class Node:
         self.broker = broker
         self.settings = settings
         self.versions = RetainedVersions(broker, settings.retained_tombstone_age)
-        self.tree = FederationTree(broker.router)
+        self.tree = FederationTree(broker.router, name=name)
         self.promises: Promises | None = None
         self._journal: Journal | None = None
         self._serials = Serials(0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.config.setting import Choice, Duration, Flag, Size, SizeOrShare, Whole, extension, setting
+from broker.routing.strategy import STRATEGIES
 
 COUNT_MAX: Final = 2**31 - 1
 BYTES_MAX: Final = 2**40
@@ -81,6 +82,18 @@ class MqttSettings:
     )
     wildcard_subscription_available: bool = setting(True, "Whether filters may contain `+` and `#`.", Flag())
     shared_subscription_available: bool = setting(True, "Whether `$share/GROUP/FILTER` may be subscribed.", Flag())
+    shared_subscription_strategy: str = extension(
+        "local_first",
+        "Which member of a shared group gets the next message. `local_first`: the members of the node where it is published "
+        "in turn, else those of other nodes. `round_robin`: all members of all nodes in turn. `least_inflight`: the one "
+        "with the fewest messages that are not acknowledged; of another node counts what this one has sent there, divided "
+        "by its members. `hash_topic`, `hash_clientid`: the same one for a topic, or for a publisher, as long as no member "
+        "comes or goes. A member that is away, or whose queue is half full, is passed over.",
+        Choice(STRATEGIES),
+        "Set it on all nodes of a federation: each tells the others how many members it has, unless it has local_first. "
+        "All but local_first send more between nodes. least_inflight, and the first message of a topic or publisher with a "
+        "hash, look at each member of the node.",
+    )
     maximum_qos: int = setting(
         2,
         "Highest QoS of a PUBLISH and of a subscription.",

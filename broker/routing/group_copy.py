@@ -12,7 +12,7 @@ class GroupCopy:
     the copy tells the group. This base class is that of a node that chose itself: nobody waits for the end.
 
     hops  number of nodes that have handed it on
-    key   0: reserved for a choice by a hash (docs/protocol-extensions.md, GROUP_COPY)
+    key   of the choice by a hash (broker/routing/strategy.py), 0 without one
     """
 
     __slots__ = ("hops", "key", "share_name", "topic_filter")

@@ -25,12 +25,13 @@ from broker.hooks import NO_GROUPS, Peer
 from broker.message import Message, Publication
 from broker.publisher import Publisher
 from broker.routing.carried import carried_message
-from broker.routing.group_choice import choose, choose_other, may_read, skip_members
+from broker.routing.group_choice import choose, choose_by, choose_other, keyed, may_read, pick, skip_members
 from broker.routing.group_copy import GroupCopy
 from broker.routing.names import check_topic_name
 from broker.routing.retained import RetainedMessage
 from broker.routing.route import GroupRoute, Receiver, Route
 from broker.routing.shared import GroupMember
+from broker.routing.strategy import LOCAL_FIRST
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import FilterEntry, Subscription
 from broker.routing.trie import Trie
@@ -217,15 +218,21 @@ class Router:
         targets = self.context.forwarder.peers() if message.retain else route.peers
         reason_code = SUCCESS if targets or route.groups else NO_MATCHING_SUBSCRIBERS
         chosen: dict[str, list[tuple[bytes, bytes]]] = {}
+        strategy = self.context.group_strategy
         if route.groups:
             targets = list(targets)
         for group in route.groups:
-            receiver = choose(group, targets)
+            copy = group.copy
+            if strategy == LOCAL_FIRST:
+                receiver = choose(group, targets)
+            else:
+                copy = keyed(strategy, copy, message)
+                receiver = choose_by(strategy, copy.key, group, targets, self.context.node_hash)
             if isinstance(receiver, GroupMember):
-                if not self._deliver_member(receiver, message, group.copy, publisher, False, now):
+                if not self._deliver_member(receiver, message, copy, publisher, False, now):
                     reason_code = QUOTA_EXCEEDED
             elif receiver is not None and receiver.takes_copies:
-                receiver.forward_copy(message, group.copy, now)
+                receiver.forward_copy(message, copy, now)
                 self._forwarded(receiver, publisher, now)
             elif receiver is not None:
                 if receiver not in targets:
@@ -243,7 +250,7 @@ class Router:
         self, group: GroupRoute, message: Message, copy: GroupCopy, publisher: Publisher | None, now: float
     ) -> bool:
         """Deliver to the next local member of the group. False when there is none that may read the topic."""
-        member = None if group.local is None else group.local.pick(False, group.skipped)
+        member = pick(self.context.group_strategy, copy.key, group, False)
         if member is not None:
             self._deliver_member(member, message, copy, publisher, False, now)
         return member is not None
@@ -274,13 +281,12 @@ class Router:
         group = route.group_of(copy)
         if group is None:
             return False
-        local = group.local
-        has_queue = local is not None and local.queue is not None
-        member = None if local is None else local.pick(only_available or not has_queue, group.skipped)
+        has_queue = group.local is not None and group.local.queue is not None
+        member = pick(self.context.group_strategy, copy.key, group, only_available or not has_queue)
         if member is None and not only_available and not has_queue:
             if self._hand_on(route, group, message, copy, without, now):
                 return True
-            member = None if local is None else local.pick(False, group.skipped)
+            member = pick(self.context.group_strategy, copy.key, group, False)
         if member is not None:
             self._deliver_member(member, message, copy, None, True, now)
         return member is not None

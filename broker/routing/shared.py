@@ -1,15 +1,20 @@
-"""Shared subscriptions [MQTT5 4.8.2]: the members of a group get messages round robin."""
+"""Shared subscriptions [MQTT5 4.8.2]: the members of a group get messages round robin, or as a strategy says."""
 
 # compiled with mypyc
 from __future__ import annotations
 
+from typing import Final
+
 from broker.routing.group_copy import GroupCopy
+from broker.routing.strategy import score
+
+KEYS_MAX: Final = 4_096  # of one group, whose members are known; then they are searched again
 
 
 class GroupMember:
     """A member of a group. A native base class, so that compiled calls need no lookup by name.
 
-    A subclass overrides `is_available`, or sets `available`. The group sets `group`, `following` and `previous`.
+    A subclass overrides the questions, or sets `available`. The group sets `group`, `following` and `previous`.
     """
 
     __slots__ = ("available", "following", "group", "previous")
@@ -24,6 +29,14 @@ class GroupMember:
         """Return whether the member can take a message now."""
         return self.available
 
+    def load(self) -> int:
+        """Return how many messages it has not acknowledged."""
+        return 0
+
+    def hash(self) -> int:
+        """Return strategy.hash_of the client identifier."""
+        return 1
+
 
 class SharedGroup:
     """Members of one `$share/share_name/topic_filter`, in the order in which they were added. A member is in one group.
@@ -33,7 +46,7 @@ class SharedGroup:
     copy   of each message for which this node chooses a member of its own
     """
 
-    __slots__ = ("_first", "_next", "_size", "copy", "queue", "share_name", "topic_filter")
+    __slots__ = ("_first", "_found", "_hashes", "_next", "_size", "copy", "queue", "share_name", "topic_filter")
 
     def __init__(self, share_name: bytes, topic_filter: bytes) -> None:
         self.share_name = share_name
@@ -41,6 +54,8 @@ class SharedGroup:
         self._first: GroupMember | None = None  # the member that was added first
         self._next: GroupMember | None = None  # gets the next message; None: the first member
         self._size = 0
+        self._hashes: dict[GroupMember, int] | None = None  # of all members; None before they are needed
+        self._found: dict[int, GroupMember] = {}  # the members of keys
         self.queue: GroupMember | None = None
         self.copy = GroupCopy(share_name, topic_filter)
 
@@ -50,6 +65,7 @@ class SharedGroup:
     def add(self, member: GroupMember) -> None:
         assert member.group is None, "the member is in a group"
         member.group = self
+        self._hashes = None
         self._size += 1
         first = self._first
         if first is None:
@@ -69,6 +85,7 @@ class SharedGroup:
         assert following is not None
         assert previous is not None
         member.group = member.following = member.previous = None
+        self._hashes = None
         self._size -= 1
         if self._size == 0:
             self._first = self._next = None
@@ -119,3 +136,55 @@ class SharedGroup:
             return None
         self._next = next_member.following
         return next_member
+
+    def pick_least(self, available_only: bool, skipped: dict[GroupMember, None] | None = None) -> GroupMember | None:
+        """As `pick`, but the available member with the fewest messages; round robin where several have so few."""
+        member = self._first if self._next is None else self._next
+        least: GroupMember | None = None
+        least_load = 0
+        for _ in range(self._size):
+            assert member is not None
+            if (skipped is None or member not in skipped) and member.is_available():
+                load = member.load()
+                if least is None or load < least_load:
+                    least = member
+                    least_load = load
+                    if load == 0:
+                        break
+            member = member.following
+        if least is None:
+            return self.pick(available_only, skipped)
+        self._next = least.following
+        return least
+
+    def pick_hashed(
+        self, key: int, available_only: bool, skipped: dict[GroupMember, None] | None = None
+    ) -> GroupMember | None:
+        """As `pick`, but the available member with the highest score for the key."""
+        hashes = self._hashes
+        if hashes is None:
+            hashes = self._hashes = {member: member.hash() for member in self.members()}
+            self._found = {}
+        if skipped is None:
+            known = self._found.get(key)
+            if known is not None and known.is_available():
+                return known
+        highest: GroupMember | None = None
+        available: GroupMember | None = None
+        highest_score = available_score = -1
+        for member, whose in hashes.items():
+            if skipped is None or member not in skipped:
+                found = score(key, whose)
+                if found > highest_score:
+                    highest = member
+                    highest_score = found
+                if found > available_score and member.is_available():
+                    available = member
+                    available_score = found
+        if skipped is None and highest is not None:
+            if len(self._found) >= KEYS_MAX:
+                self._found = {}
+            self._found[key] = highest
+        if available is not None or available_only:
+            return available
+        return highest if self.queue is None else self.queue

@@ -103,6 +103,10 @@ class Subscriber(Timed):
         a member of a group with a queue takes what leaves at once."""
         raise AssertionError("a subscriber without a session")
 
+    def load(self) -> int:
+        """Return how many messages wait or are in flight."""
+        raise AssertionError("a subscriber without a session")
+
     def deliver(
         self,
         message: Message,

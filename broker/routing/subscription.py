@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from broker.routing.shared import GroupMember, SharedGroup
+from broker.routing.strategy import hash_of
 from broker.routing.subscriber import Subscriber
 from broker.routing.trie import Trie
 
@@ -57,6 +58,12 @@ class Subscription(GroupMember):
     def is_available(self) -> bool:
         """As Subscriber.is_available."""
         return self.session.is_available()
+
+    def load(self) -> int:
+        return self.session.load()
+
+    def hash(self) -> int:
+        return hash_of(self.session.client_id.encode())
 
 
 class FilterEntry:

@@ -107,6 +107,9 @@ class Session(HoldingSession):
             return self._open_connection() is not None and self.inflight_length() < self.inflight_max
         return self.connection is not None and self.queue_length() * 2 < self.queue_max
 
+    def load(self) -> int:
+        return self.inflight_length() + self.queue_length()
+
     def traffic(self) -> tuple[int, int, int, int]:
         """(packets received, their bytes, packets sent, their bytes) of all connections of this session."""
         connection = self.connection

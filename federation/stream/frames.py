@@ -52,6 +52,7 @@ GROUPS_MAX: Final = 65_535
 # Types of the extension area.
 STAMP: Final = 3  # of PUBLISH and RETAINED: the stamp of the change
 LINK_WANTS: Final = 6  # of SUBSCRIBE: which links want the filter (federation/links/bridging/notes.py)
+MEMBERS: Final = 7  # of SUBSCRIBE: how many members of the group the node has, u32
 
 
 class FrameError(Exception):
@@ -73,7 +74,15 @@ def encode_interest(kind: int, share_name: bytes, topic_filter: bytes, note: byt
     body = len(share_name).to_bytes(2, "big") + share_name + topic_filter
     if not note:
         return encode_frame(kind, body)
-    return encode_frame(kind, encode_extension(LINK_WANTS, note) + body, HAS_EXTENSIONS)
+    number = MEMBERS if share_name else LINK_WANTS
+    return encode_frame(kind, encode_extension(number, note) + body, HAS_EXTENSIONS)
+
+
+def interest_note(data: bytes, flags: int, start: int, share_name: bytes) -> bytes:
+    """The note of a SUBSCRIBE whose body begins at `start`, b"" for none."""
+    if not flags & HAS_EXTENSIONS:
+        return b""
+    return extension(data, start, MEMBERS if share_name else LINK_WANTS)
 
 
 def encode_digest(time: float, digests: bytes) -> bytes:

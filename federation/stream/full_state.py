@@ -56,7 +56,7 @@ class LocalState:
         return InterestDigest().encode()
 
     def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
-        """Return which links want the filter of a local subscription."""
+        """Return which links want the filter of a local subscription, or how many members the group has."""
         return b""
 
     def retained_topics(self) -> list[bytes]:
@@ -105,7 +105,7 @@ class FullState:
         self._is_direct = False
         self._is_interest_digest_due = False
         self._is_retained_digest_due = False
-        self._has_links = False  # a link wants a filter, or has wanted one in this session
+        self._has_notes = False  # a filter has a note, or has had one in this session
         self._given_up: set[bytes] = set()  # topics of retained messages that the other node refuses to read
         self._is_refused = False  # the next state follows a refusal
 
@@ -115,7 +115,7 @@ class FullState:
             self._given_up.clear()  # it may be another process, with other bounds
         self._is_refused = False
         self.interest.clear()
-        self._has_links = False
+        self._has_notes = False
         self._filters = self._local.interest()
         if self.is_stamped:
             self._retained = []
@@ -170,20 +170,20 @@ class FullState:
 
     def change(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> bool:
         """False when nothing is left to tell of the filter. Changes alternate, so one that undoes what was not told
-        yet leaves nothing: while a node is away no more waits for it than what is different there. With links the last
-        change is told in any case: others may want the filter than before."""
+        yet leaves nothing: while a node is away no more waits for it than what is different there. With notes the last
+        change is told in any case: the note may be another one than before."""
         self.changes += 1
         key = (share_name, topic_filter)
-        if self.interest.get(key, wanted) != wanted and not self._has_links:
+        if self.interest.get(key, wanted) != wanted and not self._has_notes:
             del self.interest[key]
             return False
         self.interest[key] = wanted
         return True
 
-    def change_note(self, topic_filter: bytes) -> None:
-        """Other links want a filter that is wanted already: tell it again."""
-        self._has_links = True
-        self.interest[(b"", topic_filter)] = True
+    def change_note(self, share_name: bytes, topic_filter: bytes) -> None:
+        """A filter that is wanted already has another note: tell it again."""
+        self._has_notes = True
+        self.interest[(share_name, topic_filter)] = True
 
     def has_more(self) -> bool:
         is_due = self._is_interest_digest_due or self._is_retained_digest_due or bool(self._parts)
@@ -241,7 +241,7 @@ class FullState:
     def _append_interest(self, block: Block, key: tuple[bytes, bytes], extended: bool) -> None:
         note = self._local.note(key[0], key[1]) if extended else b""
         if note:
-            self._has_links = True
+            self._has_notes = True
         block.append_frame(encode_interest(SUBSCRIBE, key[0], key[1], note))
 
     def _next_filters(self, filters: list[tuple[bytes, bytes]], extended: bool, now: float) -> Block:

@@ -40,7 +40,6 @@ from federation.stream.frames import (
     HAS_EXTENSIONS,
     HEADER_SIZE,
     INTEREST_DIGEST,
-    LINK_WANTS,
     PUBLISH,
     PUBLISH_BLOCK,
     RETAINED,
@@ -59,6 +58,7 @@ from federation.stream.frames import (
     decode_interest,
     decode_packet,
     extension,
+    interest_note,
 )
 from federation.stream.held_batches import StreamError
 from federation.stream.receiver import OpenStream, PeerReceiver
@@ -102,11 +102,13 @@ def block_events(block: Block, now: float) -> list[pb.Event]:
                 event.message.stamp = extension(data, start, STAMP)
             events.append(event)
         elif kind == SUBSCRIBE:
-            note = extension(data, start, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
             share_name, topic_filter = decode_interest(data, body_start(data, flags, start, pos), pos)
-            subscribe = pb.Subscribe(
-                share_name=share_name.decode(), topic_filter=topic_filter.decode(), link_wants=note
-            )
+            subscribe = pb.Subscribe(share_name=share_name.decode(), topic_filter=topic_filter.decode())
+            note = interest_note(data, flags, start, share_name)
+            if share_name:
+                subscribe.members = int.from_bytes(note, "big")
+            else:
+                subscribe.link_wants = note
             events.append(pb.Event(Subscribe=subscribe))
         elif kind == UNSUBSCRIBE:
             share_name, topic_filter = decode_interest(data, start, pos)
@@ -251,12 +253,9 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
             _receive_message(receiver, event.message, now)
         elif kind == "Subscribe":
             filter_event = event.Subscribe
+            note = filter_event.members.to_bytes(4, "big") if filter_event.members else filter_event.link_wants
             receiver.receive_interest(
-                True,
-                filter_event.share_name.encode(),
-                filter_event.topic_filter.encode(),
-                now,
-                filter_event.link_wants,
+                True, filter_event.share_name.encode(), filter_event.topic_filter.encode(), now, note
             )
         elif kind == "unsubscribe":
             share_name, topic_filter = parse_filter(event.unsubscribe.topic_name.encode())

@@ -66,6 +66,9 @@ class GroupPeer(PromisedPeer):
 
     # --- of this node
 
+    def load(self) -> int:
+        return len(self.kept)
+
     def forward_copy(self, message: Message, copy: GroupCopy, now: float) -> None:
         self._append_copy(message, copy, now)
         if message.qos and self.promises is not None:

@@ -24,7 +24,6 @@ from federation.stream.frames import (
     HAS_EXTENSIONS,
     HEADER_SIZE,
     INTEREST_DIGEST,
-    LINK_WANTS,
     MUST_UNDERSTAND,
     PUBLISH,
     PUBLISH_BLOCK,
@@ -42,6 +41,7 @@ from federation.stream.frames import (
     decode_interest,
     decode_packet,
     extension,
+    interest_note,
     skip_packets,
 )
 from federation.stream.go_state import GoState
@@ -388,7 +388,7 @@ class PeerReceiver(EventEffects):
                     self.store(message, flags, now)
             elif kind in (SUBSCRIBE, UNSUBSCRIBE):
                 share_name, topic_filter = decode_interest(data, start, end)
-                note = extension(data, extended_at, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
+                note = interest_note(data, flags, extended_at, share_name)
                 self.change_interest(kind == SUBSCRIBE, share_name, topic_filter, note)
             elif kind == SESSION:
                 self.sessions.receive(self.name, data[start:end], now)

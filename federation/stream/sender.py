@@ -158,10 +158,10 @@ class PeerSender(GroupPeer):
             if self.promises is not None and wanted:
                 self.promise_interest(self.promises)
 
-    def note_changed(self, topic_filter: bytes) -> None:
-        """Tell the other node that other links want the filter."""
+    def note_changed(self, share_name: bytes, topic_filter: bytes) -> None:
+        """Tell the other node that other links want the filter, or that the group has more or fewer members."""
         if self.extended:
-            self.full_state.change_note(topic_filter)
+            self.full_state.change_note(share_name, topic_filter)
             if self.reachable:
                 self.want_attention()
 

@@ -14,8 +14,10 @@ from broker.errors import MqttError
 from broker.hooks import NO_GROUPS, Forwarder, Peer, RemoteGroup, RemoteRoute
 from broker.message import Message
 from broker.routing.group_copy import GroupCopy
+from broker.routing.interest import members_note, members_of
 from broker.routing.names import check_topic_filter, full_filter, has_wildcard
 from broker.routing.router import Router
+from broker.routing.strategy import hash_of
 from broker.routing.trie import Trie
 from federation.stream.counters import SkipReason
 from federation.stream.group_copies import GroupCopies
@@ -45,7 +47,7 @@ class RemoteEntry:
 
 
 class FederationTree(Forwarder):
-    """Add a node before its interest. Nodes and filters keep the order in which they came.
+    """Add a node before its interest. Nodes and filters keep the order in which they came. `name`: of this node.
 
     members      the senders to all nodes that are added, by name
     filters_max  of one node
@@ -54,7 +56,8 @@ class FederationTree(Forwarder):
     group_copies  those whose receivers have gone
     """
 
-    def __init__(self, router: Router, filters_max: int = FILTERS_MAX) -> None:
+    def __init__(self, router: Router, filters_max: int = FILTERS_MAX, name: str = "") -> None:
+        router.context.node_hash = hash_of(name.encode())
         self._router = router
         self._filters_max = filters_max
         self.stored: StoredInterest | None = None
@@ -78,9 +81,16 @@ class FederationTree(Forwarder):
         for sender in self.members.values():
             sender.interest_changed(share_name, topic_filter, False)
 
-    def note_changed(self, topic_filter: bytes) -> None:
+    def note_changed(self, share_name: bytes, topic_filter: bytes) -> None:
         for sender in self.members.values():
-            sender.note_changed(topic_filter)
+            sender.note_changed(share_name, topic_filter)
+
+    def local_note(self, share_name: bytes, topic_filter: bytes) -> bytes:
+        """What the interest of this node in a filter says along: about links, or the number of members."""
+        context = self._router.context
+        if share_name:
+            return members_note(context, self._router.tree, share_name, topic_filter)
+        return context.interest_note(share_name, topic_filter)
 
     def remote_interest(self) -> list[tuple[str, bytes, bytes, bytes]]:
         found: list[tuple[str, bytes, bytes, bytes]] = []
@@ -150,7 +160,9 @@ class FederationTree(Forwarder):
         known = self._interest[name]
         key = (share_name, topic_filter)
         if key in known:
-            if known[key] != note:
+            if share_name:
+                self._tell_members(sender, key, note)
+            elif known[key] != note:
                 known[key] = note
                 if self.stored is not None:
                     self.stored.set(name, key, note)
@@ -164,18 +176,29 @@ class FederationTree(Forwarder):
         if len(known) >= self._filters_max:
             sender.counters.drop(SkipReason.FILTERS_FULL, 1)
             return False
-        known[key] = note
+        kept = b"" if share_name else note
+        known[key] = kept
         self._digests[name].change(share_name, topic_filter, True)
         if self.stored is not None:
-            self.stored.set(name, key, note)
+            self.stored.set(name, key, kept)
         entry = self._put(sender, share_name, topic_filter)
-        if note and not share_name:
+        if share_name:
+            self._tell_members(sender, key, note)
+            note = b""
+        elif note:
             _set_note(entry, name, note)
         self._forget(topic_filter)
         observer = self._router.context.interest_observer
         if observer is not None:
             observer.interest_added(name, share_name, topic_filter, note)
         return True
+
+    def _tell_members(self, sender: PeerSender, key: Interest, note: bytes) -> None:
+        """A node tells how many members of a group it has. The store does not keep that: the node tells it again."""
+        entry = self._trie.get(key[1])
+        assert isinstance(entry, RemoteEntry)
+        assert entry.groups is not None
+        entry.groups[key[0]].tell_members(sender, members_of(note))
 
     def _change_note(self, name: str, topic_filter: bytes, note: bytes) -> None:
         """Other links of a node want a filter than before."""
@@ -236,7 +259,7 @@ class FederationTree(Forwarder):
         if group is None:
             entry.groups[share_name] = RemoteGroup(share_name, topic_filter, [sender])
         else:
-            group.peers.append(sender)
+            group.add(sender)
         return entry
 
     def _take(self, sender: PeerSender, share_name: bytes, topic_filter: bytes) -> None:
@@ -248,7 +271,7 @@ class FederationTree(Forwarder):
         else:
             assert entry.groups is not None
             group = entry.groups[share_name]
-            group.peers.remove(sender)
+            group.remove(sender)
             if not group.peers:
                 del entry.groups[share_name]
                 if not entry.groups:

@@ -44,3 +44,10 @@ def test_the_oracle_of_groups_sees_damage(damage: str, found: str) -> None:
         sender.outbox.size += 1
     told = groups.difference()
     assert re.search(found, told) if found else not told, told
+
+
+@pytest.mark.parametrize("strategy", ["round_robin", "hash_topic", "hash_clientid"])
+def test_the_oracle_of_strategies_sees_another_one(strategy: str) -> None:
+    groups = Groups(2, 3)
+    with pytest.raises(AssertionError, match=r"\$share/[gh]/j/#"):
+        groups.check_strategy(strategy)

@@ -71,6 +71,12 @@ FAULTS: Final = [
     ("mqtt: {session_expiry: -5s}\n", "1: mqtt.session_expiry", '"-5s"', "2h"),
     ("mqtt: {retain_available: 1}\n", "1: mqtt.retain_available", '"1"', "true or false"),
     ("mqtt: {delivery_mode: OnlyOnce}\n", "1: mqtt.delivery_mode", '"OnlyOnce"', "onlyonce, overlap"),
+    (
+        "mqtt: {shared_subscription_strategy: sticky}\n",
+        "1: mqtt.shared_subscription_strategy",
+        '"sticky"',
+        "local_first, round_robin, least_inflight, hash_topic, hash_clientid",
+    ),
     ("mqtt: {max_queued_bytes: lots}\n", "1: mqtt.max_queued_bytes", '"lots"', "64KiB"),
     ("mqtt: {max_queued_bytes: 1}\n", "1: mqtt.max_queued_bytes", '"1"', "1KiB"),
     ("mqtt: {max_inflght: 3}\n", "1: mqtt.max_inflght", "unknown", "mqtt.max_inflight"),

@@ -1,6 +1,9 @@
-"""The round robin of a shared group."""
+"""The members of a shared group: round robin, by load, by hash."""
 
-from broker.routing.shared import GroupMember, SharedGroup
+import pytest
+
+from broker.routing.shared import KEYS_MAX, GroupMember, SharedGroup
+from broker.routing.strategy import hash_of
 
 
 def group_of(*members: GroupMember) -> SharedGroup:
@@ -61,3 +64,89 @@ def test_a_hundred_thousand_members_come_and_go() -> None:
     for member in reversed(members):
         group.remove(member)
     assert group.members() == []
+
+
+class Loaded(GroupMember):
+    """A member with a client identifier and messages; a subclass, so that its tests are of the sources."""
+
+    def __init__(self, name: bytes, messages: int = 0, available: bool = True) -> None:
+        super().__init__(available)
+        self.name = name
+        self.messages = messages
+
+    def load(self) -> int:
+        return self.messages
+
+    def hash(self) -> int:
+        return hash_of(self.name)
+
+
+def member_name(member: GroupMember | None) -> bytes:
+    assert isinstance(member, Loaded)
+    return member.name
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(
+    ("loads", "available", "picked"),
+    [
+        ((0, 0, 0), (True, True, True), (0, 1, 2, 0)),
+        ((2, 1, 1), (True, True, True), (1, 2, 1, 2)),
+        ((2, 0, 1), (True, True, True), (1, 1, 1, 1)),
+        ((2, 0, 1), (True, False, True), (2, 2, 2, 2)),
+        ((5, 0, 1), (True, False, False), (0, 0, 0, 0)),
+        ((5, 0, 1), (False, False, False), (0, 1, 2, 0)),
+    ],
+)
+def test_the_least_loaded_member(loads: tuple[int, ...], available: tuple[bool, ...], picked: tuple[int, ...]) -> None:
+    members = [Loaded(b"%d" % at, loads[at], available[at]) for at in range(3)]
+    group = group_of(*members)
+    assert [group.pick_least(False) for _ in picked] == [members[at] for at in picked]
+    if not any(available):
+        assert group.pick_least(True) is None
+
+
+@pytest.mark.interpreted
+def test_a_key_has_the_same_member_until_that_goes_or_takes_nothing() -> None:
+    members = [Loaded(b"%d" % at) for at in range(4)]
+    group = group_of(*members)
+    keys = [hash_of(b"%d" % number) for number in range(200)]
+    first = {key: group.pick_hashed(key, True) for key in keys}
+    assert set(first.values()) == set(members)
+    for key in keys:
+        assert group.pick_hashed(key, True) is first[key]
+    others = group_of(*[Loaded(member.name) for member in reversed(members)])
+    assert [member_name(others.pick_hashed(key, True)) for key in keys] == [member_name(first[key]) for key in keys]
+    members[0].available = False
+    for key in keys:
+        found = group.pick_hashed(key, True)
+        assert found is first[key] if first[key] is not members[0] else found in members[1:]
+        assert group.pick_hashed(key, True, {members[1]: None}) not in (members[0], members[1])
+    members[0].available = True
+    group.remove(members[3])
+    for key in keys:
+        found = group.pick_hashed(key, True)
+        assert found is first[key] if first[key] is not members[3] else found in members[:3]
+
+
+@pytest.mark.interpreted
+def test_where_no_member_is_available_the_key_has_its_member_or_the_queue() -> None:
+    members = [Loaded(b"%d" % at, available=False) for at in range(3)]
+    group = group_of(*members)
+    found = group.pick_hashed(7, False)
+    assert found in members
+    assert group.pick_hashed(7, True) is None
+    assert group.pick_hashed(7, False, dict.fromkeys(members)) is None
+    group.queue = GroupMember()
+    assert group.pick_hashed(7, False) is group.queue
+    assert SharedGroup(b"g", b"a").pick_hashed(7, False) is None
+
+
+@pytest.mark.interpreted
+def test_the_known_members_of_keys_are_bounded() -> None:
+    """Also more keys than are kept have their members."""
+    members = [Loaded(b"%d" % at) for at in range(3)]
+    group = group_of(*members)
+    first = [group.pick_hashed(key, True) for key in range(1, 2 * KEYS_MAX)]
+    assert len(group._found) <= KEYS_MAX
+    assert [group.pick_hashed(key, True) for key in range(1, 2 * KEYS_MAX)] == first

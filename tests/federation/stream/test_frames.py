@@ -13,6 +13,7 @@ from federation.stream.frames import (
     HAS_EXTENSIONS,
     HEADER_SIZE,
     LINK_WANTS,
+    MEMBERS,
     PUBLISH,
     PUBLISH_BLOCK,
     SUBSCRIBE,
@@ -32,6 +33,7 @@ from federation.stream.frames import (
     expiry_offset,
     extension,
     fill_expiry,
+    interest_note,
     skip_packets,
 )
 from origins import origin, text_of
@@ -166,13 +168,15 @@ def test_a_topic_alias_is_refused() -> None:
 
 
 @given(NAMES, NAMES, st.binary(min_size=1, max_size=300))
-def test_a_filter_with_its_links(share_name: bytes, topic_filter: bytes, note: bytes) -> None:
+def test_a_filter_with_its_note(share_name: bytes, topic_filter: bytes, note: bytes) -> None:
     data = encode_interest(SUBSCRIBE, share_name, topic_filter, note)
     assert data[1] == HAS_EXTENSIONS
     start = body_start(data, data[1], HEADER_SIZE, len(data))
     assert decode_interest(data, start, len(data)) == (share_name, topic_filter)
-    assert extension(data, HEADER_SIZE, LINK_WANTS) == note
-    assert extension(data, HEADER_SIZE, 99) == b""
+    assert interest_note(data, data[1], HEADER_SIZE, share_name) == note
+    assert extension(data, HEADER_SIZE, MEMBERS if share_name else LINK_WANTS) == note
+    assert extension(data, HEADER_SIZE, LINK_WANTS if share_name else MEMBERS) == b""
+    assert interest_note(encode_interest(SUBSCRIBE, share_name, topic_filter), 0, HEADER_SIZE, share_name) == b""
 
 
 def test_an_extension_that_is_longer_than_the_area() -> None:

@@ -207,7 +207,7 @@ def test_links_of_a_filter_are_told_as_they_are_when_the_block_is_made() -> None
         [(STATE_BEGIN, 0, b""), (SUBSCRIBE, HAS_EXTENSIONS, b"|a 0 first"), (SUBSCRIBE, 0, b"|b"), (STATE_END, 0, b"")]
     ]
     local.links[b"a"] = b"0 second"
-    state.change_note(b"a")
+    state.change_note(b"", b"a")
     assert drain(state) == [[(SUBSCRIBE, HAS_EXTENSIONS, b"|a 0 second")]]
 
 
@@ -228,6 +228,6 @@ def test_a_filter_whose_links_changed_before_it_went_is_told_as_gone() -> None:
     state = FullState(local)
     state.begin()
     drain(state)
-    state.change_note(b"a")
+    state.change_note(b"", b"a")
     assert state.change(b"", b"a", False)
     assert drain(state) == [[(UNSUBSCRIBE, 0, b"|a")]]

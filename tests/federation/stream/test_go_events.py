@@ -294,3 +294,14 @@ def test_links_of_a_filter_travel_in_an_event() -> None:
     world, receiver, stream = serve()
     receive(world, receiver, stream, *events_of(numbered(block)))
     assert world.nodes["n1"].tree.remote_interest() == [("n2", b"", b"a/#", b"0 link"), ("n2", b"g", b"b", b"")]
+
+
+def test_members_of_a_group_travel_in_an_event() -> None:
+    block = Block(True, NOW)
+    for share_name, note in ((b"g", b"\0\0\1\7"), (b"h", b"")):
+        block.append_frame(encode_interest(SUBSCRIBE, share_name, b"b", note))
+    world, receiver, stream = serve()
+    receive(world, receiver, stream, *events_of(numbered(block)))
+    route = world.nodes["n1"].tree.route(b"b")
+    assert route is not None
+    assert [(group.share_name, group.members_at(0)) for group in route.groups] == [(b"g", 263), (b"h", 1)]

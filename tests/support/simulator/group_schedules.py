@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.routing.strategy import STRATEGIES
 from simulator.groups import Groups
 from simulator.promise_steps import short_or_long
 
@@ -71,10 +72,32 @@ def groups_over_grpc(seed: int) -> None:
     groups.check()
 
 
+def strategies_of_groups(seed: int) -> None:
+    """Members come and go, streams break, and a node dies: one copy with each strategy. When all are there again, each chooses
+    whom it should."""
+    strategy = STRATEGIES[1 + seed % (len(STRATEGIES) - 1)]
+    is_plain = seed // 4 % 2 == 0
+    mqtt = {"shared_subscription_strategy": strategy}
+    groups = Groups(seed, 3 + seed // 8 % 2, plain=frozenset((2, 3)) if is_plain else frozenset(), mqtt=mqtt)
+    for _ in range(3):
+        groups.run(2.0 * groups.rng.random(), 40.0)
+        first, second = groups.rng.sample(groups.federation.hosts, 2)
+        groups.world.break_streams(first, second, [first, second])
+    if groups.rng.random() < 0.7:
+        victim = groups.rng.choice(groups.federation.hosts[1:])
+        groups.kill(victim)
+        groups.run(short_or_long(groups) / 2, 15.0)
+        victim.start()
+    groups.run(2.0 * groups.rng.random(), 40.0)
+    groups.check()
+    groups.check_strategy(strategy)
+
+
 GROUP_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     members_come_and_go,
     nodes_of_members_die,
     groups_are_cut,
     older_nodes_have_members,
     groups_over_grpc,
+    strategies_of_groups,
 )

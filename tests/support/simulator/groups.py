@@ -26,6 +26,7 @@ ONLINE_LIMIT: Final = 60.0
 CHOOSER_SECONDS: Final = 90.0
 """So long after a message a kill of the node where it was published may cost the copy that went to a member there."""
 ROUND_SECONDS: Final = 2.0
+ROUNDS: Final = 6  # of messages to all members of all groups, where the choice is looked at
 
 
 class Groups:
@@ -195,12 +196,81 @@ class Groups:
             self.federation.run(still - self.world.now)
         self.until_online()
         self.federation.until_agreement(RETURN_LIMIT, "the faults")
+        self._until_right()
 
+    def _until_right(self) -> None:
         def found() -> str:
             self.until_online()
             return self.difference()
 
         self.federation.until_nothing_differs(found, RETURN_LIMIT, ROUND_SECONDS)
+
+    def check_strategy(self, strategy: str) -> None:
+        """Everybody is online, nothing is in flight, and the nodes know of each other's members: each node publishes, and those
+        get the messages who should."""
+        self.federation.until_nothing_differs(self._miscounted, RETURN_LIMIT, ROUND_SECONDS)
+        before = len(self.published)
+        everybody = [member for members in self.members.values() for member in members]
+        for host in self.federation.hosts:
+            source = self.sources[host]
+            if not source.is_open:
+                self._join(host, source)
+                source.connect(self.federation.node(host).broker, self.world.now)
+            for number in range(ROUNDS * len(everybody)):
+                source.publish(self._new_message(host, f"j/s/{number}", 1), False, self.world.now)
+                self.until_online()
+        self._until_right()
+        for group in GROUPS:
+            self._check_strategy(strategy, group, self.published[before:])
+
+    def _check_strategy(self, strategy: str, group: str, published: list[Published]) -> None:
+        takers = {
+            copy.payload: member.client_id
+            for members in self.members.values()
+            for member in members
+            for copy in member.copies
+            if copy.topic_filter == group
+        }
+        joined = sum(group in member.filters for members in self.members.values() for member in members)
+        chosen: dict[str, set[str]] = {}
+        for message in published:
+            if strategy == "hash_topic":
+                chosen.setdefault(message.topic, set()).add(takers[message.payload])
+            elif strategy == "hash_clientid":
+                chosen.setdefault(message.node, set()).add(takers[message.payload])
+        assert all(len(names) == 1 for names in chosen.values()), f"{group}: {chosen}"
+        if strategy == "hash_topic":
+            assert joined == 1 or len(set(map(str, chosen.values()))) > 1, f"{group}: one of {joined} has all topics"
+        elif strategy == "round_robin":
+            for host in self.federation.hosts:
+                name = self.federation.node(host).name
+                shares = Counter(takers[message.payload] for message in published if message.node == name)
+                fair = sum(shares.values()) / joined  # the rounds before may have ended anywhere
+                is_fair = (
+                    len(shares) == joined and fair / 2 <= min(shares.values()) and max(shares.values()) <= 2 * fair
+                )
+                assert is_fair, f"{group}: {joined} members got {dict(shares)} of {name}"
+
+    def _miscounted(self) -> str:
+        """The first node that knows another number of members of a group than there are, "" for none."""
+        for group in GROUPS:
+            _, share_name, topic_filter = group.split("/", 2)
+            for viewer in self.federation.hosts:
+                tree = self.federation.node(viewer).node.tree
+                route = tree.route(TOPICS[0].encode())
+                for found in [] if route is None else route.groups:
+                    if (found.share_name, found.topic_filter) != (share_name.encode(), topic_filter.encode()):
+                        continue
+                    for at, peer in enumerate(found.peers):
+                        host = next(
+                            host for host in self.federation.hosts if self.federation.node(host).name == peer.name
+                        )
+                        count = sum(group in member.filters for member in self.members[host])
+                        if found.members_at(at) != count:
+                            return (
+                                f"{viewer.name}: {group} has {found.members_at(at)} members on {peer.name}, not {count}"
+                            )
+        return ""
 
     def difference(self) -> str:
         """The first copy that is missing or too many, "" for none."""

@@ -46,7 +46,7 @@ class Told(Forwarder):
     def __init__(self) -> None:
         self.changed: list[bytes] = []
 
-    def note_changed(self, topic_filter: bytes) -> None:
+    def note_changed(self, share_name: bytes, topic_filter: bytes) -> None:
         self.changed.append(topic_filter)
 
 
