@@ -190,8 +190,18 @@ class Node:
             self.sessions.begin()
         else:
             keep_here(broker)
-        if journal is None:
-            return
+        if journal is not None:
+            self._restore(journal, now)
+        if has_seeds or self.senders:
+            until = now + self.settings.startup_wait
+            if self.sessions is not None:
+                self.sessions.starting_until = until
+            if journal is not None:
+                self._unheard_until = until
+                broker.unheard = {}
+
+    def _restore(self, journal: Journal, now: float) -> None:
+        broker = self.broker
         self._journal = journal
         self.receivers.store_id = broker.identity.store_id
         self._positions = Positions(journal)
@@ -225,9 +235,6 @@ class Node:
             for name in self.sessions.moves.nodes():
                 self._restored(name, now)
         self._remove(self.name, "it is this node by now")
-        if has_seeds or self.senders:
-            self._unheard_until = now + self.settings.startup_wait
-            broker.unheard = {}
 
     def _restored(self, name: str, now: float) -> PeerSender:
         """The sender to a member of before the start, which may be away."""
@@ -373,6 +380,8 @@ class Node:
         self.tree.group_copies.process_told(sender, member.tags.get(TAG_PROCESS, "") if extended else "", now)
         sender.peer_store_id = member.tags.get(TAG_STORE, "")[:STORE_ID_CHARS_MAX]
         sender.is_living = True
+        if self.sessions is not None:
+            self.sessions.peer_known(name, sender, now)
         self._members_changed()
         self.receivers.by_name[name].extended = extended
         sender.choice.is_tls = reach.is_tls

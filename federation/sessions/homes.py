@@ -62,7 +62,7 @@ class Homes(Told):
         """Tell the others of a claim for which no client waits, or of the end of a session."""
         for sender in self.senders.values():
             if sender.moves_sessions:
-                sender.news.claims[client_id] = False
+                sender.news.claims[client_id] = None
                 if sender.reachable:
                     sender.want_attention()
 
@@ -91,10 +91,10 @@ class Homes(Told):
     def moving(self) -> list[str]:
         return [home.client_id for home in self.arriving]
 
-    def claim(self, client_id: str, is_answered: bool) -> tuple[bytes, int]:
+    def claim(self, client_id: str) -> tuple[bytes, int]:
         home = self.by_client.get(client_id)
         if home is not None:
-            more = (is_answered and home.claimant is not None, home.is_clean, False)
+            more = (home.claimant is not None, home.is_clean, False)
             return encode_session_frame(CLAIM, client_id, self.epoch_of(home), more), home.number
         ended = self.ended.get(client_id)
         if ended is None:

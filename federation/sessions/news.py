@@ -16,6 +16,7 @@ from federation.stream.block import Block
 from federation.stream.full_state import FullState
 
 BLOCK_BYTES: Final = 65_536
+ANSWERS_MAX: Final = 65_536  # that wait for the stream; then the older half is forgotten: their clients wait no more
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -30,7 +31,7 @@ class Told:
         """Client ids of sessions that arrive here."""
         return []
 
-    def claim(self, client_id: str, is_answered: bool) -> tuple[bytes, int]:
+    def claim(self, client_id: str) -> tuple[bytes, int]:
         """(CLAIM, its number); b"" when there is nothing to say any more."""
         return b"", 0
 
@@ -40,10 +41,12 @@ class Told:
 
 
 class SessionNews:
-    """claims  by client id: whether an answer is waited for"""
+    """claims   client ids
+    answers  to claims of the other node, which may have been heard before the stream to it began
+    """
 
     def __init__(self, told: Told, full_state: FullState) -> None:
-        self.claims: OrderedDict[str, bool] = OrderedDict()
+        self.claims: OrderedDict[str, None] = OrderedDict()
         self.moves: OrderedDict[str, None] = OrderedDict()
         self.answers: list[bytes] = []
         self._told = told
@@ -51,12 +54,15 @@ class SessionNews:
 
     def begin(self) -> None:
         """The other node knows nothing, or nothing any more."""
-        self.answers.clear()
-        claims = self.claims
         for client_id in self._told.claimed():
-            claims.setdefault(client_id, False)
+            self.claims[client_id] = None
         for client_id in self._told.moving():
             self.moves[client_id] = None
+
+    def answer(self, frame: bytes) -> None:
+        if len(self.answers) >= ANSWERS_MAX:
+            del self.answers[: ANSWERS_MAX // 2]
+        self.answers.append(frame)
 
     def clear(self) -> None:
         self.answers.clear()
@@ -84,8 +90,8 @@ class SessionNews:
         self.answers.clear()
         claims = self.claims
         while claims and block.size < BLOCK_BYTES:
-            client_id, is_answered = claims.popitem(last=False)
-            frame, number = self._told.claim(client_id, is_answered)
+            client_id, _ = claims.popitem(last=False)
+            frame, number = self._told.claim(client_id)
             if frame:
                 block.append_frame(frame)
                 block.claims_told = max(block.claims_told, number)

@@ -1,8 +1,9 @@
 """The clients whose home this node is, was, or becomes: claims, and what the other nodes say of theirs.
 
 A node claims a client that connects with an epoch above each one that it has heard of, tells all others, and waits until
-those that are reached have answered, or for `claim_wait`. A former home closes its client and hands the session over; the
-client is let in when the session is there (moves). A node that was not reached hears of the claim when it is back.
+those that live have answered, or for `claim_wait`. A former home closes its client and hands the session over; the client is
+let in when the session is there (moves). A node that is away hears of the claim when it is back. Just after the start of this
+node nobody is known to live: the client waits for all that are known from the time before.
 """
 
 # compiled with mypyc
@@ -45,6 +46,7 @@ from federation.stream.frames import FrameError
 from federation.stream.sender import PeerSender
 
 HEAD_SECONDS_MAX: Final = 5.0  # a client waits so long for the session that a node has said to hand over
+NOBODY: Final = ""  # in place of the nodes that are not known yet
 TAKEN_OVER: Final = "taken over by a connection to another node"
 
 
@@ -63,7 +65,8 @@ class Sessions(Ownership):
     """claim_wait  seconds
     homes      the clients at home here
     moves      sessions on their way
-    silent     nodes that have not answered a claim in time, and are not waited for until they answer one
+    silent     nodes that have not answered a claim in time, with its number: they are not waited for until they have heard it
+    starting_until  nodes that are away may be about to be reached
     active     a turn may have something to do
     """
 
@@ -72,7 +75,8 @@ class Sessions(Ownership):
         self.counters = SessionCounters()
         self.homes = Homes(broker, senders)
         self.moves = Moves(name, broker, self.homes, self.counters)
-        self.silent: dict[str, None] = {}
+        self.silent: dict[str, int] = {}
+        self.starting_until = 0.0
         self.active = False
         self._name = name
         self._broker = broker
@@ -128,11 +132,13 @@ class Sessions(Ownership):
         awaited: dict[str, None] = {}
         for name, sender in self._senders.items():
             if sender.moves_sessions:
-                sender.news.claims[home.client_id] = True
+                sender.news.claims[home.client_id] = None
                 if sender.reachable:
                     sender.want_attention()
-                    if name not in self.silent and not sender.is_behind:
-                        awaited[name] = None
+                if self._is_awaited(name, sender, now):
+                    awaited[name] = None
+        if not self._senders and now < self.starting_until:
+            awaited[NOBODY] = None
         if home.client_id in self.moves.departing:  # it comes back from where it went
             home.is_promised = True
         if not awaited and not home.is_promised:
@@ -144,11 +150,28 @@ class Sessions(Ownership):
         self.active = True
         return True
 
+    def _is_awaited(self, name: str, sender: PeerSender, now: float) -> bool:
+        """Return whether the node may answer soon. Its stream may have ended with its process, which is back."""
+        if not sender.is_living and now >= self.starting_until:
+            return False
+        if sender.outbox.claims_told < self.silent.get(name, 0):
+            return False
+        self.silent.pop(name, None)
+        return True
+
+    def peer_known(self, name: str, sender: PeerSender, now: float) -> None:
+        """The node is a member. Clients that wait since this one knew nobody wait for it."""
+        if sender.moves_sessions:
+            for home in self._claiming:
+                if home.awaited is not None and NOBODY in home.awaited:
+                    home.awaited[name] = None
+
     def _answered(self, home: Home, name: str) -> None:
         """The client does not wait for this node any more."""
         awaited = home.awaited
         if awaited is not None:
             awaited.pop(name, None)
+            awaited.pop(NOBODY, None)
             if not awaited and not home.is_promised:
                 self._let_in(home)
 
@@ -266,7 +289,7 @@ class Sessions(Ownership):
 
     def _say(self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch) -> None:
         answer = encode_session_frame(ANSWER, frame.client_id, frame.epoch, (verdict, epoch[0], epoch[1]))
-        sender.news.answers.append(answer)
+        sender.news.answer(answer)
         if sender.reachable:
             sender.want_attention()
 
@@ -315,7 +338,6 @@ class Sessions(Ownership):
     def _answer_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
         verdict, counter, store_id = frame.more
         name = sender.name
-        self.silent.pop(name, None)
         home = self.homes.by_client.get(frame.client_id)
         if home is None or self.homes.epoch_of(home) != frame.epoch:
             return
@@ -384,7 +406,7 @@ class Sessions(Ownership):
             if not answer.marks.is_done(now):
                 due.append(answer)
             elif sender is not None:
-                sender.news.answers.append(answer.frame)
+                sender.news.answer(answer.frame)
                 if sender.reachable:
                     sender.want_attention()
                     is_more = True
@@ -405,11 +427,18 @@ class Sessions(Ownership):
         for home in list(self._claiming):
             if home.until <= now:
                 self.counters.unanswered += 1
-                if home.awaited is not None:
-                    self.silent.update(home.awaited)
+                self._is_silent(home, now)
                 self._let_in(home)
         self.moves.handle_timeout(now)
         self.active = True
+
+    def _is_silent(self, home: Home, now: float) -> None:
+        """No answer has come in time."""
+        if home.awaited is not None:
+            for name in home.awaited:
+                sender = self._senders.get(name)
+                if sender is not None and (sender.reachable or now >= self.starting_until):
+                    self.silent[name] = home.number
 
 
 class SessionsHeard(SessionEvents):

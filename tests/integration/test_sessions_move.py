@@ -22,8 +22,8 @@ def is_present(client: MqttClient) -> bool:
     return isinstance(client.connack, ConnAck) and client.connack.session_present
 
 
-async def mover(clients: Clients, node: Node) -> MqttClient:
-    return await clients.connect(node.port, "mover", clean_start=False, properties=EXPIRY)
+async def mover(clients: Clients, node: Node, acknowledges: bool = True) -> MqttClient:
+    return await clients.connect(node.port, "mover", clean_start=False, properties=EXPIRY, acknowledges=acknowledges)
 
 
 def numbers(payloads: list[bytes]) -> list[int]:
@@ -42,9 +42,8 @@ async def test_a_session_follows_its_client_and_survives_the_death_of_both_nodes
     await reached(publisher, "a/b", client)
     await client.close(goodbye=False)
     await publisher.publish_all([("a/b", b"%d" % number, 1) for number in range(COUNT)])
-    moved = await mover(clients, second)
+    moved = await mover(clients, second, acknowledges=False)
     assert is_present(moved)
-    moved.acknowledges = False
     await moved.take(20)
     await second.kill()
     await first.kill()

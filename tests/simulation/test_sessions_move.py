@@ -40,14 +40,17 @@ class Journey:
             self.publisher.publish(sent, self.world.now)
         self.host(2).settle()
 
-    def until_all_came(self, in_order: bool = True) -> None:
+    def until_all_came(self, in_order: bool = True, is_repeated: bool = False) -> None:
+        """is_repeated: acknowledgements of QoS 1 were lost."""
         client = self.subscriber
-        self.world.run_until(lambda: len(client.received) >= len(self.sent), 30, "all messages came")
+        self.world.run_until(lambda: len(dict(client.received)) >= len(self.sent), 30, "all messages came")
         self.federation.run(1.0)
         assert client.faults == []
         for qos in (1, 2):
             of_qos = [sent.payload for sent in self.sent if sent.qos == qos]
             came = [payload for payload, _ in client.received if payload in of_qos]
+            if is_repeated and qos == 1:
+                came = list(dict.fromkeys(came))
             assert (came if in_order else sorted(came)) == (of_qos if in_order else sorted(of_qos))
 
     def until_at_rest(self) -> None:
@@ -98,4 +101,50 @@ def test_a_session_follows_a_client_that_moves_faster_than_it(has_stores: bool, 
         journey.publish(5)
     journey.world.run_until(lambda: journey.subscriber.is_online, 20, "CONNACK")
     journey.until_all_came(in_order=False)
+    journey.until_at_rest()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.1, 1.0])
+@pytest.mark.parametrize("dead", [[0, 1], [0, 1, 2]])
+@pytest.mark.parametrize("seed", [2, 3, 4, 5])
+def test_a_session_is_found_just_after_the_start_of_its_nodes(seed: int, dead: list[int], delay: float) -> None:
+    """Also where a node sends what it had not got through before."""
+    journey = Journey(seed, True)
+    journey.subscriber.is_late = True
+    journey.publish(20)
+    journey.federation.run(0.005)
+    journey.subscriber.lose()
+    journey.connect(1, journey.subscriber)
+    journey.world.run_until(lambda: journey.subscriber.is_online, 1, "CONNACK")
+    for number in dead:
+        journey.host(number).crash()
+    journey.subscriber.lose()
+    for number in dead:
+        journey.host(number).start()
+    journey.federation.run(delay)
+    journey.subscriber.is_late = False
+    journey.connect(0, journey.subscriber)
+    journey.world.run_until(lambda: journey.subscriber.is_online, 2, "CONNACK")
+    if 2 in dead:
+        journey.publisher.lose()
+        journey.connect(2, journey.publisher)
+    journey.until_all_came(in_order=False, is_repeated=True)
+    journey.until_at_rest()
+
+
+def test_nodes_that_stood_still_are_waited_for_again() -> None:
+    journey = Journey(2, False)
+    journey.publish(20)
+    journey.until_all_came()
+    for number in (0, 2):
+        journey.host(number).stand_still(1.0)
+    other = DurableClient("other", 5, {}, 0, False)
+    journey.connect(1, other)
+    journey.world.run_until(lambda: other.is_online, 0.5, "CONNACK without answers")
+    for number in (0, 2):  # the answers get lost
+        journey.world.break_streams(journey.host(1), journey.host(number), [journey.host(1), journey.host(number)])
+    journey.federation.run(8.0)
+    journey.subscriber.lose()
+    journey.connect(1, journey.subscriber)
+    journey.until_all_came()
     journey.until_at_rest()

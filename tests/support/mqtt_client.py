@@ -91,8 +91,10 @@ class MqttClient:
         reason_code: int = 0,
         tls: ssl.SSLContext | None = None,
         header: bytes = b"",
+        acknowledges: bool = True,
     ) -> MqttClient:
         client = await cls.open(port, version, tls, header)
+        client.acknowledges = acknowledges
         client.send(Connect(client_id, version, clean_start, keep_alive, None, None, will, properties or {}))
         client.connack = await client.answer(ConnAck)
         assert client.connack.reason_code == reason_code, client.connack
