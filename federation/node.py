@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.broker import Broker
-from broker.message import NEVER, Message
+from broker.message import NEVER
 from broker.store.identity import StoreIdentity
 from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import INTEREST, OUTBOX, POSITION
+from federation.broker_state import BrokerState
 from federation.serf.events import (
     Event,
     Member,
@@ -35,14 +36,12 @@ from federation.settings import FederationSettings
 from federation.stream.block import Block, restored_block
 from federation.stream.counters import StreamCounters
 from federation.stream.effects import SessionEvents
-from federation.stream.frames import encode_digest
-from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
 from federation.stream.positions import Positions
 from federation.stream.promises import Promises
 from federation.stream.receiver import MISSING_SECONDS_MAX, PeerReceiver
 from federation.stream.receivers import Receivers
-from federation.stream.retained_versions import Listed, RetainedVersions
+from federation.stream.retained_versions import RetainedVersions
 from federation.stream.sender import Outlets, PeerSender
 from federation.stream.serials import Serials
 from federation.stream.state import State
@@ -103,42 +102,6 @@ def own_tags(
         if identity.is_durable:
             tags[TAG_STORE] = identity.store_id
     return tags
-
-
-class BrokerState(LocalState):
-    """The broker behind the senders."""
-
-    def __init__(self, broker: Broker, tree: FederationTree, versions: RetainedVersions) -> None:
-        self._broker = broker
-        self._tree = tree
-        self._versions = versions
-
-    def interest(self) -> list[tuple[bytes, bytes]]:
-        return self._broker.local_interest()
-
-    def interest_digest(self) -> bytes:
-        return self._tree.local_digest.encode()
-
-    def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
-        return self._tree.local_note(share_name, topic_filter)
-
-    def retained_topics(self) -> list[bytes]:
-        return self._versions.topics()
-
-    def retained_message(self, topic: bytes, now: float) -> Message | None:
-        return self._versions.message(topic, now)
-
-    def retained_digest(self, now: float) -> bytes:
-        return encode_digest(now + self._broker.wall_offset, self._versions.digests())
-
-    def retained_stamps(self, part: int) -> list[Listed]:
-        return self._versions.listed(part)
-
-    def has_retained_room(self) -> bool:
-        return not self._versions.is_full
-
-    def outbox_has_room(self, now: float) -> None:
-        self._broker.handle_timeout(now)
 
 
 class Node:
