@@ -49,6 +49,7 @@ BLOCK_HEAD_SIZE: Final = 5  # of a PUBLISH_BLOCK's body: version u8, count u32
 BLOCK_HEADER_SIZE: Final = HEADER_SIZE + BLOCK_HEAD_SIZE
 EXPIRY_PROPERTY: Final = b"\x02\0\0\0\0"  # Message Expiry Interval, its four bytes to be filled in
 GROUPS_MAX: Final = 65_535
+NO_NUMBER: Final = bytes(8)  # of a copy for a group
 # Types of the extension area.
 STAMP: Final = 3  # of PUBLISH and RETAINED: the stamp of the change
 LINK_WANTS: Final = 6  # of SUBSCRIBE: which links want the filter (federation/links/bridging/notes.py)
@@ -197,6 +198,11 @@ def decode_copy_head(data: bytes, pos: int, end: int) -> tuple[CopyHead, int]:
     share_name, at = _decode_string(data, pos + 13, end)
     topic_filter, at = _decode_string(data, at, end)
     return CopyHead(number, hops, key, share_name, topic_filter), at
+
+
+def is_awaited_copy(kind: int, data: bytes, start: int) -> bool:
+    """Return whether a frame, whose body begins at `start`, is a GROUP_COPY with a number."""
+    return kind == GROUP_COPY and data[start : start + 8] != NO_NUMBER
 
 
 def encode_copies_ended(numbers: list[int]) -> bytes:

@@ -59,6 +59,7 @@ from federation.stream.frames import (
     decode_packet,
     extension,
     interest_note,
+    is_awaited_copy,
 )
 from federation.stream.held_batches import StreamError
 from federation.stream.receiver import OpenStream, PeerReceiver
@@ -245,9 +246,10 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
     except DecodeError:
         raise StreamError("what came is not an Event", True) from None
     event_id = event.id
-    if not receiver.accept_event(stream, event_id, event.serial, event.place):
-        return event_id
     kind = event.WhichOneof("Event")
+    is_copy = kind is None and is_awaited_copy(event.frame[0] if event.frame else 0, event.frame, HEADER_SIZE)
+    if not receiver.accept_event(stream, event_id, event.serial, event.place, is_copy):
+        return event_id
     try:
         if kind == "message":
             _receive_message(receiver, event.message, now)

@@ -26,9 +26,11 @@ class Position(Content):
     """serial  of the newest block of messages that has come, 0 for none
     done    how many of its events are done; they are not done again
     rest    how many of these wait for receivers that are full; they are lost with the process
+    before  (serial, done) of the process before this one, and
+    again   of the newest copy for a group that was done by that one and again by this one
     """
 
-    __slots__ = ("done", "node", "number", "rest", "serial", "store_id")
+    __slots__ = ("again", "before", "done", "node", "number", "rest", "serial", "store_id")
 
     def __init__(self, node: str, store_id: str) -> None:
         self.node = node
@@ -37,6 +39,8 @@ class Position(Content):
         self.done = 0
         self.rest = 0
         self.number = 0
+        self.before = (0, 0)
+        self.again = (0, 0)
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(POSITION, store id, serial, done, node)."""
@@ -49,6 +53,15 @@ class Position(Content):
         if serial < self.serial:
             return count
         return min(count, max(0, self.done - done))
+
+    def lost(self, serial: int, done: int) -> bool:
+        """Return whether a copy for a group, the event `done` of its block, was done by the process before this one, and not
+        again. What that one had in memory is lost, and the node that chose has not heard the end: a member gets it again."""
+        event = (serial, done)
+        if event > self.before or event <= self.again:
+            return False
+        self.again = event
+        return True
 
 
 class Positions:
@@ -71,6 +84,7 @@ class Positions:
             raise ValueError(f"a second position of store {position.store_id!r:.50}")
         position.serial = checked(int, serial)
         position.done = checked(int, done)
+        position.before = (position.serial, position.done)
         position.number = number
         self.journal.kept[number] = position
 

@@ -42,6 +42,7 @@ from federation.stream.frames import (
     decode_packet,
     extension,
     interest_note,
+    is_awaited_copy,
     skip_packets,
 )
 from federation.stream.go_state import GoState
@@ -340,7 +341,7 @@ class PeerReceiver(EventEffects):
                 if serial:
                     new = min(new, done - known)
                     position.done = max(position.done, skipped + done) if serial == position.serial else position.done
-                if new > 0:
+                if new > 0 or (is_awaited_copy(kind, data, start) and position.lost(serial, skipped + done)):
                     self._apply_frame(data, kind, flags, start, stop, events - new, now)
             pos = stop
         if done < count:
@@ -410,9 +411,11 @@ class PeerReceiver(EventEffects):
             raise FrameError(f"frame of {len(data)} bytes")
         self._apply_frame(data, data[0], data[1], HEADER_SIZE, len(data), 0, now)
 
-    def accept_event(self, stream: OpenStream, event_id: int, serial: int = 0, place: int = 0) -> bool:
+    def accept_event(
+        self, stream: OpenStream, event_id: int, serial: int = 0, place: int = 0, is_copy: bool = False
+    ) -> bool:
         """One event comes, the place-th of the block with this serial number (0: not told); False when it was done before. It
-        is acknowledged in any case. Raises StreamError."""
+        is acknowledged in any case. `is_copy`: for a group, with a number. Raises StreamError."""
         self._check(stream, event_id)
         if event_id < self.next_event_id:
             self.counters.drop(SkipReason.DUPLICATE, 1)
@@ -424,7 +427,7 @@ class PeerReceiver(EventEffects):
             position = self.position
             if position.skips(serial, place - 1, 1):
                 self.counters.drop(SkipReason.DUPLICATE, 1)
-                return False
+                return is_copy and position.lost(serial, place)
             position.serial = serial
             position.done = place
         return True

@@ -8,17 +8,23 @@ from dataclasses import replace
 import pytest
 
 from broker.broker import Broker
+from broker.codec.packets import SubscribeFilter
 from broker.config.settings_mqtt import MqttSettings
 from broker.hooks import NO_GROUPS
 from broker.message import Message
+from broker.session.session import Session
 from broker.store.identity import StoreIdentity
 from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import INTEREST, OUTBOX, POSITION
 from broker.store.records import encode_changes
 from federation.node import Node, own_tags
+from federation.pb import federation_pb2 as pb
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberReap, MemberStatus
 from federation.settings import FederationSettings
 from federation.stream.counters import DropReason
+from federation.stream.frames import GROUP_COPY, encode_copy_head, encode_frame, encode_packet
+from federation.stream.go_events import receive_event
+from federation.stream.receiver import OpenStream
 from federation.stream.receivers import NotAMember
 from federation.stream.state import State
 
@@ -237,3 +243,50 @@ def test_a_start_waits_for_the_interest_of_members_that_tell_when_it_is_whole(is
     assert (station.broker.unheard is not None) == is_direct
     station.node.turn_ended(FederationSettings().startup_wait)
     assert station.broker.unheard is None
+
+
+class Silent(OpenStream):
+    """A stream that nothing may end."""
+
+    def end(self, text: str, malformed: bool = False) -> None:
+        raise AssertionError(text)
+
+
+def copy_frame(number: int, qos: int, payload: bytes) -> bytes:
+    message = Message(b"t", payload, qos, False)
+    return encode_frame(GROUP_COPY, encode_copy_head(number, 0, 0, b"g", b"t") + encode_packet(message, 5))
+
+
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_copies_of_a_group_that_were_done_by_the_process_before_come_again(is_direct: bool) -> None:
+    """What it had in memory is lost, and the node that chose waits for their ends: once, and not those of QoS 2, which another
+    member may have got."""
+    store_id = "6" * 32
+    station = Station({1: (POSITION, store_id, 5, 3, "n2")}, starts=2)
+    station.node.member_events([MemberJoin(STORED)], 0.0)
+    member = Session(station.broker, "member", 0.0)
+    member.expiry_interval = 100
+    station.broker.sessions["member"] = member
+    station.broker.subscribe_one(member, SubscribeFilter(b"$share/g/t", 2, False, False, 0), 0)
+    receiver = station.node.receivers.by_name["n2"]
+    frames = [copy_frame(7, 1, b"a"), copy_frame(0, 2, b"b"), copy_frame(8, 1, b"c"), copy_frame(9, 1, b"d")]
+
+    def receive(session_id: str) -> list[bytes]:
+        """The payloads that the member gets when the block comes in a session of its own."""
+        assert receiver.hello(session_id, store_id) == (True, 0)
+        stream = Silent()
+        receiver.open_stream(stream, 0.0)
+        if is_direct:
+            receiver.receive_batch(stream, 0, 4, b"".join(frames), 0.0, serial=5)
+        else:
+            for place, frame in enumerate(frames, 1):
+                event = pb.Event(id=place - 1, serial=5, place=place, frame=frame)
+                receive_event(receiver, stream, event.SerializeToString(), 0.0)
+        assert receiver.next_event_id == 4
+        receiver.close_stream(stream)
+        got = [outgoing.message.payload for outgoing in member.queued() if outgoing.message is not None]
+        member.queue = None
+        return got
+
+    assert receive("first") == [b"a", b"c", b"d"]
+    assert receive("second") == []
