@@ -14,17 +14,16 @@ import ctypes
 import importlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 PR_SET_CHILD_SUBREAPER: Final = 36
-POLL_SECONDS: Final = 0.02
 # What nodes import at a start; the rest follows from these.
 PRELOADED: Final = (
     "broker.api.plugin",
@@ -52,11 +51,15 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float = 60.0) -> int:
-        until = time.monotonic() + timeout
-        while (status := self.poll()) is None:
-            if time.monotonic() > until:
-                raise subprocess.TimeoutExpired([str(self.pid)], timeout)
-            time.sleep(POLL_SECONDS)
+        if self.poll() is None:
+            ended = os.pidfd_open(self.pid)
+            try:
+                select.select([ended], [], [], timeout)
+            finally:
+                os.close(ended)
+        status = self.poll()
+        if status is None:
+            raise subprocess.TimeoutExpired([str(self.pid)], timeout)
         return status
 
     def send_signal(self, number: int) -> None:

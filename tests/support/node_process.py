@@ -25,7 +25,7 @@ import psutil
 import yaml
 
 from node_forks import ForkedProcess, fork_node
-from waiting import DEADLINE, STOP_SECONDS, eventually
+from waiting import DEADLINE, STOP_SECONDS, eventually, process_ends
 
 PORTS: Final = range(20_000, 32_000)  # below the range from which the kernel takes ports of outgoing connections
 BLOCK_PORTS: Final = 200
@@ -170,7 +170,8 @@ class Node:
         """Wait for the end of the process. Returns the exit status."""
         process = self.process
         assert process is not None
-        await eventually(lambda: process.poll() is not None, f"end of {self.name}", seconds)
+        if process.poll() is None:
+            await process_ends(process.pid, f"end of {self.name}", seconds)
         self.process = None
         code = process.poll()
         assert code is not None

@@ -1,4 +1,4 @@
-"""Deadlines of tests, and polling of other processes, which send no event."""
+"""Deadlines of tests, the end of other processes, and polling of those, which send no other event."""
 
 from __future__ import annotations
 
@@ -30,6 +30,22 @@ async def eventually(
         if time.monotonic() > until:
             raise AssertionError(f"not within {seconds:.0f} s: {what} (last: {value!r})")
         await asyncio.sleep(POLL_SECONDS)
+
+
+async def process_ends(process: int, what: str, seconds: float = DEADLINE) -> None:
+    """Wait until a child of this process that was not waited for has ended."""
+    file = os.pidfd_open(process)
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(file, ended.set)
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+    except TimeoutError:
+        raise AssertionError(f"not within {seconds:.0f} s: {what}") from None
+    finally:
+        loop.remove_reader(file)
+        os.close(file)
 
 
 async def stand_still(process: int) -> None:
