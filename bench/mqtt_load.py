@@ -281,7 +281,7 @@ def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber]]
         sock = open_layered_client(args, address(args.sub), f"sub-{tag}-{i}", not args.durable)
         wanted = f"load/{tag}/+" if args.topology == "fanin" else topic_of(i)
         if not args.raw:
-            subscribe(sock, wanted, args.qos, args.version)
+            subscribe(sock, f"$share/load/{wanted}" if args.share else wanted, args.qos, args.version)
         subs.append(Subscriber(sock, len(encoded), args.qos, id_at))
     time.sleep(args.settle)
     for i in range(count[0]):
@@ -446,6 +446,7 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
     ap.add_argument("--window", type=int, default=1000, help="most messages of a publisher on the way")
     ap.add_argument("--block", type=int, default=50, help="messages in one send")
     ap.add_argument("--durable", action="store_true", help="subscribers have no clean session")
+    ap.add_argument("--share", action="store_true", help="each subscriber is the member of a shared group")
     ap.add_argument("--latency", action="store_true")
     ap.add_argument("--rate", type=float, default=1000.0, help="messages a second in --latency mode")
     ap.add_argument("--settle", type=float, default=1.0, help="seconds between subscribing and publishing")

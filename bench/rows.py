@@ -204,6 +204,7 @@ ROWS: Final = (
     Row("two nodes, 10 pairs, QoS 0", LOAD, 50_000, cpu(mosquitto=0.4, nats=2.0), WITH_NATS, nodes=2),
     Row("two nodes, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(mosquitto=0.5), nodes=2),
     Row("two nodes with stores, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(), nodes=2, has_store=True),
+    Row("two nodes, 10 shared groups, QoS 1", f"{LOAD} --qos 1 --share", 20_000, cpu(), (OTHER,), nodes=2),
     Row("two nodes, 500 pairs, one at a time, QoS 0", ONE_AT_A_TIME, 5_000, cpu(), nodes=2),
     *(
         Row(f"two nodes, TLS between, {load}", command, count, between_nodes(), (NO_TLS,), nodes=2, node_tls=True)
