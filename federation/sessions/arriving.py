@@ -30,6 +30,7 @@ class Arriving(Sources):
     handing  nodes that hand over what they have: the former home, and after a partition others that were it, too
     homes    those that did, too, and those from which they had it
     waiting  nodes that have not said that their messages are for this one
+    move_number  of the last MOVE: all nodes are to hear of all former homes
     is_merged  there was a session here before, which others send to already: it takes everything, and may get it twice
     until    when `handing` is not waited for any more
     """
@@ -41,6 +42,7 @@ class Arriving(Sources):
         self.homes: dict[str, None] = {}
         self.waiting = waiting
         self.is_merged = False
+        self.move_number = 0
         self.until = NEVER
         self._own_name = own_name
         self._later = MessageQueue(session.records)
@@ -114,8 +116,9 @@ class Arriving(Sources):
             self.handing.clear()
             self._deliver_later(now)
 
-    def is_over(self) -> bool:
-        return not self.handing and not self.waiting
+    def is_over(self, moves_heard: int) -> bool:
+        """Return whether all of it is here. moves_heard: up to which number all other nodes have heard moves."""
+        return not self.handing and not self.waiting and self.move_number <= moves_heard
 
     def _deliver_later(self, now: float) -> None:
         self.until = NEVER

@@ -27,7 +27,7 @@ class Homes(Told):
         self.senders = senders
         self.journal: Journal | None = None
         self._broker = broker
-        self._number = 0  # of the newest claim
+        self._number = 0  # of the newest claim or move
 
     def keep(self, home: Home) -> None:
         """The record of the home follows its session's."""
@@ -67,6 +67,9 @@ class Homes(Told):
                     sender.want_attention()
 
     def tell_move(self, home: Home) -> None:
+        """Tell the others of this home, and the former ones that are known by now."""
+        if home.arriving is not None:
+            home.arriving.move_number = self.next_number()
         for sender in self.senders.values():
             if sender.moves_sessions:
                 sender.news.moves[home.client_id] = None
@@ -79,6 +82,14 @@ class Homes(Told):
             if sender.moves_sessions and sender.outbox.claims_told < number:
                 return False
         return True
+
+    def moves_heard(self) -> int:
+        """Return up to which number all other nodes have heard moves."""
+        heard = self._number
+        for sender in self.senders.values():
+            if sender.moves_sessions and sender.outbox.bytes_max:  # else it was given up
+                heard = min(heard, sender.outbox.moves_told)
+        return heard
 
     def forget_ended(self, ended: Ended) -> None:
         del self.ended[ended.client_id]
@@ -102,11 +113,12 @@ class Homes(Told):
         epoch = (ended.counter, self._broker.identity.store_id)
         return encode_session_frame(CLAIM, client_id, epoch, (False, True, True)), ended.number
 
-    def move(self, client_id: str) -> bytes:
+    def move(self, client_id: str) -> tuple[bytes, int]:
         home = self.by_client.get(client_id)
         if home is None or home.arriving is None:
-            return b""
-        return encode_session_frame(MOVE, client_id, self.epoch_of(home), tuple(home.arriving.homes))
+            return b"", 0
+        arriving = home.arriving
+        return encode_session_frame(MOVE, client_id, self.epoch_of(home), tuple(arriving.homes)), arriving.move_number
 
     def end(self, home: Home, had_session: bool) -> None:
         """This node is not the home any more. had_session: others that were away at the claim may have one, and hear of its

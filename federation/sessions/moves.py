@@ -191,6 +191,8 @@ class Moves:
             else:
                 self._go_on(frame, homes, passed[0], passed[1], now)
                 return None
+        elif frame.epoch > self._homes.epoch_of(home):
+            self._raise(home, frame.epoch)
         served: Home | None = None
         key = (homes[0], client_id)
         for content in checked(tuple, contents):
@@ -225,11 +227,21 @@ class Moves:
             self._keep_head(head)
         return served
 
+    def _raise(self, home: Home, epoch: Epoch) -> None:
+        """The session comes for a later claim of this node, which no client waited for until its end."""
+        home.counter = epoch[0]
+        home.number = self._homes.next_number()
+        self._homes.keep(home)
+        self._homes.tell_claim(home.client_id)
+        if home.arriving is not None:
+            self._homes.tell_move(home)
+
     def _go_on(self, frame: SessionFrame, homes: list[str], name: str, epoch: Epoch, now: float) -> None:
         """The session has gone on to another node, or has ended, while records of it come."""
         for departing in self.departing.get(frame.client_id, ()):
             before = departing.before
-            if before is not None and homes[0] in before.homes:
+            # What comes for a later claim of this node is another session, of the time after.
+            if before is not None and homes[0] in before.homes and frame.epoch[0] <= departing.since:
                 for record in checked(tuple, frame.more[1]):
                     if record[0] == HANDED:
                         before.handed(homes[0], now)
@@ -320,8 +332,9 @@ class Moves:
 
     def forget_arrived(self) -> None:
         """All of these sessions is here."""
+        heard = self._homes.moves_heard()
         for home in list(self._homes.arriving):
-            if home.arriving is not None and home.arriving.is_over():
+            if home.arriving is not None and home.arriving.is_over(heard):
                 home.arriving.session.sources = None
                 home.arriving = None
                 self._homes.keep(home)

@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from federation.stream.block import Block
+from federation.stream.block import Block, BlockOwner
 from federation.stream.full_state import FullState
 
 BLOCK_BYTES: Final = 65_536
@@ -35,9 +35,9 @@ class Told:
         """(CLAIM, its number); b"" when there is nothing to say any more."""
         return b"", 0
 
-    def move(self, client_id: str) -> bytes:
-        """MOVE, b"" when there is nothing to say any more."""
-        return b""
+    def move(self, client_id: str) -> tuple[bytes, int]:
+        """(MOVE, its number); b"" when there is nothing to say any more."""
+        return b"", 0
 
 
 class SessionNews:
@@ -52,8 +52,9 @@ class SessionNews:
         self._told = told
         self._full_state = full_state
 
-    def begin(self) -> None:
+    def begin(self, owner: BlockOwner) -> None:
         """The other node knows nothing, or nothing any more."""
+        owner.claims_told = owner.moves_told = 0
         for client_id in self._told.claimed():
             self.claims[client_id] = None
         for client_id in self._told.moving():
@@ -102,7 +103,8 @@ class SessionNews:
         block = Block(True, now)
         while self.moves and block.size < BLOCK_BYTES:
             client_id, _ = self.moves.popitem(last=False)
-            frame = self._told.move(client_id)
+            frame, number = self._told.move(client_id)
             if frame:
                 block.append_frame(frame)
+                block.moves_told = max(block.moves_told, number)
         return block if block.count else None

@@ -395,7 +395,8 @@ class Sessions(Ownership):
         is_more = self.moves.turn_ended(now) or is_more
         self.moves.forget_arrived()
         self.homes.forget_heard()
-        self.active = bool(self._answers) or bool(self.moves.due) or bool(self.homes.ended)
+        homes = self.homes
+        self.active = bool(self._answers) or bool(self.moves.due) or bool(homes.ended) or bool(homes.arriving)
         return is_more
 
     def _send_answers(self, now: float) -> bool:

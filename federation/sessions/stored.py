@@ -71,6 +71,7 @@ def _restore(
         homes.by_client[home.client_id] = home
         if values is not None:
             arriving = _arriving(session, moves.name, checked(tuple, values), now)
+            arriving.move_number = homes.next_number()
             home.arriving = session.sources = arriving
             homes.arriving[home] = None
     elif kind == ENDED:

@@ -49,10 +49,23 @@ def packet_bytes(message: Message) -> int:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BlockOwner:
-    """Who has a block while it waits. node: name of the node that it is for."""
+    """Who has a block while it waits.
+
+    node  name of the node that it is for
+    told, claims_told, moves_told  of the newest acknowledged block
+    """
 
     def __init__(self, node: str) -> None:
         self.node = node
+        self.told = 0
+        self.claims_told = 0
+        self.moves_told = 0
+
+    def acknowledged(self, block: Block) -> None:
+        """The other node has it."""
+        self.told = max(self.told, block.told)
+        self.claims_told = max(self.claims_told, block.claims_told)
+        self.moves_told = max(self.moves_told, block.moves_told)
 
     def close_if_open(self, block: Block) -> None:
         """The block takes no more messages."""
@@ -74,7 +87,7 @@ class Block(Content):
     record      its number in the store, 0 for none
     owner       of a block that is kept in the store
     told        the changes of interest up to this one (FullState.changes) are told with it, 0 for none
-    claims_told  the newest claim that is told with it (federation/sessions/news.py), 0 for none
+    claims_told, moves_told  the newest claim and move that are told with it (federation/sessions/news.py), 0 for none
     is_kept     it has what no bound may drop
     is_state    interest or retained state: a full state replaces it
     retained    topics of its retained messages, None for none
@@ -95,6 +108,7 @@ class Block(Content):
         "is_promised",
         "is_state",
         "messages",
+        "moves_told",
         "opened_at",
         "owner",
         "record",
@@ -124,6 +138,7 @@ class Block(Content):
         self.owner: BlockOwner | None = None
         self.told = 0
         self.claims_told = 0
+        self.moves_told = 0
         self.is_kept = False
 
     def values(self, wall_offset: float) -> tuple[object, ...]:

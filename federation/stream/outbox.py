@@ -48,7 +48,6 @@ class Outbox(BlockOwner):
     journal   of the store that keeps promised blocks, None without one
     newest    the block that got the last message, if that was not dropped
     is_dropped  the last message was
-    told, claims_told  of the newest acknowledged block
     """
 
     def __init__(
@@ -80,8 +79,6 @@ class Outbox(BlockOwner):
         self.counters = counters
         self.lost_topics_max = LOST_TOPICS_MAX
         self.journal = journal
-        self.told = 0
-        self.claims_told = 0
         self._serials = Serials(0) if serials is None else serials
         self._serial = 0  # of the newest block of messages
         self._open_until = 0.0
@@ -386,8 +383,7 @@ class Outbox(BlockOwner):
         return events
 
     def _forget(self, block: Block) -> None:
-        self.told = max(self.told, block.told)
-        self.claims_told = max(self.claims_told, block.claims_told)
+        self.acknowledged(block)
         self._unkeep(block)
         self.on_way_size -= block.size
         if not block.is_state:

@@ -278,8 +278,7 @@ class PeerSender(GroupPeer):
             self.resume_id = 0
             self.full_state.begin()
             if self.moves_sessions:
-                outbox.claims_told = 0
-                self.news.begin()
+                self.news.begin(outbox)
             self.counters.full_states_sent += 1
         self._move(State.STREAMING)
         self.reason = ""

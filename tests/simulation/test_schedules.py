@@ -43,6 +43,9 @@ ONCE_BROKEN = {
     "nodes_of_members_die": (1, 13),
     "disks_are_replaced": (1, 2),
     "subscribers_come_while_a_node_is_down": (1, 2),
+    "clients_move_while_nodes_die": (1, 8),
+    "clients_move_between_the_sides_of_a_cut": (1, 15, 19),
+    "streams_break_while_clients_move": (1, 31, 32),
 }
 
 # Thirty nodes, fifty domains; test_gossip.py has a hundred nodes before a push, too.
