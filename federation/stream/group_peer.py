@@ -24,6 +24,7 @@ KEPT_BYTES_MAX: Final = 16 * 2**20  # and their bytes
 ENDED_MAX: Final = 65_536  # numbers that wait for a stream to the node; then the oldest half is forgotten
 ENDED_FRAME_MAX: Final = 4_096  # numbers in one frame
 ENDED_SECONDS: Final = 0.05  # the end of a copy may wait so long for others
+ENDED_ENOUGH: Final = 256  # and for so many: fewer are kept at the node that chose
 
 
 class KeptCopy:
@@ -41,7 +42,7 @@ class GroupPeer(PromisedPeer):
     """The sender to another node, as far as copies for shared groups are concerned.
 
     process     of the node, as its tag says: another one has none of the copies; "" before it is known
-    kept        copies that have not ended there, by number, oldest first
+    kept        copies that have not ended there, by number
     ended       numbers of copies of that node that have ended here and are to be told
     ended_at    when to tell them; NEVER for not at all
     """
@@ -63,6 +64,7 @@ class GroupPeer(PromisedPeer):
         self.ended: list[int] = []
         self.ended_at = NEVER
         self._copy_number = first_number
+        self._oldest = first_number + 1  # no kept copy has a lower number
 
     # --- of this node
 
@@ -96,9 +98,15 @@ class GroupPeer(PromisedPeer):
             self.kept[number] = KeptCopy(copy, message, outbox.newest.serial)
             self.kept_bytes += message_bytes(message)
             while len(self.kept) > KEPT_MAX or self.kept_bytes > KEPT_BYTES_MAX:
-                self._end(next(iter(self.kept)))
-                self.outbox.counters.copies_forgotten += 1
+                self._forget_oldest()
         self.appended(full, 1)
+
+    def _forget_oldest(self) -> None:
+        """By number: where a dict has lost its first keys, its iterator looks at the place of each of them."""
+        while self._oldest not in self.kept:
+            self._oldest += 1
+        self._end(self._oldest)
+        self.outbox.counters.copies_forgotten += 1
 
     def appended(self, is_full: bool, count: int) -> None:
         """So many more messages are in the outbox, and a block is full or not."""
@@ -133,6 +141,7 @@ class GroupPeer(PromisedPeer):
     def put_back(self, number: int, kept: KeptCopy) -> None:
         """Nobody else has taken it."""
         self.kept[number] = kept
+        self._oldest = min(self._oldest, number)
         self.kept_bytes += message_bytes(kept.message)
 
     # --- of the other node
@@ -142,6 +151,8 @@ class GroupPeer(PromisedPeer):
         if len(self.ended) >= ENDED_MAX:
             del self.ended[: ENDED_MAX // 2]
         self.ended.append(number)
+        if len(self.ended) == ENDED_ENOUGH:
+            at = 0.0
         if at < self.ended_at:
             self.ended_at = at
             if self.reachable:

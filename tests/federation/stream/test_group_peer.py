@@ -17,6 +17,7 @@ from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave
 from federation.settings import FederationSettings
 from federation.stream import group_peer
 from federation.stream.frames import (
+    HEADER_SIZE,
     FrameError,
     decode_copy_head,
     decode_copy_numbers,
@@ -24,6 +25,7 @@ from federation.stream.frames import (
     encode_copy_head,
 )
 from federation.stream.sender import PeerSender
+from work import executed_lines
 
 NAMES = ("n2", "n3")
 
@@ -153,6 +155,41 @@ def test_the_copies_for_one_node_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert sender.counters.copies_forgotten == 3
     assert first.ends == 1
     assert sender.kept_bytes > 0
+
+
+@pytest.mark.interpreted  # it shortens a constant
+def test_the_oldest_copy_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind thousands that have ended, where a search in the order of the dict would look at each of their places; and a
+    copy that nobody else has taken is as old as it is."""
+    monkeypatch.setattr(group_peer, "KEPT_MAX", 3_000)
+    chooser = Chooser()
+    sender = chooser.sender("n2")
+    chooser.choose("n2", 3_000)
+    numbers = list(sender.kept)
+    put_back = sender.kept[numbers[0]]
+    ended = encode_copies_ended(numbers[:2_990])
+    sender.receive_ended(ended, HEADER_SIZE, len(ended))
+    sender.put_back(numbers[0], put_back)
+    chooser.choose("n2", 2_989)
+    assert sender.counters.copies_forgotten == 0
+    chooser.choose("n2", 1)
+    assert numbers[0] not in sender.kept
+    assert executed_lines(lambda: chooser.choose("n2", 5)) < 30_000
+    assert sender.counters.copies_forgotten == 6
+    assert [number for number in numbers if number in sender.kept] == numbers[2_995:]
+
+
+def test_so_many_ends_are_told_at_once() -> None:
+    chooser = Chooser()
+    sender = chooser.sender("n2")
+    for number in range(group_peer.ENDED_ENOUGH):
+        assert sender.ended_at > 1.0
+        sender.note_ended(number, 5.0)
+    sender.tell_ended(1.0)
+    assert sender.ended == []
+    sender.note_ended(0, 5.0)
+    sender.tell_ended(1.0)
+    assert sender.ended == [0]
 
 
 def test_ends_are_told_together() -> None:
