@@ -29,6 +29,7 @@ from federation.serf.events import (
     MemberStatus,
     MemberUpdate,
 )
+from federation.sessions.moves import Nodes
 from federation.sessions.news import Told
 from federation.sessions.sessions import Sessions, SessionsHeard
 from federation.sessions.stored import keep_here
@@ -104,7 +105,7 @@ def own_tags(
     return tags
 
 
-class Node:
+class Node(Nodes):
     """`senders` and `counters` are by the name of the other node; `counters` stay until it is reaped. `tls_members` are those
     that this node reaches with TLS, until they are reaped."""
 
@@ -130,7 +131,7 @@ class Node:
         self._state = BrokerState(broker, self.tree, self.versions)
         self.sessions: Sessions | None = None
         if settings.session_scope == "federation":
-            self.sessions = Sessions(name, broker, self.senders, settings.claim_wait)
+            self.sessions = Sessions(name, broker, self.senders, settings.claim_wait, self)
             broker.ownership = self.sessions
         self._told = Told() if self.sessions is None else self.sessions.homes
         self._heard = SessionEvents() if self.sessions is None else SessionsHeard(self.sessions)
@@ -185,7 +186,7 @@ class Node:
                 name, block = restored_block(content.stored, broker.wall_offset, now)
                 blocks.append((block.serial, number, name, block))
         for page in pages:
-            self._restored(page.node, now)
+            self.added(page.node, now)
             for (share_name, topic_filter), note in page.filters.items():
                 if not self.tree.add_interest(page.node, share_name, topic_filter, note):
                     raise ValueError(f"{page.node} cannot want the filter {topic_filter!r:.50}")
@@ -193,14 +194,14 @@ class Node:
         blocks.sort()
         for _, number, name, block in blocks:
             journal.kept[number] = block
-            self._restored(name, now).outbox.restore(block, number)
+            self.added(name, now).outbox.restore(block, number)
         if self.sessions is not None:
             for name in self.sessions.moves.nodes():
-                self._restored(name, now)
+                self.added(name, now)
         self._remove(self.name, "it is this node by now")
 
-    def _restored(self, name: str, now: float) -> PeerSender:
-        """The sender to a member of before the start, which may be away."""
+    def added(self, name: str, now: float) -> PeerSender:
+        """The sender to a member of before the start, or of other nodes, which may be away."""
         sender = self.senders.get(name)
         if sender is None:
             sender = self._add(name, True, True, now)
@@ -381,8 +382,6 @@ class Node:
         self.senders[name] = sender
         self.tree.add_node(sender)
         self._add_receiver(name, extended, now)
-        if self.sessions is not None:
-            self.sessions.moves.peer_added(name, now)
         return sender
 
     def _add_receiver(self, name: str, extended: bool, now: float) -> None:

@@ -10,7 +10,7 @@ class SessionCounters:
     outclaimed        clients that were closed or refused because another node has claimed them
     departed, arrived sessions that went to another node, that came from one
     passed_forgotten  clients that had gone on and are forgotten (PASSED_MAX)
-    switches_dropped  switches for nodes that were not known yet (UNSENT_MAX): such a session keeps its place at its former home
+    switches_dropped  switches for nodes that are not known (NODES_MAX): such a session keeps its place at its former home
     """
 
     def __init__(self) -> None:

@@ -34,8 +34,15 @@ from federation.sessions.wire import (
 from federation.stream.sender import PeerSender
 
 PASSED_MAX: Final = 65_536  # clients that have gone on to another node, or ended; policy: the oldest is forgotten
-UNSENT_MAX: Final = 65_536  # switches for one node that is not known yet; policy: further ones are dropped, and counted
-UNSENT_NODES_MAX: Final = 1_024
+NODES_MAX: Final = 4_096  # then a former home that is not known does not hear of switches, which are counted
+
+
+class Nodes:
+    """The other nodes behind the senders."""
+
+    def added(self, name: str, now: float) -> PeerSender:
+        """The sender to a node that other ones know, and this one does not yet."""
+        raise AssertionError("a subclass implements this")
 
 
 class Moves:
@@ -45,16 +52,16 @@ class Moves:
     due        those that leave and have something to do at the end of this turn
     """
 
-    def __init__(self, name: str, broker: Broker, homes: Homes, counters: SessionCounters) -> None:
+    def __init__(self, name: str, broker: Broker, homes: Homes, counters: SessionCounters, nodes: Nodes) -> None:
         self.departing: dict[str, list[Departing]] = {}
         self.passed_on: OrderedDict[str, tuple[str, Epoch]] = OrderedDict()
         self.heads: dict[tuple[str, str], Head] = {}
         self.due: dict[Departing, None] = {}
         self.counters = counters
-        self._unsent: dict[str, list[bytes]] = {}  # for nodes that are not known yet, by name
         self.name = name
         self._broker = broker
         self._homes = homes
+        self._nodes = nodes
         self._senders = homes.senders
 
     def depart(self, session: Session, home: Home, sender: PeerSender, epoch: Epoch, marks: Marks, now: float) -> None:
@@ -138,26 +145,19 @@ class Moves:
             self._homes.journal.drop(departing.record)
 
     def switch(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> None:
+        """What this node publishes from now on is for the home with this epoch, and no more for former ones: all of them hear
+        of it, or none does if the process ends first."""
         frame = encode_session_frame(SWITCH, client_id, epoch, ())
-        for name in names:
+        for name in dict.fromkeys(names):
+            if name == self.name:
+                continue
             sender = self._senders.get(name)
-            if sender is None and name != self.name:
-                self._wait_for_node(name, frame)
-            elif sender is not None and sender.moves_sessions:
-                sender.append_session(frame, 0, False, now)
-
-    def _wait_for_node(self, name: str, frame: bytes) -> None:
-        """The node is not known here yet. It hears of the switch before all messages."""
-        unsent = self._unsent.setdefault(name, [])
-        if len(unsent) < UNSENT_MAX and len(self._unsent) <= UNSENT_NODES_MAX:
-            unsent.append(frame)
-        else:
-            self.counters.switches_dropped += 1
-
-    def peer_added(self, name: str, now: float) -> None:
-        """The node is a member."""
-        for frame in self._unsent.pop(name, ()):
-            self._senders[name].append_session(frame, 0, False, now)
+            if sender is None and len(self._senders) < NODES_MAX:
+                sender = self._nodes.added(name, now)
+            if sender is None:
+                self.counters.switches_dropped += 1
+            elif sender.moves_sessions:
+                sender.append_session(frame, 0, True, now)
 
     def switched(self, name: str, client_id: str, epoch: Epoch) -> None:
         """Messages of the node `name` that follow are for the home with this epoch."""

@@ -24,7 +24,7 @@ from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import ORDER_SECONDS_MAX, Marks
 from federation.sessions.home import Home
 from federation.sessions.homes import Homes
-from federation.sessions.moves import Moves
+from federation.sessions.moves import Moves, Nodes
 from federation.sessions.stored import restore
 from federation.sessions.wire import (
     ANSWER,
@@ -70,11 +70,13 @@ class Sessions(Ownership):
     active     a turn may have something to do
     """
 
-    def __init__(self, name: str, broker: Broker, senders: dict[str, PeerSender], claim_wait: float) -> None:
+    def __init__(
+        self, name: str, broker: Broker, senders: dict[str, PeerSender], claim_wait: float, nodes: Nodes
+    ) -> None:
         self.claim_wait = claim_wait
         self.counters = SessionCounters()
         self.homes = Homes(broker, senders)
-        self.moves = Moves(name, broker, self.homes, self.counters)
+        self.moves = Moves(name, broker, self.homes, self.counters, nodes)
         self.silent: dict[str, int] = {}
         self.starting_until = 0.0
         self.active = False
@@ -82,6 +84,9 @@ class Sessions(Ownership):
         self._broker = broker
         self._senders = senders
         self._claiming: dict[Home, None] = {}
+        self._let_in_next: dict[
+            Home, Claimant
+        ] = {}  # whose sessions open in this turn, unless their connections end before
         self._answers: list[Answer] = []
 
     def begin(self) -> None:
@@ -184,25 +189,27 @@ class Sessions(Ownership):
         home.until = NEVER
         if claimant is None:
             return
-        if not claimant.is_open():
-            self.abandoned(home.client_id)
-        else:
-            claimant.claimed()
+        self._let_in_next[home] = claimant
+        self.active = True
+        claimant.claimed()
 
     def abandoned(self, client_id: str) -> None:
         home = self.homes.by_client.get(client_id)
         if home is not None:
+            self._let_in_next.pop(home, None)
             home.is_opening = False
             if client_id not in self._broker.sessions and ("", client_id) not in self.moves.heads:
                 self._end(home, False)
 
     def _end(self, home: Home, had_session: bool) -> None:
         self._claiming.pop(home, None)
+        self._let_in_next.pop(home, None)
         self.homes.end(home, had_session)
 
     def opened(self, session: Subscriber) -> None:
         home = self.homes.by_client.get(session.client_id)
         if home is not None:
+            self._let_in_next.pop(home, None)
             home.is_opening = False
             if home.arriving is None:
                 home.exchanges = home.counter, []  # what comes from now on is older than those of this connection
@@ -393,10 +400,16 @@ class Sessions(Ownership):
         if self._answers:
             is_more = self._send_answers(now)
         is_more = self.moves.turn_ended(now) or is_more
+        for home, claimant in list(self._let_in_next.items()):
+            if not claimant.is_open():
+                del self._let_in_next[home]
+                if self.homes.by_client.get(home.client_id) is home:
+                    self.abandoned(home.client_id)
         self.moves.forget_arrived()
         self.homes.forget_heard()
         homes = self.homes
         self.active = bool(self._answers) or bool(self.moves.due) or bool(homes.ended) or bool(homes.arriving)
+        self.active = self.active or bool(self._let_in_next)
         return is_more
 
     def _send_answers(self, now: float) -> bool:

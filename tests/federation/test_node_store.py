@@ -20,9 +20,10 @@ from broker.store.records import encode_changes
 from federation.node import Node, own_tags
 from federation.pb import federation_pb2 as pb
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberReap, MemberStatus
+from federation.sessions.wire import MOVE, encode_session_frame
 from federation.settings import FederationSettings
 from federation.stream.counters import DropReason
-from federation.stream.frames import GROUP_COPY, encode_copy_head, encode_frame, encode_packet
+from federation.stream.frames import GROUP_COPY, HEADER_SIZE, encode_copy_head, encode_frame, encode_packet
 from federation.stream.go_events import receive_event
 from federation.stream.receiver import OpenStream
 from federation.stream.receivers import NotAMember
@@ -290,3 +291,19 @@ def test_copies_of_a_group_that_were_done_by_the_process_before_come_again(is_di
 
     assert receive("first") == [b"a", b"c", b"d"]
     assert receive("second") == []
+
+
+def test_a_switch_for_a_former_home_that_is_not_known_yet_outlives_the_process() -> None:
+    """So does the one for the new home: both of them, or none."""
+    station = Station({})
+    node = station.node
+    node.member_events([MemberJoin(STORED)], 0.0)
+    assert node.sessions is not None
+    move = encode_session_frame(MOVE, "c", (1, "6" * 32), ("n3",))
+    node.sessions.receive("n2", move[HEADER_SIZE:], 0.0)
+    for name in ("n2", "n3"):
+        assert node.senders[name].outbox.is_next_unstored()
+    station.commit()
+    again = Station(station.disk, starts=2)
+    for name in ("n2", "n3"):
+        assert again.node.senders[name].outbox.size > 0

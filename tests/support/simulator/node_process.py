@@ -76,6 +76,9 @@ class NodeProcess(SerfProcess):
             session_scope=options.session_scope,
         )
         self.node = Node(options.name, self.broker, settings, host.rng)
+        self.clients: list[ClientEnd] = []
+        self._own = self.add_client("client", now)  # before there are nodes that it would wait for
+        self.received = self._own.received
         self.node.begin(now, bool(options.seeds))
         self.retry_join: RetryJoin | None = None
         if options.seeds:
@@ -86,9 +89,6 @@ class NodeProcess(SerfProcess):
         self._retry_id = 0
         self._streams = EventStreams(self.node, host)
         self._host = host
-        self.clients: list[ClientEnd] = []
-        self._own = self.add_client("client", now)
-        self.received = self._own.received
 
     # --- what a test may do; each is followed by `Host.settle`
 
