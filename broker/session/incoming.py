@@ -10,17 +10,35 @@ from broker.session.session_records import SessionRecords
 class ReceivingSession(Subscriber):
     """incoming  packet identifiers of QoS 2 messages that were received and not released yet, with the numbers of their
               records (0 for none); None for none
+    earlier   those of them that came on another connection; None for none
     records   in the store, None for a session that is not durable
     """
 
     def __init__(self, client_id: str) -> None:
         super().__init__(client_id)
         self.incoming: dict[int, int] | None = None
+        self.earlier: dict[int, None] | None = None
         self.records: SessionRecords | None = None
 
     def is_unreleased(self, packet_id: int) -> bool:
         """Return whether a QoS 2 message with the packet identifier was received and not released yet."""
         return self.incoming is not None and packet_id in self.incoming
+
+    def is_repeated(self, packet_id: int, is_resent: bool) -> bool:
+        """Return whether a PUBLISH is one of those. What a client sends again on another connection has DUP [MQTT-3.3.1-1]:
+        without it the client has reused the packet identifier, while it had another session on another node."""
+        if not self.is_unreleased(packet_id):
+            return False
+        if is_resent or self.earlier is None or packet_id not in self.earlier:
+            return True
+        self.release(packet_id)
+        return False
+
+    def note_earlier(self, packet_id: int) -> None:
+        """The message with the packet identifier came on another connection."""
+        if self.earlier is None:
+            self.earlier = {}
+        self.earlier[packet_id] = None
 
     def unreleased_length(self) -> int:
         return 0 if self.incoming is None else len(self.incoming)
@@ -34,6 +52,8 @@ class ReceivingSession(Subscriber):
     def release(self, packet_id: int) -> bool:
         """PUBREL. False for an unknown packet identifier."""
         record = -1 if self.incoming is None else self.incoming.pop(packet_id, -1)
+        if self.earlier is not None:
+            self.earlier.pop(packet_id, None)
         if self.records is not None:
             self.records.remove_received(record)
         return record >= 0

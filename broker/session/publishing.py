@@ -50,7 +50,7 @@ def publish(
     store_is_full = qos > 0 and broker.commits.next_packet()
     if qos > broker.maximum_qos:
         raise MqttError(QOS_NOT_SUPPORTED, f"QoS {qos} above the server's maximum QoS {broker.maximum_qos}")
-    if qos == 2 and _is_repeated(broker, connection, session, packet_id):
+    if qos == 2 and _is_repeated(broker, connection, session, packet_id, is_resent):
         return
     broker.counters.count_received(qos, sent.count)
     arrival: Arrival | None = None
@@ -95,10 +95,10 @@ def publish(
     answer(broker, connection, qos, packet_id, reason_code)
 
 
-def _is_repeated(broker: Broker, connection: Output, session: Session, packet_id: int) -> bool:
+def _is_repeated(broker: Broker, connection: Output, session: Session, packet_id: int, is_resent: bool) -> bool:
     """Answer a QoS 2 message that came already, and was not released [MQTT5 4.3.3]. Raises MqttError for one more than
     the client may send."""
-    if session.is_unreleased(packet_id):
+    if session.is_repeated(packet_id, is_resent):
         broker.commits.acknowledge(connection, encode_ack(PUBREC, packet_id, SUCCESS, connection.version))
         return True
     maximum = broker.settings.server_receive_maximum

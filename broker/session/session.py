@@ -433,6 +433,7 @@ class Session(HoldingSession):
         """The connection serves this session from now on."""
         assert self.connection is None
         self.connection = connection
+        self.earlier = dict.fromkeys(self.incoming) if self.incoming else None
         self.connected_at = now
         self.version = connection.version
         self.keep_alive = connection.keep_alive

@@ -82,6 +82,7 @@ def _take_head(
             packet_ids.append(packet_id)
             if not session.is_unreleased(packet_id):
                 session.note_received(packet_id)
+                session.note_earlier(packet_id)
         elif kind == OUTGOING:
             take_outgoing(broker, session, record, known is None, now)
     return session, packet_ids

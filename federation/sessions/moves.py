@@ -238,17 +238,8 @@ class Moves:
 
     def _go_on(self, frame: SessionFrame, homes: list[str], name: str, epoch: Epoch, now: float) -> None:
         """The session has gone on to another node, or has ended, while records of it come."""
-        for departing in self.departing.get(frame.client_id, ()):
-            before = departing.before
-            # What comes for a later claim of this node is another session, of the time after.
-            if before is not None and homes[0] in before.homes and frame.epoch[0] <= departing.since:
-                for record in checked(tuple, frame.more[1]):
-                    if record[0] == HANDED:
-                        before.handed(homes[0], now)
-                    elif record[0] == OUTGOING:
-                        take_outgoing(self._broker, departing.session, record, False, now)
-                self.due[departing] = None
-                return
+        if self._goes_with(frame, homes[0], now):
+            return
         count = 0
         for content in checked(tuple, frame.more[1]):
             record = checked(tuple, content)
@@ -259,6 +250,25 @@ class Moves:
             sender.append_session(encode_session_frame(HAND, frame.client_id, epoch, frame.more), count, True, now)
         elif count:
             self._broker.counters.drop(DROP_SESSION_ENDED, count, 1)
+
+    def _goes_with(self, frame: SessionFrame, home: str, now: float) -> bool:
+        """Return whether the records are the rest of what a former home hands over, and the session has not gone on yet."""
+        records = checked(tuple, frame.more[1])
+        for departing in self.departing.get(frame.client_id, ()):
+            before = departing.before
+            if before is None or home not in before.handing:
+                continue
+            self.due[departing] = None
+            if records and records[0][0] == SESSION:  # it was home again, and hands over another one
+                before.handed(home, now)
+                return False
+            for record in records:
+                if record[0] == HANDED:
+                    before.handed(home, now)
+                elif record[0] == OUTGOING:
+                    take_outgoing(self._broker, departing.session, record, False, now)
+            return True
+        return False
 
     def _wait_for_session(self, client_id: str, homes: list[str], record: Record) -> None:
         """A record came before the session, whose head has taken a longer way."""

@@ -76,6 +76,20 @@ def test_qos_2_is_routed_once(world: Any) -> None:
     assert receiver.take_payloads() == [b"1", b"2"]
 
 
+def test_a_packet_identifier_without_dup_on_another_connection_is_a_new_message(world: Any) -> None:
+    """What is sent again there has DUP [MQTT-3.3.1-1]; the client had another session on another node meanwhile."""
+    receiver = world.connect("c")
+    receiver.subscribe(b"a")
+    for payload in (b"1", b"2"):
+        publisher = world.connect("p", clean_start=False, expiry=100, auto=False)
+        publisher.publish(b"a", payload, 2, packet_id=5)
+        publisher.publish(b"a", payload, 2, packet_id=5)
+        publisher.publish(b"a", payload, 2, packet_id=5, dup=True)
+        assert publisher.packets == [PubRec(5)] * 3
+        publisher.cut()
+    assert receiver.take_payloads() == [b"1", b"2"]
+
+
 def test_a_refused_qos_2_message_is_not_acknowledged_later(make_world: Any) -> None:
     """Sent again after the reconnect it is no duplicate of something that was received."""
     world = make_world(max_topic_levels=2)

@@ -23,7 +23,9 @@ from broker.codec.packets import (
     SubscribeFilter,
 )
 from broker.codec.properties import RECEIVE_MAXIMUM, SESSION_EXPIRY_INTERVAL
+from broker.codec.reader import PacketReader
 from broker.message import NEVER
+from broker.session.connection import Connection
 from simulator.client import FAILURE_CODE, ClientEnd
 
 SESSION_SECONDS: Final = 7200
@@ -84,6 +86,7 @@ class DurableClient(ClientEnd):
         self.faults: list[str] = []
         self.may_begin_anew = False
         self.has_begun_anew = False
+        self._unheard: list[tuple[Connection, PacketReader]] = []  # connections that were lost before CONNACK
         self._is_open = False
         self._properties: Properties = {}
         if version == MQTT_5:
@@ -104,6 +107,17 @@ class DurableClient(ClientEnd):
     def is_open(self) -> bool:
         return self._is_open
 
+    def _is_another_session(self) -> bool:
+        """Return whether a CONNACK that was lost said that the session is a new one. MQTT has no way to tell that later: a
+        client that does not know takes packet identifiers of the new session for those of the old one."""
+        is_new = False
+        for connection, packets in self._unheard:
+            for packet in packets.receive_data(connection.take_output()):
+                if isinstance(packet, ConnAck) and packet.reason_code == 0 and not packet.session_present:
+                    is_new = True
+        self._unheard.clear()
+        return is_new
+
     def connect(self, broker: Broker, now: float) -> None:
         assert not self._is_open
         self._is_open = True
@@ -123,6 +137,8 @@ class DurableClient(ClientEnd):
 
     def lose(self) -> None:
         """The connection is gone, and what had not been answered on it."""
+        if self._is_open and not self.is_online:
+            self._unheard.append((self._connection, self._packets))
         self._is_open = self.is_online = False
         self._answers.clear()
 
@@ -185,6 +201,8 @@ class DurableClient(ClientEnd):
 
     def _begin(self, session_present: bool, now: float) -> None:
         self.is_online = True
+        if self._is_another_session() and self.may_begin_anew:
+            session_present = False
         if self.has_session and not session_present:
             if self.may_begin_anew:
                 self.has_begun_anew = True

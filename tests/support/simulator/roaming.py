@@ -23,7 +23,8 @@ class Roaming(Promises):
         self.where: dict[DurableClient, Host] = {}
         self.moves = 0
         self.is_rough = is_rough
-        super().__init__(seed, count, **options)
+        # Both sides of a cut have a queue for a client, and then there is one.
+        super().__init__(seed, count, mqtt={"max_queued_messages": 100_000}, **options)
         if is_rough:  # a client that goes on with an exchange on the other side of a cut does not end it on this one
             self.lasting_kinds = frozenset((RECEIVED,))
         for station in self.stations.values():
