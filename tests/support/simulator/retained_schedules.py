@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from broker.broker import Broker
+from broker.codec.packets import Packet, SubAck
+from simulator.client import Client
 from simulator.federation import RETURN_LIMIT, ROUGH, Federation
 from simulator.node_store import Disk
 from simulator.world import Host
@@ -35,6 +38,20 @@ class Write:
     packet_id: int
 
 
+class Reader(Client):
+    """held  what was retained when its SUBSCRIBE was handled: after its CONNECT, which asks the other nodes"""
+
+    def __init__(self, broker: Broker, client_id: str, now: float) -> None:
+        self.held: Counter[bytes] = Counter()
+        self._retained = broker.retained
+        super().__init__(broker, client_id, now)
+
+    def handle_packet(self, packet: Packet, now: float) -> None:
+        if isinstance(packet, SubAck):
+            self.held = Counter(message.payload for message in self._retained.messages())
+        super().handle_packet(packet, now)
+
+
 class Life:
     """One life of a node, with a client that writes and one that reads."""
 
@@ -43,8 +60,8 @@ class Life:
         self.node = federation.node(host)
         now = federation.world.now
         self.publisher = self.node.add_client("publisher", now)
-        self.held = Counter(message.payload for message in self.node.broker.retained.messages())
-        self.reader = self.node.add_client("reader", now)
+        self.reader = Reader(self.node.broker, f"reader of {self.node.name}", now)
+        self.node.clients.append(self.reader)
         self.reader.subscribe("r/#", now)
         host.settle()
 
@@ -197,7 +214,7 @@ class RetainedWorld:
     def _check_readers(self) -> None:
         for life in self.lives:
             got = Counter(payload for _, payload in life.reader.received if payload)
-            got -= life.held  # a new subscriber gets what is retained, and then what others' outboxes still have
+            got -= life.reader.held  # a new subscriber gets what is retained, and then what others' outboxes still have
             twice = [payload for payload, count in got.items() if count > 1]
             self.world.check(not twice, f"a subscriber at {life.node.name} got {twice} twice")
 
