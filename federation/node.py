@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from broker.broker import Broker
 from broker.message import NEVER
-from broker.store.identity import StoreIdentity
 from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import INTEREST, OUTBOX, POSITION
 from federation.broker_state import BrokerState
+from federation.node_events import BadAddress, NoWay, SendsNothing
+from federation.replication.copies import ADOPTED_SECONDS_MAX, Copies
 from federation.serf.events import (
     Event,
     Member,
@@ -29,9 +29,10 @@ from federation.serf.events import (
     MemberStatus,
     MemberUpdate,
 )
+from federation.sessions.heard import SessionsHeard
 from federation.sessions.moves import Nodes
 from federation.sessions.news import Told
-from federation.sessions.sessions import Sessions, SessionsHeard
+from federation.sessions.sessions import Sessions
 from federation.sessions.stored import keep_here
 from federation.settings import FederationSettings
 from federation.stream.block import Block, restored_block
@@ -48,61 +49,19 @@ from federation.stream.serials import Serials
 from federation.stream.state import State
 from federation.stream.stored_interest import InterestPage, StoredInterest
 from federation.stream.tree import FederationTree
-from federation.trust import TAG_ADDR, TAG_TLS, reach_of
+from federation.tags import (
+    EXTENSION_COPIES,
+    EXTENSION_DIRECT,
+    EXTENSION_FIELDS,
+    EXTENSION_SESSIONS,
+    EXTENSION_STAMPS,
+    TAG_EXTENSIONS,
+    TAG_PROCESS,
+    TAG_STORE,
+)
+from federation.trust import reach_of
 
-TAG_EXTENSIONS: Final = "fed_ext"  # what it reads beyond the Go broker's stream, joined by commas
-EXTENSION_FIELDS: Final = "direct2"  # our fields of the Go broker's events
-EXTENSION_DIRECT: Final = "direct3"  # the direct stream
-EXTENSION_SESSIONS: Final = "session1"  # it shares sessions
-EXTENSION_STAMPS: Final = "stamps1"  # stamps of retained messages, on both streams
-EXTENSIONS: Final = f"{EXTENSION_FIELDS},{EXTENSION_DIRECT},{EXTENSION_STAMPS}"
 STORE_ID_CHARS_MAX: Final = 64  # of a tag that are shown
-TAG_PROCESS: Final = "process"  # another one after each start; a member with it takes copies for shared groups
-TAG_STORE: Final = "store"  # id of the member's store; absent without one
-
-
-@dataclass(frozen=True, slots=True)
-class BadAddress:
-    """A member's tag fed_addr is no address; it gets nothing."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoWay:
-    """A member tells an address, but it and this node do not agree about TLS; it gets nothing."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SendsNothing:
-    """A Go broker that is reached has no stream to this node."""
-
-    name: str
-    seconds: float
-
-
-def own_tags(
-    advertised: str,
-    direct: bool,
-    identity: StoreIdentity | None = None,
-    advertised_tls: str = "",
-    shares_sessions: bool = True,
-) -> dict[str, str]:
-    """Serf tags of a node at these addresses, without TLS and with it (HOST:PORT, "" for none). `direct`: it takes batches."""
-    tags = {TAG_ADDR: advertised} if advertised else {}
-    if advertised_tls:
-        tags[TAG_TLS] = advertised_tls
-    if direct:
-        tags[TAG_EXTENSIONS] = f"{EXTENSIONS},{EXTENSION_SESSIONS}" if shares_sessions else EXTENSIONS
-    if identity is not None:
-        tags[TAG_PROCESS] = f"{identity.store_id[:12]}.{identity.starts}"
-        if identity.is_durable:
-            tags[TAG_STORE] = identity.store_id
-    return tags
 
 
 class Node(Nodes):
@@ -129,12 +88,14 @@ class Node(Nodes):
         self._sessions: dict[str, tuple[str, int]] = {}  # of nodes that are no members any more, until they are reaped
         self._rng = rng
         self._state = BrokerState(broker, self.tree, self.versions)
+        self.copies: Copies | None = None
         self.sessions: Sessions | None = None
         if settings.session_scope == "federation":
             self.sessions = Sessions(name, broker, self.senders, settings.claim_wait, self)
             broker.ownership = self.sessions
         self._told = Told() if self.sessions is None else self.sessions.homes
         self._heard = SessionEvents() if self.sessions is None else SessionsHeard(self.sessions)
+        self._held_back: dict[str, Member] = {}  # members with other stores than before (Copies.holds_back)
         self._given_up_at: dict[str, float] = {}  # failed members: when they are given up
         self._events: list[BadAddress | NoWay | SendsNothing] = []
         broker.forwarder = self.tree
@@ -199,6 +160,9 @@ class Node(Nodes):
             for name in self.sessions.moves.nodes():
                 self.added(name, now)
         self._remove(self.name, "it is this node by now")
+        if self.sessions is not None:
+            self.copies = Copies(self.name, broker, journal, self.settings.replication)
+            self.copies.begin(self.tree, self.receivers, self._positions, self.sessions)
 
     def added(self, name: str, now: float) -> PeerSender:
         """The sender to a member of before the start, or of other nodes, which may be away."""
@@ -212,7 +176,11 @@ class Node(Nodes):
 
     def turn_ended(self, now: float) -> bool:
         """The output of clients is written, and the blocks to other nodes. True when there is more output."""
-        is_more = self.sessions is not None and self.sessions.active and self.sessions.turn_ended(now)
+        is_more = self.copies is not None and self.copies.turn_ended(now)
+        for member in list(self._held_back.values()):
+            self._member_there(member, now)
+        if self.sessions is not None and self.sessions.active:
+            is_more = self.sessions.turn_ended(now) or is_more
         if self.promises is None:
             return is_more
         if self._unheard_until != NEVER and self._has_heard(now):
@@ -223,10 +191,12 @@ class Node(Nodes):
 
     def _has_heard(self, now: float) -> bool:
         """Return whether the interest of all members is known, since this start, or was waited for long enough."""
-        if now >= self._unheard_until:
-            return True
         names = self.receivers.by_name
-        return bool(names) and self.receivers.know_interest(names)
+        if not names or self.receivers.know_interest(names):
+            return bool(names) or now >= self._unheard_until
+        # Others let a new store in when the sessions of its node's former one are adopted.
+        more = ADOPTED_SECONDS_MAX if self.broker.identity.starts == 1 else 0.0
+        return now >= self._unheard_until + more
 
     @property
     def positions_forgotten(self) -> int:
@@ -271,6 +241,8 @@ class Node(Nodes):
         """Others live than before: their clocks are those that count."""
         living = {name: None for name, sender in self.senders.items() if sender.is_living}
         self.versions.cluster.set_members(living)
+        if self.copies is not None:
+            self.copies.members_changed(self.broker.now)
 
     def _may_return(self, event: MemberLeave) -> bool:
         """Return whether the member, which left, has durable sessions that are promised what is published meanwhile: a program
@@ -333,8 +305,16 @@ class Node(Nodes):
         extended = EXTENSION_FIELDS in extensions
         is_direct = EXTENSION_DIRECT in extensions
         moves_sessions = self.sessions is not None and EXTENSION_SESSIONS in extensions
-        self._given_up_at.pop(name, None)
         sender = self.senders.get(name)
+        store_id = member.tags.get(TAG_STORE, "")[:STORE_ID_CHARS_MAX]
+        if sender is not None and self.copies is not None and self.copies.holds_back(sender, store_id, now):
+            self._held_back[name] = member
+            if sender.is_living:
+                sender.stop("it has another store by now")
+                self._is_away(name, now)
+            return
+        self._held_back.pop(name, None)
+        self._given_up_at.pop(name, None)
         if sender is None:
             sender = self._add(name, extended, is_direct, now)
         elif name not in self.receivers.by_name:  # it was given up
@@ -342,15 +322,16 @@ class Node(Nodes):
             self._add_receiver(name, extended, now)
         sender.set_extended(extended, is_direct, EXTENSION_STAMPS in extensions, moves_sessions)
         self.tree.group_copies.process_told(sender, member.tags.get(TAG_PROCESS, "") if extended else "", now)
-        sender.peer_store_id = member.tags.get(TAG_STORE, "")[:STORE_ID_CHARS_MAX]
+        sender.peer_store_id = self.receivers.expected[name] = store_id
+        sender.keeps_copies = moves_sessions and EXTENSION_COPIES in extensions
         sender.is_living = True
         if self.sessions is not None:
             self.sessions.peer_known(name, sender, now)
-        self._members_changed()
         self.receivers.by_name[name].extended = extended
         sender.choice.is_tls = reach.is_tls
         sender.choice.is_go_only = reach.is_go_only
         sender.connect(reach.addr, now)
+        self._members_changed()
 
     def _add(self, name: str, extended: bool, is_direct: bool, now: float) -> PeerSender:
         counters = self.counters.get(name)
@@ -399,6 +380,7 @@ class Node(Nodes):
         if name in self.senders:
             self._give_up(name, reason)
             del self.senders[name]
+            self.receivers.expected.pop(name, None)
             self._members_changed()
             self.tree.remove_node(name)
 
@@ -430,6 +412,8 @@ class Node(Nodes):
             at = min(at, given_up_at)
         if self.sessions is not None:
             at = min(at, self.sessions.next_timeout())
+        if self.copies is not None:
+            at = min(at, self.copies.next_timeout())
         at = min(at, self.tree.group_copies.again_at)
         if self.promises is not None:
             at = min(at, self.promises.next_timeout())
@@ -446,6 +430,8 @@ class Node(Nodes):
                 self._remove(name, reason)
         if self.sessions is not None:
             self.sessions.handle_timeout(now)
+        if self.copies is not None:
+            self.copies.handle_timeout(now)
         self.tree.group_copies.handle_timeout(now)
         if self.promises is not None:
             self.promises.handle_timeout(now)

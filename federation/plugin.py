@@ -17,6 +17,7 @@ from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError, bind_error
 from federation import counters
+from federation.api.copy_metrics import copy_metrics
 from federation.api.gossip_metrics import gossip_metrics
 from federation.api.membership import MembershipService
 from federation.api.peers import PeersService, peer_metrics
@@ -25,7 +26,8 @@ from federation.api.trust_metrics import trust_metrics
 from federation.exposure import exposure_warnings
 from federation.extension import Extension
 from federation.membership import FederationMembership
-from federation.node import BadAddress, Node, NoWay, own_tags
+from federation.node import Node
+from federation.node_events import BadAddress, NoWay
 from federation.pb.federation_pb2 import DESCRIPTOR
 from federation.refusals import Refusals
 from federation.serf.config import SerfConfig
@@ -34,12 +36,14 @@ from federation.settings import FederationSettings
 from federation.shell.dialer import Dialer
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
 from federation.shell.grpc_options import message_bytes_max
+from federation.shell.keeper_clients import KeeperClients
 from federation.shell.node_tls import NodeTls
 from federation.shell.outlet_flush import OutletFlush
 from federation.shell.peer_client import PeerClient
 from federation.shell.private_folder import PrivateFolder
 from federation.shell.stream_server import StreamServer
 from federation.stream.state import State
+from federation.tags import own_tags
 from federation.trust import PLAIN
 
 if TYPE_CHECKING:
@@ -85,6 +89,7 @@ class FederationPlugin(Plugin):
         self._streams: StreamServer | None = None
         self._sockets: GossipSockets | None = None
         self._clients: dict[str, PeerClient] = {}
+        self._keepers = KeeperClients(self._changed, self._log, self.dialer)
         self._outlet_flush = OutletFlush(self.node, self._arm_timer, server.flush_soon)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
@@ -202,6 +207,7 @@ class FederationPlugin(Plugin):
         for client in clients:
             client.sender.outlet = None
         await asyncio.gather(*(client.stop() for client in clients))
+        await self._keepers.stop()
         if self._streams is not None:
             await self._streams.stop()
         if self.dialer is not None:
@@ -216,6 +222,8 @@ class FederationPlugin(Plugin):
         found = peer_metrics(self.node, self.server.now()) + trust_metrics(self.refusals, self.tls)
         if self.node.sessions is not None:
             found += session_metrics(self.node.sessions)
+        if self.node.copies is not None:
+            found += copy_metrics(self.node.copies, self.server.now())
         return found + ([] if serf is None else gossip_metrics(serf))
 
     def not_ready(self) -> list[str]:
@@ -280,7 +288,12 @@ class FederationPlugin(Plugin):
     # --- turns and timers
 
     def _changed(self) -> None:
-        """A stream acted on the broker or on a sender."""
+        """A stream acted on the broker, on a sender or a keeper."""
+        copies = self.node.copies
+        if copies is not None:
+            if copies.replication.kept.is_changed:
+                copies.replication.settle()
+            self._keepers.follow(copies.replication.keepers)
         for sender in self.node.senders.values():
             if sender.state is not State.STREAMING:
                 self._follow()
@@ -342,6 +355,8 @@ class FederationPlugin(Plugin):
                 )
                 sender.outlet = found.writer
             found.follow()
+        if self.node.copies is not None:
+            self._keepers.follow(self.node.copies.replication.keepers)
 
     def _members_changed(self) -> None:
         self._log_node_events()

@@ -20,6 +20,7 @@ from broker.config.setting import (
     Setting,
     Size,
     Text,
+    Whole,
     described,
     extension,
     setting,
@@ -90,6 +91,32 @@ class FederationTlsSettings:
         for name in ("cert", "key", "cacert"):
             if not getattr(self, name):
                 yield f".{name}", "is missing; TLS between nodes needs cert, key and cacert (`gmqttd cert` makes them)"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSettings:
+    """Copies of this node's store on other nodes, for nodes with a store that share sessions."""
+
+    copies: int = extension(
+        2,
+        "Number of stores that have the durable sessions of this node, with their messages: its own, and those of so many "
+        "others as there are, up to this. 1: its own alone.",
+        Whole(1, 3, 2),
+        "Each further copy costs what the store itself does, on another node, and its time to answer.",
+    )
+    when_short: str = extension(
+        "serve",
+        "What happens while there are fewer copies, because a node is away or slow. `serve`: the node goes on, and shows it. "
+        "`hold`: it refuses QoS 1 and 2 messages that must be stored, as with a full disk.",
+        Choice(("serve", "hold")),
+    )
+    adopt_after: float = extension(
+        30.0,
+        "How long a node is away until a keeper of its copy goes on with its sessions. It does so at once when one of their "
+        "clients connects to another node, and when the node comes back with an empty store.",
+        Duration(0.0, "30s"),
+        "Lowering it moves sessions for nodes that are only restarted.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +263,12 @@ class FederationSettings:
         "answer follows when it does. Within startup_wait of a start it waits for nodes that are away, too.",
         Duration(0.0, "250ms"),
         "Without answers of other nodes a client begins a new session.",
+    )
+    replication: ReplicationSettings = extension(
+        ReplicationSettings(),
+        "Copies of durable sessions on other nodes, which outlive the loss of this node's disk.",
+        Section(),
+        default_text="copies: 2",
     )
     batch: bool = extension(
         True,

@@ -27,7 +27,7 @@ async def committed(host: Host) -> None:
     """Wait until what has changed so far is on disk. Raises NotCommitted after COMMIT_SECONDS_MAX, and at once while the store
     takes nothing, so that the number of callers that wait is bounded."""
     journal = host.broker.commits.journal
-    if journal is not None and journal.is_full:
+    if journal is not None and (journal.is_full or journal.is_short):
         raise NotCommitted("not stored: the store takes no changes now")
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     if not host.broker.commits.wait(FutureWaiter(future)):

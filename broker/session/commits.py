@@ -18,6 +18,7 @@ from broker.codec.packets import PUBACK, PUBREC
 from broker.hooks import Waiter
 from broker.session.output import Output
 from broker.store.journal import Journal
+from broker.store.replicator import Replicator
 
 ACKS_WAITING_MAX: Final = 1_024  # acknowledgements of one connection; it is not read until half of them have left
 
@@ -66,12 +67,14 @@ class Commits:
     """Commits have rising numbers. What waits for one waits for all before it, whoever finishes first.
 
     journal      of the store, None without one
+    replicator   copies the store to other nodes, None without copies
     due          number of the commit that the packet being handled has to wait for, 0 for none
     promise_due  of the promise, likewise
     """
 
     def __init__(self) -> None:
         self.journal: Journal | None = None
+        self.replicator: Replicator | None = None
         self.due = 0
         self.promise_due = 0
         self._promised = 0
@@ -115,7 +118,7 @@ class Commits:
         if journal is None:
             return False
         journal.is_touched = False
-        return journal.is_full
+        return journal.is_full or journal.is_short
 
     def is_due(self) -> bool:
         """Return whether the packet being handled has to wait."""
@@ -192,6 +195,27 @@ class Commits:
     def is_finished(self, number: int) -> bool:
         """Return whether the commit and all before it are on disk."""
         return number <= self._finished
+
+    def written(self, batch: dict[int, tuple[object, ...] | None]) -> None:
+        """The store begins to write a batch of records."""
+        if self.replicator is not None:
+            self.replicator.written(batch)
+
+    def stored(self, numbers: list[int]) -> None:
+        """The store has all that was taken from the journal, which these commits wait for."""
+        assert self.journal is not None
+        below = self.journal.taken_is_stored()
+        if self.replicator is None:
+            self.settle(below, numbers)
+        else:
+            self.replicator.stored(below, numbers)
+
+    def settle(self, below: int, numbers: list[int]) -> None:
+        """The store and its copies have the records below this number, which these commits wait for."""
+        assert self.journal is not None
+        self.journal.stored_below = below
+        for number in numbers:
+            self.finish(number)
 
     def finish(self, number: int) -> None:
         """This commit is on disk. The connections of packets that waited for it have output afterwards."""

@@ -55,8 +55,11 @@ class Journal:
     is_touched   a change came since `Commits.next_packet` that an acknowledgement has to wait for
     commit       number of the commit (Commits) that ends when the changes are in the store, 0 when nobody waits for it
     is_full      the store takes no changes now
+    is_short     it has less copies than it must have (Replicator), and so takes none
     kept         contents of other packages by record number, those of the last start first
-    stored_below records below this number are in the store, as far as they were not changed since
+    first_new    records from this number on are not in any batch yet
+    stored_below records below this number are in the store and its copies, as far as they were not changed since
+    taken        number of batches that `take` gave; `stored` of them are in the store
     """
 
     def __init__(self) -> None:
@@ -65,13 +68,16 @@ class Journal:
         self.is_touched = False
         self.commit = 0
         self.is_full = False
+        self.is_short = False
         self.kept: dict[int, Content] = {}
         self.stored_below = 1
-        self._first_new = 1  # records from this number on are not in any batch yet
+        self.taken = 0
+        self.stored = 0
+        self.first_new = 1
 
     def begin_behind(self, number: int) -> None:
         """The store has records up to this number."""
-        self.next_number = self._first_new = self.stored_below = number + 1
+        self.next_number = self.first_new = self.stored_below = number + 1
 
     def add(self, content: object) -> int:
         """A new record. Returns its number."""
@@ -88,7 +94,7 @@ class Journal:
 
     def remove(self, number: int) -> None:
         """Delete the record. No acknowledgement waits for this alone."""
-        if number >= self._first_new:
+        if number >= self.first_new:
             del self.changes[number]
         else:
             self.changes[number] = None
@@ -122,10 +128,12 @@ class Journal:
         """The changes of one batch. `commit` is reset."""
         taken = self.changes
         self.changes = {}
-        self._first_new = self.next_number
+        self.first_new = self.next_number
         self.commit = 0
+        self.taken += 1
         return taken
 
-    def taken_is_stored(self) -> None:
-        """All that `take` gave so far is in the store."""
-        self.stored_below = self._first_new
+    def taken_is_stored(self) -> int:
+        """All that `take` gave so far is in the store: the records below the returned number."""
+        self.stored = self.taken
+        return self.first_new

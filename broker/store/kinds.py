@@ -20,3 +20,6 @@ HOME: Final = 12  # this node is the home of a client (federation/sessions/home.
 DEPARTING: Final = 13  # a session that goes to another node (federation/sessions/departing.py)
 ENDED: Final = 14  # a session that has ended while another node was away that may have it (federation/sessions/home.py)
 HEAD: Final = 15  # the beginning of a session that comes from another node (federation/sessions/home.py)
+REPLICA: Final = 16  # a copy of another node's store (federation/replication/replica.py)
+COPY: Final = 17  # a record of it
+KEEPERS: Final = 18  # which nodes keep a copy of this store (federation/replication/replication.py)

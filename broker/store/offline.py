@@ -21,16 +21,19 @@ from broker.broker import Broker
 from broker.config.settings import Settings
 from broker.store.durability import make_store
 from broker.store.kinds import (
+    COPY,
     DEPARTING,
     ENDED,
     HEAD,
     HOME,
     INTEREST,
+    KEEPERS,
     MESSAGE,
     OUTBOX,
     OUTGOING,
     POSITION,
     RECEIVED,
+    REPLICA,
     RETAINED,
     SESSION,
     STORE,
@@ -45,6 +48,7 @@ TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
 BINARIES: Final = ("payload", "properties", "events", "stamp")
 NESTED: Final = (  # bytes in them are {SUFFIX: text}
     *("filters", "retained", "expiring", "left_groups", "waiting", "records", "arriving", "before"),
+    *("names", "record"),
 )
 SUFFIX: Final = "_base64"
 MESSAGE_FIELDS: Final = ("topic", "payload", "qos", "retain", "properties", "expires_at", "client_id")
@@ -73,6 +77,9 @@ FIELDS: Final = {
     DEPARTING: ("session", "counter", "store_id", "since", "node", "waiting", "has_head_left", "before"),
     ENDED: ("client_id", "counter"),
     HEAD: ("node", "client_id", "records"),
+    REPLICA: ("node", "store_id", "starts", "version", "position", "is_complete", "names"),
+    COPY: ("replica", "there", "record"),
+    KEEPERS: ("version", "names"),
 }
 # At the end of records that have something to do with links, queues of groups, or a federation, and of positions since they
 # belong to nodes; each with those before it.
@@ -90,6 +97,7 @@ KINDS: Final = {
     **{"store": STORE, "outbox": OUTBOX, "position": POSITION, "interest": INTEREST},
     **{"tombstone": TOMBSTONE},
     **{"home": HOME, "departing": DEPARTING, "ended": ENDED, "head": HEAD},
+    **{"replica": REPLICA, "copy": COPY, "keepers": KEEPERS},
 }
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 

@@ -35,35 +35,45 @@ def encode_changes(changes: dict[int, object], wall_offset: float) -> dict[int, 
 def all_contents(broker: Broker) -> dict[int, object]:
     """Return what all records describe, by their numbers."""
     found: dict[int, object] = {}
-    sessions: list[Session] = list(broker.sessions.values())
-    if broker.ownership is not None:
-        sessions += [cast(Session, session) for session in broker.ownership.departing_sessions()]
-    for session in sessions:
-        records = session.records
-        if records is None:
-            continue
-        found[records.number] = session
-        for subscription in session.subscriptions.values():
-            found[subscription.record] = subscription
-        if session.incoming is not None:
-            for packet_id, number in session.incoming.items():
-                found[number] = (records.number, packet_id)
-        outgoings = session.queued()
-        if session.inflight is not None:
-            outgoings += session.inflight.messages()
-        if session.sources is not None:
-            outgoings += [cast(Outgoing, outgoing) for outgoing in session.sources.waiting_messages()]
-        for outgoing in outgoings:
-            if outgoing.record:
-                found[outgoing.record] = outgoing
-                if outgoing.message is not None:
-                    found[outgoing.message.record] = outgoing.message
+    for session in durable_sessions(broker):
+        note_contents(session, found)
     for message in broker.retained.messages():
         found[message.record] = message
     journal = broker.commits.journal
     if journal is not None:
         found.update(journal.kept)
     return found
+
+
+def durable_sessions(broker: Broker) -> list[Session]:
+    """Return the sessions that the store keeps, those that are on their way to another node among them."""
+    sessions: list[Session] = list(broker.sessions.values())
+    if broker.ownership is not None:
+        sessions += [cast(Session, session) for session in broker.ownership.departing_sessions()]
+    return [session for session in sessions if session.records is not None]
+
+
+def note_contents(session: Session, found: dict[int, object]) -> None:
+    """Add what the records of the session describe, by their numbers; nothing for one that the store does not keep."""
+    records = session.records
+    if records is None:
+        return
+    found[records.number] = session
+    for subscription in session.subscriptions.values():
+        found[subscription.record] = subscription
+    if session.incoming is not None:
+        for packet_id, number in session.incoming.items():
+            found[number] = (records.number, packet_id)
+    outgoings = session.queued()
+    if session.inflight is not None:
+        outgoings += session.inflight.messages()
+    if session.sources is not None:
+        outgoings += [cast(Outgoing, outgoing) for outgoing in session.sources.waiting_messages()]
+    for outgoing in outgoings:
+        if outgoing.record:
+            found[outgoing.record] = outgoing
+            if outgoing.message is not None:
+                found[outgoing.message.record] = outgoing.message
 
 
 def encode(content: object, wall_offset: float) -> tuple[object, ...]:

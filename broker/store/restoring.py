@@ -25,16 +25,19 @@ from broker.session.will import PendingWill
 from broker.store.identity import StoreIdentity, new_identity
 from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import (
+    COPY,
     DEPARTING,
     ENDED,
     HEAD,
     HOME,
     INTEREST,
+    KEEPERS,
     MESSAGE,
     OUTBOX,
     OUTGOING,
     POSITION,
     RECEIVED,
+    REPLICA,
     RETAINED,
     SESSION,
     STORE,
@@ -43,6 +46,12 @@ from broker.store.kinds import (
 )
 from broker.store.records import monotonic_time
 
+KEPT_KINDS: Final = (  # of other packages
+    *(OUTBOX, POSITION, INTEREST, TOMBSTONE, HOME, ENDED, HEAD),
+    *(REPLICA, COPY, KEEPERS),
+)
+# The last batch of the process before may be on other nodes, and not here: its numbers are not used again.
+NUMBERS_OF_A_BATCH: Final = 2**24
 RETAINED_VALUES: Final = 9  # of a retained message without a stamp, at most
 
 
@@ -110,7 +119,7 @@ class Restoring:
                 del self._broker.sessions[session.client_id]  # a later record may be that of another one of the client
                 self._broker.timers.cancel(session)
                 self.journal.kept[number] = StoredDeparture(record, session)
-            elif kind in (OUTBOX, POSITION, INTEREST, TOMBSTONE, HOME, ENDED, HEAD):
+            elif kind in KEPT_KINDS:
                 self.journal.kept[number] = StoredRecord(record)
             elif kind == STORE and self._identity is None:
                 _, store_id, starts = record
@@ -130,6 +139,8 @@ class Restoring:
             self._identity = new_identity(self._broker.rng, True)
             self._identity_number = journal.next_number
             journal.begin_behind(self._identity_number)
+        else:
+            journal.begin_behind(journal.next_number + NUMBERS_OF_A_BATCH)
         journal.kept[self._identity_number] = self._identity
         self._broker.identity = self._identity
         self._broker.set_journal(journal)

@@ -94,6 +94,7 @@ class StoreWriter(TurnEnd):
             self._fail(error)
             return
         self._changes = {}
+        self._broker.commits.written(self._batch)
         self._move(State.WRITING)
         if self._batch or self._call == self._store.replace:
             self._thread.submit(self._write_batch, (self._call, self._batch), self._written)
@@ -133,10 +134,8 @@ class StoreWriter(TurnEnd):
         self._move(State.IDLE)
         self._call = self._store.commit
         self._batch = {}
-        self._journal.taken_is_stored()
         begun, self._begun = self._begun, []
-        for commit in begun:
-            self._broker.commits.finish(commit)
+        self._broker.commits.stored(begun)
         self._host.flush_soon()  # the turn's end looks for changes again
 
     def _fail(self, error: Exception) -> None:

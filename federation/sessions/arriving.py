@@ -31,6 +31,9 @@ class Arriving(Sources):
     homes    those that did, too, and those from which they had it
     waiting  nodes that have not said that their messages are for this one
     move_number  of the last MOVE: all nodes are to hear of all former homes
+    unsure   nodes that have not said so, and may say that theirs are for an older home
+    lost     id of the lost store from whose copy it comes, "" for none
+    relayed  nodes whose messages for the lost home are for it
     is_merged  there was a session here before, which others send to already: it takes everything, and may get it twice
     until    when `handing` is not waited for any more
     """
@@ -41,6 +44,9 @@ class Arriving(Sources):
         self.handing: dict[str, None] = {}
         self.homes: dict[str, None] = {}
         self.waiting = waiting
+        self.unsure: dict[str, None] = {}
+        self.lost = ""
+        self.relayed: dict[str, None] = {}
         self.is_merged = False
         self.move_number = 0
         self.until = NEVER
@@ -109,6 +115,7 @@ class Arriving(Sources):
         """Messages of the node that follow are for the home with this epoch."""
         if self.epoch <= epoch:
             self.waiting.pop(name, None)
+            self.unsure.pop(name, None)
 
     def wait_no_more(self, now: float) -> None:
         """What came directly does not wait for the former home any more."""
@@ -118,7 +125,8 @@ class Arriving(Sources):
 
     def is_over(self, moves_heard: int) -> bool:
         """Return whether all of it is here. moves_heard: up to which number all other nodes have heard moves."""
-        return not self.handing and not self.waiting and self.move_number <= moves_heard
+        is_heard = self.move_number <= moves_heard
+        return not self.handing and not self.waiting and not self.unsure and is_heard
 
     def _deliver_later(self, now: float) -> None:
         self.until = NEVER

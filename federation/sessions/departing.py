@@ -57,6 +57,8 @@ class Departing(Sources):
     before   the session had not arrived here as a whole; None when it had
     marks    what goes before it, None when its head has left
     is_handed  HANDED has left
+    told_until  its head waits so long for the claim of its new home
+    below    messages whose records have a lower number are there already: from a copy of this store
     record   number of its record in the store, 0 for none
     due      departing sessions that have something to do at the end of this turn
     """
@@ -81,6 +83,8 @@ class Departing(Sources):
         self.before = before
         self.marks = marks
         self.is_handed = False
+        self.below = 0
+        self.told_until = 0.0
         self.record = 0
         self.due: dict[Departing, None] | None = None
         self.older_until = older_until  # messages of nodes that do not say when they switch are taken
@@ -134,7 +138,7 @@ class Departing(Sources):
         if self.before is not None:
             self.before.wait_no_more(now)
         session = self.session
-        records = head_records(session, wall_offset)
+        records = head_records(session, wall_offset, self.below)
         records.append((HEAD_END,))
         will = session.will
         if will is not None:
@@ -153,8 +157,9 @@ class Departing(Sources):
         return self._frames(records)
 
     def handed_until(self) -> float:
-        """Return until when the head waits for what comes from the home before this node; 0.0 for nothing."""
-        return self.before.until if self.before is not None and self.before.handing else 0.0
+        """Return until when the head waits for what comes from the home before this node, or for the claim of the next one; 0.0
+        for nothing."""
+        return max(self.told_until, self.before.until if self.before is not None and self.before.handing else 0.0)
 
     def next_timeout(self) -> float:
         """Return when the end of a turn has something to do; NEVER for not by time."""
@@ -171,7 +176,8 @@ class Departing(Sources):
             outgoing = queue.first()
             if outgoing is None:
                 break
-            records += outgoing_records(outgoing, wall_offset)
+            if outgoing.record >= self.below:
+                records += outgoing_records(outgoing, wall_offset)
             session.context.counters.handed_over += 1
             if session.records is not None:
                 session.records.remove(outgoing)

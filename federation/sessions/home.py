@@ -21,16 +21,20 @@ class Home(Content):
     number    of the claim among all of this process: another node has heard it when it has heard so many
     is_clean  the client wanted a new session: what another node has of an older one ends
     record    number of its record in the store, 0 for none
+    adopted   the session comes from the copy of a lost store: (its id, a number above all its records that came from there, a
+              number above all records here that were made of them)
     arriving  the session comes from another node, None when all of it is here
     exchanges  (counter of a former home, packet identifiers of the client that it had not released): those that were taken
     is_opening  a client is being let in
     claimant  it waits for the answers of other nodes, None while none does
     awaited   those that have not answered it
+    is_moved   others were told that its session comes here
     is_promised  a node has said that the session is on its way here
     until     when it waits no more
     """
 
     __slots__ = (
+        "adopted",
         "arriving",
         "awaited",
         "claimant",
@@ -38,6 +42,7 @@ class Home(Content):
         "counter",
         "exchanges",
         "is_clean",
+        "is_moved",
         "is_opening",
         "is_promised",
         "number",
@@ -51,18 +56,22 @@ class Home(Content):
         self.number = number
         self.is_clean = False
         self.record = 0
+        self.adopted: tuple[str, int, int] | None = None
         self.arriving: Arriving | None = None
         self.exchanges: tuple[int, list[int]] | None = None
         self.is_opening = False
+        self.is_moved = False
         self.is_promised = False
         self.claimant: Claimant | None = None
         self.awaited: dict[str, None] | None = None
         self.until = NEVER
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
-        """(HOME, client id, counter, is_clean, how the session arrives (Arriving.values), None when all of it is here)."""
+        """(HOME, client id, counter, is_clean, how the session arrives (Arriving.values), None when all of it is here); behind
+        them `adopted`, where it was."""
         arriving = None if self.arriving is None else self.arriving.values(wall_offset)
-        return HOME, self.client_id, self.counter, self.is_clean, arriving
+        record = HOME, self.client_id, self.counter, self.is_clean, arriving
+        return record if self.adopted is None else (*record, self.adopted)
 
 
 class Ended(Content):

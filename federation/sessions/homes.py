@@ -68,6 +68,7 @@ class Homes(Told):
 
     def tell_move(self, home: Home) -> None:
         """Tell the others of this home, and the former ones that are known by now."""
+        home.is_moved = True
         if home.arriving is not None:
             home.arriving.move_number = self.next_number()
         for sender in self.senders.values():
@@ -105,7 +106,9 @@ class Homes(Told):
     def claim(self, client_id: str) -> tuple[bytes, int]:
         home = self.by_client.get(client_id)
         if home is not None:
-            more = (home.claimant is not None, home.is_clean, False)
+            more: tuple[object, ...] = (home.claimant is not None, home.is_clean, False)
+            if home.adopted is not None:
+                more = *more, *home.adopted[:2]
             return encode_session_frame(CLAIM, client_id, self.epoch_of(home), more), home.number
         ended = self.ended.get(client_id)
         if ended is None:
@@ -131,10 +134,14 @@ class Homes(Told):
             journal.drop(home.record)
             home.record = 0
         if had_session and not self.is_heard(home.number):
-            ended = self.ended[client_id] = Ended(client_id, home.counter, self.next_number())
-            if journal is not None:
-                ended.record = journal.keep(ended)
-            self.tell_claim(client_id)
+            self.has_ended(client_id, home.counter)
+
+    def has_ended(self, client_id: str, counter: int) -> None:
+        """Others hear that the session has ended."""
+        ended = self.ended[client_id] = Ended(client_id, counter, self.next_number())
+        if self.journal is not None:
+            ended.record = self.journal.keep(ended)
+        self.tell_claim(client_id)
 
     def forget_heard(self) -> None:
         """All other nodes know of the end of these sessions."""

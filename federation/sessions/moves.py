@@ -34,6 +34,7 @@ from federation.sessions.wire import (
 from federation.stream.sender import PeerSender
 
 PASSED_MAX: Final = 65_536  # clients that have gone on to another node, or ended; policy: the oldest is forgotten
+TOLD_SECONDS_MAX: Final = 5.0  # a session that leaves waits so long for the claim of its new home
 NODES_MAX: Final = 4_096  # then a former home that is not known does not hear of switches, which are counted
 
 
@@ -64,7 +65,9 @@ class Moves:
         self._nodes = nodes
         self._senders = homes.senders
 
-    def depart(self, session: Session, home: Home, sender: PeerSender, epoch: Epoch, marks: Marks, now: float) -> None:
+    def depart(
+        self, session: Session, home: Home, sender: PeerSender, epoch: Epoch, marks: Marks, now: float
+    ) -> Departing:
         waiting: dict[str, None] = {self.name: None}
         older_until = now
         for name, other in self._senders.items():
@@ -84,6 +87,7 @@ class Moves:
                 departing.record = journal.keep(departing)
         self.counters.departed += 1
         self.begin_departure(departing)
+        return departing
 
     def begin_departure(self, departing: Departing) -> None:
         session = departing.session
@@ -169,6 +173,20 @@ class Moves:
             departing.switched(name, epoch)
             self._changed(departing)
             self.due[departing] = None
+
+    def untold(self, client_id: str, now: float) -> None:
+        """What leaves for the new home of the client waits for its claim."""
+        for departing in self.departing.get(client_id, ()):
+            departing.told_until = now + TOLD_SECONDS_MAX
+
+    def told(self, client_id: str, epoch: Epoch, adopted: list[object]) -> None:
+        """The claim of a session that leaves was heard. adopted: of it (wire)."""
+        for departing in self.departing.get(client_id, ()):
+            if departing.epoch <= epoch:
+                departing.told_until = 0.0
+                self.due[departing] = None
+            if departing.epoch == epoch and adopted and adopted[0] == self._broker.identity.store_id:
+                departing.below = checked(int, adopted[1])
 
     def _changed(self, departing: Departing) -> None:
         if departing.record and self._homes.journal is not None:
@@ -304,6 +322,9 @@ class Moves:
 
     def _head_came(self, home: Home, head: Head, homes: list[str], since: int, now: float) -> None:
         self._forget_head(head)
+        former = self._senders.get(homes[0])
+        if home.adopted is not None and former is not None and former.peer_store_id == home.adopted[0]:
+            home.adopted = None  # the lost home was not lost, and has no session any more
         exchanges = home.exchanges
         if exchanges is None:
             has_newer = home.client_id not in self._broker.sessions  # else the client has begun anew here
@@ -334,6 +355,33 @@ class Moves:
         self.take_early(home.client_id, now)
         session.pump(now)
 
+    def sent_elsewhere(self, home: Home, session: Session, name: str) -> None:
+        """Messages of the node are for an older home, until it has heard of this one."""
+        arriving = home.arriving
+        if arriving is None and not home.is_moved:
+            arriving = self.arrives(home, session, {})
+            for other, sender in self._senders.items():
+                if sender.moves_sessions:
+                    arriving.unsure[other] = None
+            self._homes.tell_move(home)
+        if arriving is not None and name in arriving.unsure:
+            arriving.waiting[name] = None
+            self._homes.keep(home)
+
+    def relayed_switch(self, client_id: str, name: str, epoch: Epoch) -> None:
+        """What the node had for the lost home of this client behind its switch is for the home with this epoch."""
+        found: list[Arriving] = []
+        home = self._homes.by_client.get(client_id)
+        if home is not None and home.arriving is not None:
+            found.append(home.arriving)
+        departings = self.departing.get(client_id, ())
+        found += [departing.before for departing in departings if departing.before is not None]
+        for arriving in found:
+            if epoch < arriving.epoch:  # that of the lost home, or one before it
+                arriving.relayed[name] = None
+            else:
+                arriving.relayed.pop(name, None)
+
     def arrives(self, home: Home, session: Session, waiting: dict[str, None]) -> Arriving:
         arriving = home.arriving = Arriving(session, self._homes.epoch_of(home), self.name, waiting)
         session.sources = arriving
@@ -363,6 +411,7 @@ class Moves:
         for home in self._homes.arriving:
             if home.arriving is not None:
                 home.arriving.waiting.pop(name, None)
+                home.arriving.unsure.pop(name, None)
                 home.arriving.handed(name, now)
                 self._homes.keep(home)
         for departings in list(self.departing.values()):

@@ -19,11 +19,13 @@ from broker.ownership import Claimant, Ownership
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX, Subscriber
 from broker.session.session import Session
 from broker.store.journal import checked
+from federation.sessions.answers import Answer
 from federation.sessions.arriving import Epoch
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import ORDER_SECONDS_MAX, Marks
 from federation.sessions.home import Home
 from federation.sessions.homes import Homes
+from federation.sessions.lost_homes import LostHomes
 from federation.sessions.moves import Moves, Nodes
 from federation.sessions.stored import restore
 from federation.sessions.wire import (
@@ -41,7 +43,6 @@ from federation.sessions.wire import (
     decode_session_frame,
     encode_session_frame,
 )
-from federation.stream.effects import SessionEvents
 from federation.stream.frames import FrameError
 from federation.stream.sender import PeerSender
 
@@ -50,21 +51,11 @@ NOBODY: Final = ""  # in place of the nodes that are not known yet
 TAKEN_OVER: Final = "taken over by a connection to another node"
 
 
-class Answer:
-    """To a claim: it leaves when what this node has for others has left, so that messages of the client stay in order."""
-
-    __slots__ = ("frame", "marks", "node")
-
-    def __init__(self, node: str, frame: bytes, marks: Marks) -> None:
-        self.node = node
-        self.frame = frame
-        self.marks = marks
-
-
 class Sessions(Ownership):
     """claim_wait  seconds
     homes      the clients at home here
     moves      sessions on their way
+    lost       copies of sessions whose homes are lost, None without copies
     silent     nodes that have not answered a claim in time, with its number: they are not waited for until they have heard it
     starting_until  nodes that are away may be about to be reached
     active     a turn may have something to do
@@ -77,6 +68,7 @@ class Sessions(Ownership):
         self.counters = SessionCounters()
         self.homes = Homes(broker, senders)
         self.moves = Moves(name, broker, self.homes, self.counters, nodes)
+        self.lost: LostHomes | None = None
         self.silent: dict[str, int] = {}
         self.starting_until = 0.0
         self.active = False
@@ -99,6 +91,8 @@ class Sessions(Ownership):
         self.active = True
 
     def claim(self, claimant: Claimant, client_id: str, username: str, clean_start: bool, now: float) -> bool:
+        if self.lost is not None and client_id not in self.homes.by_client:
+            self.lost.wanted(client_id, self._name, now)
         home = self.homes.by_client.get(client_id)
         if home is not None:
             if home.claimant is not None:  # another connection of the client waits already
@@ -253,21 +247,24 @@ class Sessions(Ownership):
             elif frame.operation == MOVE:
                 self._move_heard(name, frame, now)
             elif frame.operation == SWITCH:
-                self.moves.switched(name, frame.client_id, frame.epoch)
+                self.switched(name, frame, now)
             elif frame.operation == HAND:
-                served = self.moves.take(frame, now)
-                if served is not None:
-                    self._let_in(served)
+                self.take(frame, now)
+            elif self.lost is not None:
+                self.lost.receive(name, frame, now)
         except (ValueError, TypeError, IndexError) as error:
             raise FrameError(f"session frame of operation {frame.operation}: {error}") from None
 
     def _claim_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
         client_id = frame.client_id
-        is_answered, is_clean, _ = frame.more
+        is_answered, is_clean, has_ended, *adopted = frame.more
         if not _is_claimed(client_id):
             return
+        if self.lost is not None and not has_ended and client_id not in self.homes.by_client:
+            self.lost.wanted(client_id, sender.name, now)
         home = self.homes.by_client.get(client_id)
         if home is None:
+            self.moves.told(client_id, frame.epoch, adopted)
             ended = self.homes.ended.get(client_id)
             if ended is not None and frame.epoch[0] <= ended.counter:
                 return  # it hears of the end
@@ -293,6 +290,31 @@ class Sessions(Ownership):
                 self._say(sender, frame, HANDING if home.is_promised else NOTHING, own)
         else:
             self._give(session, home, sender, frame, bool(is_clean), bool(is_answered), now)
+            self.moves.told(client_id, frame.epoch, adopted)
+
+    def take(self, frame: SessionFrame, now: float) -> None:
+        """Records of a session come here (HAND)."""
+        served = self.moves.take(frame, now)
+        if served is not None:
+            self._let_in(served)
+
+    def switched(self, name: str, frame: SessionFrame, now: float) -> None:
+        """Messages of the node `name` go to another home. Where its claim has not been heard here yet, the session goes there,
+        too, as soon as it is. Where this node has a later claim, that one hands them over, until the node switches again."""
+        home = self.homes.by_client.get(frame.client_id)
+        session = self._broker.sessions.get(frame.client_id)
+        if home is None or session is None:
+            pass
+        elif self.homes.epoch_of(home) > frame.epoch:
+            self.moves.sent_elsewhere(home, session, name)
+        elif self.homes.epoch_of(home) < frame.epoch:
+            for sender in self._senders.values():
+                if sender.peer_store_id == frame.epoch[1]:
+                    claim = SessionFrame(CLAIM, frame.client_id, frame.epoch, ())
+                    self._give(session, home, sender, claim, False, False, now)
+                    self.moves.untold(frame.client_id, now)
+                    break
+        self.moves.switched(name, frame.client_id, frame.epoch)
 
     def _say(self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch) -> None:
         answer = encode_session_frame(ANSWER, frame.client_id, frame.epoch, (verdict, epoch[0], epoch[1]))
@@ -334,9 +356,18 @@ class Sessions(Ownership):
                 frame_ = encode_session_frame(ANSWER, client_id, frame.epoch, (NOTHING, frame.epoch[0], ""))
                 self._answers.append(Answer(sender.name, frame_, marks))
             return
-        self.moves.depart(session, home, sender, frame.epoch, marks, now)
+        departing = self.moves.depart(session, home, sender, frame.epoch, marks, now)
+        if home.adopted is not None and home.adopted[0] == sender.peer_store_id:
+            departing.below = home.adopted[2]
         if is_answered:
             self._say(sender, frame, HANDING, frame.epoch)
+
+    def give_on(self, home: Home, name: str, epoch: Epoch, now: float) -> None:
+        """The session came here behind a claim of this node."""
+        session = self._broker.sessions.get(home.client_id)
+        sender = self._senders.get(name)
+        if session is not None and sender is not None:
+            self._give(session, home, sender, SessionFrame(CLAIM, home.client_id, epoch, ()), False, False, now)
 
     def _marks(self, now: float) -> Marks:
         peers: list[Peer] = list(self._senders.values())
@@ -453,16 +484,6 @@ class Sessions(Ownership):
                 sender = self._senders.get(name)
                 if sender is not None and (sender.reachable or now >= self.starting_until):
                     self.silent[name] = home.number
-
-
-class SessionsHeard(SessionEvents):
-    """What the receivers hear of those of others."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    def receive(self, name: str, data: bytes, now: float) -> None:
-        self._sessions.receive(name, data, now)
 
 
 def _is_claimed(client_id: str) -> bool:

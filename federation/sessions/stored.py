@@ -12,7 +12,7 @@ from federation.sessions.arriving import Arriving
 from federation.sessions.departing import Departing, Marks, forget
 from federation.sessions.home import Ended, Head
 from federation.sessions.homes import Homes
-from federation.sessions.moves import Moves
+from federation.sessions.moves import TOLD_SECONDS_MAX, Moves
 
 
 def restore(broker: Broker, homes: Homes, moves: Moves) -> None:
@@ -49,6 +49,7 @@ def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: i
         now,
     )
     departing.record = number
+    departing.told_until = now + TOLD_SECONDS_MAX
     journal.kept[number] = departing
     moves.begin_departure(departing)
 
@@ -59,10 +60,13 @@ def _restore(
     kind = record[0]
     now = broker.now
     if kind == HOME:
-        _, client_id, counter, is_clean, values = record
+        _, client_id, counter, is_clean, values, *adopted = record
         home = homes.made(checked(str, client_id), checked(int, counter))
         home.is_clean = checked(bool, is_clean)
         home.record = number
+        if adopted:
+            store_id, below, below_here = checked(tuple, adopted[0])
+            home.adopted = checked(str, store_id), checked(int, below), checked(int, below_here)
         journal.kept[number] = home
         session = broker.sessions.get(home.client_id)
         if session is None:

@@ -5,6 +5,14 @@ ANSWER  to a CLAIM that asks for one
 MOVE    the session arrives at the sender; messages for it go there from now on
 SWITCH  messages of the sender that follow go to the node with this epoch, those before it to its former home
 HAND    records of the session, from its former home
+
+Without a client, of a store that is lost (federation/replication/adoption.py; the epoch has its id):
+
+ADOPTED  sender has become the home of its sessions: relay what waits for them
+RELAY    a block for these sessions
+RELAYED  all that the sender had for them has come
+REST_OF  a block that the lost home had for the receiver
+KEEPERS  sender's store has these keepers
 """
 
 # not compiled: MessagePack is no package of the build
@@ -23,6 +31,11 @@ ANSWER: Final = 2
 MOVE: Final = 3
 SWITCH: Final = 4
 HAND: Final = 5
+ADOPTED: Final = 6
+RELAY: Final = 7
+RELAYED: Final = 8
+REST_OF: Final = 9
+KEEPERS: Final = 10
 
 COUNTER_MAX: Final = 2**62
 # Of ANSWER.
@@ -38,7 +51,8 @@ Record = tuple[object, ...]
 
 
 class SessionFrame(NamedTuple):
-    """more: of a CLAIM (is_answered, is_clean, has_ended), of an ANSWER (verdict, counter, store id), of a MOVE the names of
+    """more: of a CLAIM (is_answered, is_clean, has_ended) and, where the session was adopted, the id of that store and the
+    number that its records are below; of an ANSWER (verdict, counter, store id), of a MOVE the names of
     the former homes, of a HAND its records."""
 
     operation: int

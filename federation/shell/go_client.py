@@ -81,7 +81,7 @@ class GoCall:
             request_serializer=pb.ClientHello.SerializeToString,
             response_deserializer=pb.ServerHello.FromString,
         )
-        request = pb.ClientHello(session_id=self._sender.session_id)
+        request = pb.ClientHello(session_id=self._sender.hello_id(self._sender.session_id))
         if self._sender.extended:
             request.store_id = self._sender.store_id
         reply: pb.ServerHello = await hello(request, metadata=self._metadata, timeout=HELLO_SECONDS_MAX)

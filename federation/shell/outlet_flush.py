@@ -8,7 +8,7 @@ from collections.abc import Callable
 from broker.server.turns import TurnEnd
 from federation.node import Node
 from federation.shell.direct_client import DirectConnection
-from federation.shell.stream_host import StreamShell
+from federation.shell.stream_host import AwaitsStore
 from federation.stream.sender import Outlet
 
 
@@ -42,7 +42,7 @@ class OutletFlush(TurnEnd):
 
     def __init__(self, node: Node, arm: Callable[[], None], flush_soon: Callable[[], None]) -> None:
         self.is_watched = False
-        self.acks_due: dict[StreamShell, None] = {}
+        self.acks_due: dict[AwaitsStore, None] = {}
         self._node = node
         self._outlets = node.outlets
         self._arm = arm

@@ -17,6 +17,13 @@ from federation.stream.served_stream import ServedStream
 from federation.trust import Caller
 
 
+class AwaitsStore(Protocol):
+    """A connection whose acknowledgements wait for the store."""
+
+    def carry_out(self) -> None:
+        """The store may have more than before: write what is due."""
+
+
 class StreamShell(Protocol):
     """An event stream of either kind."""
 
@@ -53,7 +60,7 @@ class StreamHost:
         self.connections: set[asyncio.BaseTransport] = set()
         self.connections_refused = 0
         self.is_stopping = False
-        self.acks_due: dict[StreamShell, None] = {}
+        self.acks_due: dict[AwaitsStore, None] = {}
         self.refusals = refusals or Refusals()
         self._streams: dict[StreamShell, None] = {}
 

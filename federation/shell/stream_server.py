@@ -22,9 +22,11 @@ from broker.server.turns import Turns
 from federation.extension import Extension
 from federation.node import Node
 from federation.refusals import Refusals
+from federation.replication.wire import PREFACE as KEEPER_PREFACE
 from federation.shell.direct_server import DirectServerProtocol
 from federation.shell.go_server import GoStreams
 from federation.shell.grpc_callers import GrpcCallers
+from federation.shell.keeper_server import KeeperServerProtocol
 from federation.shell.node_tls import NodeTls, names_of
 from federation.shell.passing import Passing, end_connections
 from federation.shell.private_folder import PrivateFolder
@@ -182,26 +184,35 @@ class Front(asyncio.Protocol):
         if data.startswith(CONNECT):
             self._begin_mqtt(transport, data)
             return
-        preface = PREFACE if data[:1] == PREFACE[:1] else GRPC_PREFACE
-        if not data.startswith(preface):
-            if not preface.startswith(data):
-                self._refuse()
+        preface = b""
+        for known in (PREFACE, KEEPER_PREFACE, GRPC_PREFACE):
+            if data.startswith(known):
+                preface = known
+            elif known.startswith(data):
+                return
+        copies = server.node.copies
+        if not preface or (preface is KEEPER_PREFACE and copies is None):
+            self._refuse()
             return
-        if preface is PREFACE and not self._takes_all:
+        if preface is not GRPC_PREFACE and not self._takes_all:
             self._refuse_plain()
             return
         self._cancel_timer()
         if preface is PREFACE:
-            direct = DirectServerProtocol(server, self._caller)
-            direct.connection_made(transport)
-            transport.set_protocol(direct)
-            direct.data_received(data)
+            self._begin(transport, DirectServerProtocol(server, self._caller), data)
+        elif preface is KEEPER_PREFACE and copies is not None:
+            self._begin(transport, KeeperServerProtocol(server, copies.replicas, self._caller), data)
         else:
             caller = self._caller
             passing = Passing(server.connections, self._not_passed)
             passing.connection_made(transport)
             transport.set_protocol(passing)
             passing.begin(data, lambda other: server.grpc_callers.connect(other, caller))
+
+    def _begin(self, transport: asyncio.Transport, protocol: asyncio.Protocol, data: bytes) -> None:
+        protocol.connection_made(transport)
+        transport.set_protocol(protocol)
+        protocol.data_received(data)
 
     def _not_passed(self, reason: str) -> None:
         self._server.refused(f"gRPC does not take it: {reason}")
@@ -215,9 +226,7 @@ class Front(asyncio.Protocol):
             self._refuse()
             return
         self._cancel_timer()
-        protocol.connection_made(transport)
-        transport.set_protocol(protocol)
-        protocol.data_received(data)
+        self._begin(transport, protocol, data)
 
     def _refuse(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -77,7 +77,9 @@ class DirectClient:
     def connected(self, now: float) -> None:
         """The connection is there."""
         self._pings.received(now)
-        self._output = encode_hello(self._node_name, self._sender.session_id, self._sender.store_id)
+        self._output = encode_hello(
+            self._node_name, self._sender.hello_id(self._sender.session_id), self._sender.store_id
+        )
         self._sender.hello_sent(self.attempt)
 
     def receive_data(self, data: bytes, now: float) -> None:

@@ -21,6 +21,7 @@ from federation.stream.counters import DropReason
 from federation.stream.full_state import FullState
 from federation.stream.outbox import Outbox
 
+STORE_MARK: Final = "@"
 WAIT_SECONDS_MIN: Final = 0.05  # for a node's acknowledgement, before its messages are kept here
 WAIT_ROUND_TRIPS: Final = 4  # or so many of its last round trip, with the commit there
 WAIT_SECONDS_MAX: Final = 1.0  # however long that took: a node that stood still has a long one behind it
@@ -34,6 +35,7 @@ class PromisedPeer(Peer):
     promise     the last one that waits for it, with promised_serial and promised_change (Promise)
     round_trip  seconds from sending events to their acknowledgement, the last time; -1.0 before the first one
     peer_store_id  of the node, as its tag says, "" for none
+    keeps_copies   of other stores (likewise)
     """
 
     def __init__(self, name: str, names_groups: bool, outbox: Outbox, full_state: FullState) -> None:
@@ -47,6 +49,11 @@ class PromisedPeer(Peer):
         self.promised_change = 0
         self.round_trip = -1.0
         self.peer_store_id = ""
+        self.keeps_copies = False
+
+    def hello_id(self, session_id: str) -> str:
+        """The session id for Hello: it names the store that the outbox is for, and another one refuses it."""
+        return f"{session_id}{STORE_MARK}{self.peer_store_id}" if self.peer_store_id else session_id
 
     def want_attention(self) -> None:
         """Ask the shell to send blocks at the end of this turn."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from federation.stream.promises import STORE_MARK
 from federation.stream.receiver import PeerReceiver
 
 
@@ -15,12 +16,14 @@ class NotAMember(Exception):
 class Receivers:
     """by_name   changed by the node, as others join and leave
     store_id  of this node
+    expected  store ids of members, as this node takes them: one that says another is not let in yet (Copies.holds_back)
     twin      name of a node that said the same store id last: one of the two stores is a copy; "" for none
     """
 
     def __init__(self, store_id: str = "") -> None:
         self.by_name: dict[str, PeerReceiver] = {}
         self.store_id = store_id
+        self.expected: dict[str, str] = {}
         self.twin = ""
 
     def get(self, name: str) -> PeerReceiver:
@@ -37,6 +40,11 @@ class Receivers:
         if store_id and store_id == self.store_id:
             self.twin = name
             raise NotAMember(f"{name} has a copy of the store of this node, or this one of its")
+        _, _, wanted = session_id.partition(STORE_MARK)
+        if wanted and wanted != self.store_id:
+            raise NotAMember(f"it is not the store {wanted} that {name} asks for: it is another one by now")
+        if store_id and self.expected.get(name, "") not in ("", store_id):
+            raise NotAMember(f"{name} has another store by now; it has not yet joined with that")
         return receiver.hello(session_id, store_id)
 
     def know_interest(self, names: Iterable[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.node import SendsNothing
+from federation.node_events import SendsNothing
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberReap, MemberStatus, MemberUpdate
 from federation.stream import receiver
 from federation.stream.counters import DropReason

@@ -17,12 +17,12 @@ from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.turns import TurnEnd
 from federation.errors import JoinFailed, NotRunning
-from federation.node import own_tags
 from federation.plugin import TICK_SECONDS, FederationPlugin
 from federation.serf.events import Member, MemberJoin, MemberStatus, NameConflict
 from federation.stream.frames import encode_block_header
 from federation.stream.receiver import OpenStream
 from federation.stream.state import State
+from federation.tags import own_tags
 from mqtt_client import MqttClient
 from waiting import DEADLINE, POLL_SECONDS
 

@@ -25,7 +25,7 @@ from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.message import NEVER
 from broker.session.connection import Connection
-from federation.node import Node, own_tags
+from federation.node import Node
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus
 from federation.settings import FederationSettings
 from federation.stream.counters import Reason
@@ -36,6 +36,7 @@ from federation.stream.receiver import OpenStream
 from federation.stream.receivers import NotAMember
 from federation.stream.sender import PeerSender
 from federation.stream.state import State
+from federation.tags import own_tags
 
 LATENCY = 0.01
 

@@ -20,7 +20,7 @@ from broker.publisher import Publisher
 from broker.session.connection import Connection
 from certificates import Pair
 from federation.extension import Extension
-from federation.node import Node, own_tags
+from federation.node import Node
 from federation.refusals import Refusals
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
 from federation.settings import FederationSettings, FederationTlsSettings
@@ -31,6 +31,7 @@ from federation.shell.private_folder import PrivateFolder
 from federation.shell.stream_server import StreamServer
 from federation.stream.frames import SUBSCRIBE, encode_interest
 from federation.stream.state import State
+from federation.tags import own_tags
 from waiting import DEADLINE, POLL_SECONDS
 
 BYTES_MAX: Final = 2**20

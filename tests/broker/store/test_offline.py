@@ -16,14 +16,17 @@ from broker.routing.retained import STAMP_BYTES
 from broker.server.cli import main
 from broker.store.journal import Journal
 from broker.store.kinds import (
+    COPY,
     DEPARTING,
     ENDED,
     HEAD,
     HOME,
     INTEREST,
+    KEEPERS,
     OUTBOX,
     POSITION,
     RECEIVED,
+    REPLICA,
     RETAINED,
     SESSION,
     STORE,
@@ -95,6 +98,9 @@ def records(make_world: Any) -> dict[int, Any]:
         1008: (DEPARTING, leaving, 1_800_000_000_001, "0f" * 16, 3, "n2", ("n2",), False, None),
         1009: (ENDED, "gone", 1_800_000_000_000),
         1010: (HEAD, "n2", "coming", ((SESSION, "coming"), (RECEIVED, 0, 7))),
+        1012: (REPLICA, "n2", "0f" * 16, 3, 1, 17, True, ("n1", "n3")),
+        1013: (COPY, 1012, 5, (RECEIVED, 4, 7)),
+        1014: (KEEPERS, 2, ("n2",)),
     }
     session = next(record for record in stored.values() if record[0] == SESSION)
     stored[1007] = (SESSION, "left groups", *session[2:14], b"", (b"$share/g/x",))

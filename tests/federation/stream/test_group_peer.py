@@ -12,7 +12,7 @@ from broker.broker import Broker
 from broker.config.settings_mqtt import MqttSettings
 from broker.message import Message
 from broker.routing.group_copy import GroupCopy
-from federation.node import Node, own_tags
+from federation.node import Node
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
 from federation.settings import FederationSettings
 from federation.stream import group_peer
@@ -25,6 +25,7 @@ from federation.stream.frames import (
     encode_copy_head,
 )
 from federation.stream.sender import PeerSender
+from federation.tags import own_tags
 from work import executed_lines
 
 NAMES = ("n2", "n3")

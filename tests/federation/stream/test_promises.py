@@ -71,8 +71,7 @@ class Station:
                 self.disk.pop(number, None)
             else:
                 self.disk[number] = record
-        self.journal.taken_is_stored()
-        self.broker.commits.finish(commit)
+        self.broker.commits.stored([commit])
         self.journal.is_touched = False
 
     def is_behind(self) -> bool:

@@ -7,12 +7,14 @@ from typing import Final
 from broker.message import NEVER
 from broker.publisher import Publisher
 from federation.node import Node
+from federation.replication.wire import PREFACE as KEEPER_PREFACE
 from federation.stream.direct_client import DirectClient, DirectProbe
 from federation.stream.direct_server import DirectServer
 from federation.stream.direct_wire import PREFACE
 from federation.stream.sender import PeerSender
 from federation.stream.state import State
 from federation.stream.stream_choice import StreamKind
+from simulator.keeper_streams import KeeperStreams, ServedEnd
 from simulator.network import Stream
 from simulator.simulated_grpc import GRPC_PREFACE, GoClientEnd, GoServerEnd
 from simulator.stream_end import StreamEnd
@@ -92,6 +94,7 @@ class EventStreams:
         self._ends: dict[Stream, StreamEnd] = {}
         self._beginnings: dict[Stream, bytes] = {}  # of accepted streams that are not told apart yet
         self._links: dict[str, tuple[PeerSender, int, StreamEnd]] = {}  # by node: the attempt's end
+        self._keepers = KeeperStreams(node, host)
         self._probes: dict[str, tuple[PeerSender, int]] = {}
 
     def knows(self, stream: Stream) -> bool:
@@ -108,6 +111,9 @@ class EventStreams:
                 del self._beginnings[stream]
                 self._ends[stream] = GoServerEnd(self._node.receivers, stream)
                 data = data[len(GRPC_PREFACE) :]
+            elif data.startswith(KEEPER_PREFACE) and self._node.copies is not None:
+                del self._beginnings[stream]
+                self._ends[stream] = ServedEnd(self._node, stream, now)
             elif data.startswith(PREFACE):
                 if self._is_blocked(stream):
                     return
@@ -153,12 +159,14 @@ class EventStreams:
         for stream, end in list(self._ends.items()):
             if not isinstance(end, GoClientEnd):  # its events are in the links above
                 busy = end.flush(now) or busy
-            if end.core.is_over:
+            if end.is_over:
                 self._ends.pop(stream, None)
                 stream.close()
         return busy
 
     def _follow(self, now: float) -> None:
+        for new_end in self._keepers.follow(now):
+            self._ends[new_end.stream] = new_end
         senders = self._node.senders
         for name, (sender, attempt, end) in list(self._links.items()):
             if (

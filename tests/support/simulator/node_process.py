@@ -11,12 +11,13 @@ from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.gossip.addresses import Address
-from federation.node import TAG_EXTENSIONS, Node, own_tags
+from federation.node import Node
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave, NameConflict
 from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import SerfPhase
-from federation.settings import FederationSettings
+from federation.settings import FederationSettings, ReplicationSettings
+from federation.tags import TAG_EXTENSIONS, own_tags
 from simulator.client import Client, ClientEnd
 from simulator.event_streams import EventStreams
 from simulator.network import Stream
@@ -48,6 +49,7 @@ class NodeOptions:
     clock_error: float = 0.0
     extensions: str | None = None
     session_scope: str = "federation"
+    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
     mqtt: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,6 +76,7 @@ class NodeProcess(SerfProcess):
             outbox_bytes_max=options.outbox_bytes_max,
             outbox_policy=options.outbox_policy,
             session_scope=options.session_scope,
+            replication=options.replication,
         )
         self.node = Node(options.name, self.broker, settings, host.rng)
         self.clients: list[ClientEnd] = []

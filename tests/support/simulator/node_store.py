@@ -67,6 +67,7 @@ class NodeStore:
         if journal.commit or not self._begun:
             self._begun.append(journal.commit or self._broker.commits.begin())
         self._batch.update(encode_changes(journal.take(), self._broker.wall_offset))
+        self._broker.commits.written(self._batch)
         self._fails = self._disk.is_full
         if self._rng.random() < 0.5 and not self._fails:
             self._write()
@@ -93,10 +94,8 @@ class NodeStore:
         self._write()
         self._batch = {}
         self._journal.is_full = False
-        self._journal.taken_is_stored()
         begun, self._begun = self._begun, []
-        for commit in begun:
-            self._broker.commits.finish(commit)
+        self._broker.commits.stored(begun)
 
     def _write(self) -> None:
         records = self._disk.records

@@ -14,14 +14,30 @@ from typing import Final
 
 from broker.counters import COPY_DROP_REASONS
 from broker.message import NEVER
-from broker.store.kinds import HOME, INTEREST, POSITION, RETAINED, SESSION, STORE, SUBSCRIPTION
+from broker.store.kinds import (
+    COPY,
+    HOME,
+    INTEREST,
+    KEEPERS,
+    POSITION,
+    REPLICA,
+    RETAINED,
+    SESSION,
+    STORE,
+    SUBSCRIPTION,
+)
+from federation.replication.replica import COPIED_KINDS
 from federation.stream.counters import DropReason
 from simulator.durable_client import DurableClient, Sent
 from simulator.durable_station import GROUP_FILTER, DurableStation, matches
 from simulator.promises import Promises, counted_drops
 
-LASTING_KINDS: Final = frozenset((HOME, SESSION, SUBSCRIPTION, RETAINED, STORE, POSITION, INTEREST))
+LASTING_KINDS: Final = frozenset(
+    (HOME, SESSION, SUBSCRIPTION, RETAINED, STORE, POSITION, INTEREST, REPLICA, COPY, KEEPERS)
+)
 """Records that do not wait for somebody."""
+COMPARED_KINDS: Final = frozenset(COPIED_KINDS) - {POSITION}
+"""What a copy has as the store. A position is written only with what its events have caused, and may be ahead in a copy."""
 
 
 def difference(promises: Promises, allowed: frozenset[str]) -> str:
@@ -34,7 +50,8 @@ def difference(promises: Promises, allowed: frozenset[str]) -> str:
         if reason not in allowed:
             return f"P6: {count} messages were dropped: {reason}"
     dropped = sum(drops[reason] for reason in DropReason)
-    return _broken(promises) or _not_delivered(promises, dropped) or _waiting(promises) or _not_counted(promises)
+    found = _broken(promises) or _not_delivered(promises, dropped) or _waiting(promises) or _not_counted(promises)
+    return found or _not_copied(promises)
 
 
 def _sessions(promises: Promises) -> Iterator[tuple[DurableClient, DurableStation]]:
@@ -123,6 +140,31 @@ def _waiting(promises: Promises) -> str:
             left = {kind: count for kind, count in kinds.items() if kind not in LASTING_KINDS | promises.lasting_kinds}
             if left:
                 return f"P6: {station.name} has records on its disk for nobody, by kind: {left}"
+    return ""
+
+
+def _not_copied(promises: Promises) -> str:
+    """P2: each store that can have a keeper has one, whose copy is what the store has; nobody else keeps one."""
+    copying = [node for node in promises.nodes() if node.node.copies is not None]
+    stores = {node.broker.identity.store_id: node for node in copying}
+    for node in copying:
+        copies = node.node.copies
+        assert copies is not None
+        replication = copies.replication
+        if len(copying) > 1 and replication.whole() < replication.wanted:
+            return f"P2: {node.name} has {replication.whole()} of {replication.wanted} whole copies"
+        for store_id, replica in copies.replicas.by_store.items():
+            home = stores.get(store_id)
+            disk = None if home is None else promises.disk_of(home.name)
+            if home is None or disk is None or home.node.copies is None:
+                return f"P2: {node.name} keeps a copy of a store of {replica.node} that is there no more"
+            if node.name not in home.node.copies.replication.keepers:
+                return f"P2: {node.name} keeps a copy of {home.name} and is no keeper of it"
+            there = {number: record for number, record in disk.records.items() if record[0] in COMPARED_KINDS}
+            here = {number: copy.record for number, copy in replica.copies.items() if copy.record[0] in COMPARED_KINDS}
+            if here != there:
+                number = next(number for number in {**here, **there} if here.get(number) != there.get(number))
+                return f"P2: {node.name} has {here.get(number)} of {home.name} for {there.get(number)}"
     return ""
 
 

@@ -8,8 +8,9 @@ from random import Random
 from typing import Any, Final
 
 from broker.message import NEVER
-from federation.node import EXTENSION_FIELDS
+from federation.settings import ReplicationSettings
 from federation.stream.counters import DropReason
+from federation.tags import EXTENSION_FIELDS
 from simulator.durable_client import DurableClient, Sent
 from simulator.durable_station import GROUP_FILTER, GROUP_NUMBER, DurableStation
 from simulator.federation import RETURN_LIMIT, ROUGH, Federation
@@ -51,6 +52,7 @@ class Promises:
             if clock_errors:
                 one["clock_error"] = clock_errors[number - 1]
             own.append(one)
+        options.setdefault("replication", ReplicationSettings(adopt_after=NEVER))
         self.federation = Federation(seed, count, [1, 2], ROUGH, each=own, **options)
         self.world = self.federation.world
         self.rng = self.federation.rng
@@ -213,6 +215,9 @@ class Promises:
     def promised_since(self, client: DurableClient, topic_filter: str) -> float:
         """NEVER for nothing."""
         return self._promised.get((client, topic_filter), NEVER)
+
+    def disk_of(self, name: str) -> Disk | None:
+        return next(station.disk for station in self.stations.values() if station.name == name)
 
     def is_promised(self, sent: Sent) -> bool:
         """Whether it was acknowledged by a node with a store, which has its disk still."""

@@ -115,5 +115,11 @@ def _homes(roaming: Roaming) -> str:
             if session.sources is not None:
                 return f"P6: the session of {client_id} still arrives at {node.name}"
         if sessions.moves.departing or sessions.homes.ended:
-            return f"P6: {node.name} has sessions that have left: {[*sessions.moves.departing, *sessions.homes.ended]}"
+            waiting = [
+                (departing.home, departing.is_handed, *departing.waiting)
+                for departings in sessions.moves.departing.values()
+                for departing in departings
+            ]
+            left = [*sessions.moves.departing, *sessions.homes.ended]
+            return f"P6: {node.name} has sessions that have left: {left}, {waiting}"
     return ""

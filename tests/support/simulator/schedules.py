@@ -10,6 +10,7 @@ from typing import Final
 
 from federation.serf.events import MemberStatus
 from simulator.change_schedules import CHANGE_SCHEDULES
+from simulator.copy_schedules import COPY_SCHEDULES
 from simulator.definition_schedules import definitions_converge, one_clock_is_wrong
 from simulator.domain_schedules import DOMAIN_SCHEDULES
 from simulator.federation import RETURN_LIMIT, Federation
@@ -286,6 +287,7 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         *PROMISE_SCHEDULES,
         *RETAINED_SCHEDULES,
         *ROAMING_SCHEDULES,
+        *COPY_SCHEDULES,
         *GROUP_SCHEDULES,
     )
 }

@@ -71,7 +71,7 @@ class GoClientEnd(StreamEnd):
         super().__init__(GoClient(sender), stream)
         self._messages = Messages()
         self._pings = PingTimer(now)
-        hello = pb.ClientHello(session_id=sender.session_id)
+        hello = pb.ClientHello(session_id=sender.hello_id(sender.session_id))
         if sender.extended:
             hello.store_id = sender.store_id
         stream.write(GRPC_PREFACE + encode(HELLO, node_name.encode() + b"\0" + hello.SerializeToString()))

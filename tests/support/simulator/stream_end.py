@@ -16,6 +16,12 @@ class StreamEnd:
         self.core = core
         self.stream = stream
 
+    @property
+    def is_over(self) -> bool:
+        """The stream is to be closed."""
+        over: bool = self.core.is_over
+        return over
+
     def received(self, data: bytes, now: float) -> None:
         raise AssertionError("a subclass implements this")
 

@@ -1,0 +1,357 @@
+"""The sessions of a home that is lost go on at the keeper of its store.
+
+The keeper takes them from its replica as if their home had handed them over, some in each turn, and becomes their home by the
+epoch that follows the one of the lost home: who has claimed a client since stays its home. Then it brings what the lost home
+had for other nodes to these, and asks all others for what they have for the lost home (relay). They answer before they send
+on their own, so messages stay in order.
+
+A home that was not lost, but away, hears of this with the claims: it hands over what came since, and no more.
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, cast
+
+from broker.broker import Broker
+from broker.errors import MqttError
+from broker.routing.subscriber import GROUP_QUEUE_PREFIX
+from broker.session.outgoing import QUEUED
+from broker.store.journal import checked
+from broker.store.kinds import DEPARTING, ENDED, OUTBOX, OUTGOING, POSITION, SUBSCRIPTION
+from broker.store.restoring import message_of, outgoing_of
+from federation.replication.relay import ADOPTED_SESSIONS, ALL, OTHERS, Relay, behind, take_promised
+from federation.replication.replica import Copy, Record, Replica
+from federation.replication.replicas import Replicas
+from federation.sessions.arriving import HANDING_SECONDS_MAX
+from federation.sessions.homes import Homes
+from federation.sessions.moves import Moves
+from federation.sessions.sessions import Sessions
+from federation.sessions.wire import (
+    ADOPTED,
+    HAND,
+    HANDED,
+    HEAD_END,
+    RELAY,
+    RELAYED,
+    REST_OF,
+    SessionFrame,
+    encode_session_frame,
+)
+from federation.stream.block import restored_block
+from federation.stream.positions import Positions
+from federation.stream.receivers import Receivers
+from federation.stream.sender import PeerSender
+from federation.stream.tree import FederationTree
+
+SESSIONS_OF_A_TURN: Final = 256
+
+
+class Adoption:
+    """One replica that is becoming this node's own sessions.
+
+    left   client ids that are still to be adopted
+    below  the numbers of all records of the replica are below it
+    """
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.left: deque[str] = deque(replica.by_client)
+        self.below = max(replica.copies, default=0) + 1
+
+
+class Adoptions:
+    """adopted   number of sessions
+    stores   number of lost stores
+    ended    ids of those whose sessions are all here, until they are taken
+    relayed  number of messages of other nodes for them
+    """
+
+    def __init__(
+        self,
+        name: str,
+        broker: Broker,
+        replicas: Replicas,
+        receivers: Receivers,
+        senders: dict[str, PeerSender],
+        positions: Positions,
+        tree: FederationTree,
+        sessions: Sessions,
+    ) -> None:
+        self.adopted = 0
+        self.relayed = 0
+        self.stores = 0
+        self.ended: list[str] = []
+        self._name = name
+        self._broker = broker
+        self._replicas = replicas
+        self._receivers = receivers
+        self._senders = senders
+        self._positions = positions
+        self._tree = tree
+        self._sessions = sessions
+        self._homes: Homes = sessions.homes
+        self._moves: Moves = sessions.moves
+        self._begun: dict[str, Adoption] = {}  # by store id
+
+    def is_active(self) -> bool:
+        return bool(self._begun)
+
+    def begin(self, replica: Replica) -> None:
+        """The home is lost."""
+        if replica.store_id not in self._begun and replica.is_complete:
+            self._begun[replica.store_id] = Adoption(replica)
+            self.stores += 1
+
+    def take_client(self, client_id: str, now: float) -> None:
+        """The client is wanted: its session is first, where it is among those that are being adopted."""
+        for adoption in self._begun.values():
+            if client_id in adoption.replica.by_client:
+                self._adopt(adoption, client_id, now)
+
+    def turn_ended(self, now: float) -> None:
+        for adoption in list(self._begun.values()):
+            count = SESSIONS_OF_A_TURN
+            while adoption.left and count:
+                count -= 1
+                self._adopt(adoption, adoption.left.popleft(), now)
+            if not adoption.left:
+                del self._begun[adoption.replica.store_id]
+                self._end(adoption, now)
+
+    def _adopt(self, adoption: Adoption, client_id: str, now: float) -> None:
+        replica = adoption.replica
+        number = replica.by_client.get(client_id)
+        if number is None:
+            return
+        found = [replica.copies[number], *replica.sessions.get(number, {}).values()]
+        if client_id.startswith(GROUP_QUEUE_PREFIX):
+            self._give_jobs(replica, found, now)
+        else:
+            self._take_session(adoption, client_id, found, now)
+        home = replica.homes.get(client_id)
+        for copy in found[1:]:
+            replica.remove(copy.number)
+        replica.remove(number)
+        if home is not None:
+            replica.remove(home)
+
+    def _take_session(self, adoption: Adoption, client_id: str, found: list[Copy], now: float) -> None:
+        replica = adoption.replica
+        head: list[Record] = []
+        queue: list[tuple[int, Record]] = []
+        goes_on = self._moves.passed_on.get(client_id)  # its client has claimed it for another node
+        names: list[object] = [replica.node]  # the home, and those before it
+        relayed: dict[str, None] = {self._name: None}
+        for name in self._senders:
+            relayed[name] = None
+        for copy in found:
+            record = copy.record
+            kind = record[0]
+            if kind == OUTGOING:
+                whole = self._with_message(replica, record)
+                if whole[8] == QUEUED:
+                    queue.append((copy.number, whole))
+                else:
+                    head.append(whole)
+            elif kind == DEPARTING:
+                _, _, counter, store_id, _, node, waiting, _, before = record  # what is left of it goes after it
+                relayed = dict.fromkeys(checked(tuple, waiting))
+                if before is not None:
+                    names += checked(tuple, checked(tuple, before)[4])
+                epoch = checked(int, counter), checked(str, store_id)
+                if goes_on is None or goes_on[1] < epoch:
+                    goes_on = checked(str, node), epoch
+            elif kind == SUBSCRIPTION:
+                head.insert(1, record)
+            else:
+                head.append(record)
+        queue.sort()
+        records = [*head, (HEAD_END,), *[record for _, record in queue], (HANDED,)]
+        home_number = replica.homes.get(client_id)
+        since = 0
+        if home_number is not None:
+            _, _, counter, _, values, *_ = replica.copies[home_number].record
+            since = checked(int, counter)
+            if values is not None:  # it had not arrived there as a whole: some sent to the homes before
+                _, _, _, _, homes, waiting = checked(tuple, values)
+                names += checked(tuple, homes)
+                for name in checked(tuple, waiting):
+                    relayed.pop(name, None)
+        epoch = since + 1, self._broker.identity.store_id
+        frame = SessionFrame(HAND, client_id, epoch, (tuple(names), tuple(records), since))
+        self._moves.passed_on.pop(client_id, None)
+        self._moves.take(frame, now)
+        self.adopted += 1
+        home = self._homes.by_client.get(client_id)
+        if home is None or home.arriving is None:
+            return
+        home.adopted = replica.store_id, adoption.below, self._next_number()
+        for name, sender in self._senders.items():
+            if sender.reachable and sender.keeps_copies and name != replica.node:
+                home.arriving.handing[name] = None
+        home.arriving.lost = replica.store_id
+        home.arriving.relayed = relayed
+        home.arriving.handing[self._name] = None
+        home.arriving.until = now + HANDING_SECONDS_MAX
+        self._homes.keep(home)
+        if goes_on is not None and goes_on[1] > self._homes.epoch_of(home):
+            self._sessions.give_on(home, goes_on[0], goes_on[1], now)
+
+    def _next_number(self) -> int:
+        journal = self._replicas.journal
+        return 0 if journal is None else journal.next_number
+
+    def _with_message(self, replica: Replica, record: Record) -> Record:
+        number = cast(int, record[2])
+        copy = replica.copies.get(number) if number else None
+        return (*record[:2], None if copy is None else copy.record, *record[3:])
+
+    def _give_jobs(self, replica: Replica, found: list[Copy], now: float) -> None:
+        """What waited for a shared group goes to its members."""
+        offset = self._broker.wall_offset
+        for copy in sorted(found, key=lambda copy: copy.number):
+            if copy.record[0] != OUTGOING:
+                continue
+            record = self._with_message(replica, copy.record)
+            if record[2] is None:
+                continue
+            message = message_of(cast(Record, record[2]), offset)
+            job = outgoing_of(record, message, offset, now).copy
+            router = self._broker.router
+            if job is not None and not router.hand_over(job, message, now):
+                try:
+                    router.deliver_copy(message, job, None, now)
+                except MqttError:
+                    continue
+
+    def _end(self, adoption: Adoption, now: float) -> None:
+        """All sessions are here: what other nodes have for them may come, and what the home had for other nodes goes."""
+        replica = adoption.replica
+        positions: list[Record] = []
+        blocks: list[tuple[int, Copy]] = []
+        for copy in list(replica.copies.values()):
+            record = copy.record
+            if record[0] == POSITION:
+                positions.append(record[1:])
+            elif record[0] == OUTBOX:
+                blocks.append((checked(int, record[2]), copy))
+            elif record[0] == ENDED:
+                self._take_ended(record)
+        for _, copy in sorted(blocks, key=lambda item: item[0]):
+            self._send_rest(replica, copy.record, now)
+        more = replica.node, tuple(positions)
+        self._relay(more, None, now)
+        frame = encode_session_frame(ADOPTED, "", (0, replica.store_id), more)
+        for name, sender in self._senders.items():
+            if sender.keeps_copies and name != replica.node:
+                sender.append_session(frame, 0, False, now)
+        self.handed_over(self._name, replica.store_id, now)
+        self._replicas.drop(replica)
+        self.ended.append(replica.store_id)
+
+    def _take_ended(self, record: Record) -> None:
+        """A session had ended there, and another node that was away may have one."""
+        client_id, counter = checked(str, record[1]), checked(int, record[2])
+        if client_id not in self._homes.by_client:
+            self._homes.has_ended(client_id, counter)
+
+    def _send_rest(self, replica: Replica, record: Record, now: float) -> None:
+        """A block that the lost home had for a node."""
+        name, block = restored_block(record, self._broker.wall_offset, now)
+        data = b"".join(block.encode(now))
+        more = replica.node, block.serial, block.done, block.count, data
+        if name == self._name:
+            self._rest_came(replica.node, replica.store_id, block.serial, block.done, block.count, data, now)
+            return
+        sender = self._senders.get(name)
+        if sender is not None:
+            frame = encode_session_frame(REST_OF, "", (0, replica.store_id), more)
+            sender.append_session(frame, block.messages, True, now)
+
+    # --- at the other nodes ---
+
+    def receive(self, name: str, frame: SessionFrame, now: float) -> None:
+        """ADOPTED, RELAY, RELAYED or REST_OF came from the node. Raises FrameError, TypeError and ValueError."""
+        store_id = frame.epoch[1]
+        if frame.operation == ADOPTED:
+            sender = self._senders.get(name)
+            if sender is not None:
+                self._relay(frame.more, sender, now)
+                sender.append_session(encode_session_frame(RELAYED, "", (0, store_id), ()), 0, False, now)
+        elif frame.operation == RELAY:
+            home, sessions, data = frame.more
+            self._apply(name, checked(str, home), checked(int, sessions), checked(bytes, data), now)
+        elif frame.operation == RELAYED:
+            self.handed_over(name, store_id, now)
+        else:
+            home, serial, done, count, data = frame.more
+            self._rest_came(
+                checked(str, home),
+                store_id,
+                checked(int, serial),
+                checked(int, done),
+                checked(int, count),
+                checked(bytes, data),
+                now,
+            )
+
+    def _relay(self, more: Record, adopter: PeerSender | None, now: float) -> None:
+        """Send what this node has for a home that is not reached to its adopter; None for this node itself. more: the home, and
+        how far its store had done which stores: (store id, serial, done, node)."""
+        home = checked(str, more[0])
+        own = self._broker.identity.store_id, self._name
+        serial = done = 0
+        for position in checked(tuple, more[1]):
+            store_id, position_serial, position_done, node = position
+            if (store_id, node) == own:
+                serial, done = checked(int, position_serial), checked(int, position_done)
+        sender = self._senders.get(home)
+        if sender is None or sender.reachable:
+            return
+        self._tree.group_copies.given_up(sender, now)
+        for block in take_promised(sender.outbox, now):
+            messages = block.messages
+            is_left = behind(block, serial, done, now)
+            data = b"".join(block.encode(now))
+            epoch = 0, self._broker.identity.store_id
+            if is_left and adopter is not None:
+                frame = encode_session_frame(RELAY, "", epoch, (home, ADOPTED_SESSIONS, data))
+                adopter.append_session(frame, messages, block.is_once, now)
+            elif is_left:
+                self._apply(self._name, home, ADOPTED_SESSIONS, data, now)
+            frame = encode_session_frame(RELAY, "", epoch, (home, OTHERS, data))
+            sender.append_session(frame, 0, False, now)
+
+    def _apply(self, name: str, home: str, sessions: int, data: bytes, now: float) -> None:
+        """Deliver a block for a lost home. Raises FrameError."""
+        receiver = self._receivers.by_name.get(name)
+        relay = Relay(self._broker, self._sessions, name, home, sessions, receiver)
+        relay.apply(data, 0, now)
+        self.relayed += relay.delivered
+
+    def handed_over(self, name: str, store_id: str, now: float) -> None:
+        """The node has relayed all that it had for that home."""
+        for home in list(self._homes.arriving):
+            if home.arriving is not None and home.arriving.lost == store_id:
+                home.arriving.handed(name, now)
+                self._homes.keep(home)
+        for departing in self._moves.due:
+            if departing.before is not None and departing.before.lost == store_id:
+                departing.before.handed(name, now)
+
+    def _rest_came(self, home: str, store_id: str, serial: int, done: int, count: int, data: bytes, now: float) -> None:
+        """A block that a lost home had for this node, from the one that has adopted its sessions. Raises FrameError."""
+        receiver = self._receivers.by_name.get(home)
+        position = self._positions.of(home, store_id)
+        known = position.skips(serial, done, count)
+        if receiver is None or known == count:
+            return
+        if serial > position.serial:
+            position.serial = serial
+            position.done = 0
+        if serial == position.serial:
+            position.done = max(position.done, done + count)
+        Relay(self._broker, self._sessions, home, home, ALL, receiver).apply(data, known, now)
+        self._positions.changed(position)

@@ -1,0 +1,207 @@
+"""All that a node has to do with copies of stores: those of its own on others, those of others here, and lost homes."""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from typing import Final
+
+from broker.broker import Broker
+from broker.message import NEVER
+from broker.store.journal import Journal, checked
+from federation.replication.adoption import Adoptions
+from federation.replication.replica import Replica
+from federation.replication.replicas import Replicas
+from federation.replication.replication import Replication
+from federation.sessions.lost_homes import LostHomes
+from federation.sessions.sessions import Sessions
+from federation.sessions.wire import ADOPTED, KEEPERS, SessionFrame, encode_session_frame
+from federation.settings import ReplicationSettings
+from federation.stream.positions import Positions
+from federation.stream.receivers import Receivers
+from federation.stream.sender import PeerSender
+from federation.stream.tree import FederationTree
+
+LOOK_SECONDS: Final = 1.0  # between two looks for homes and keepers that are away
+ADOPTED_SECONDS_MAX: Final = (
+    15.0  # a node with another store is not let in for so long, until its former sessions are adopted
+)
+REPLACE_SECONDS: Final = 10.0  # a keeper is away so long until another one takes its place
+
+
+class Copies(LostHomes):
+    """replication  this node's store on others
+    replicas     those of others here
+    adoptions    those that become this node's own sessions
+    adopt_after  seconds that a home is away, until its sessions are adopted
+    """
+
+    def __init__(self, name: str, broker: Broker, journal: Journal, settings: ReplicationSettings) -> None:
+        self.adopt_after = settings.adopt_after
+        holds = settings.when_short == "hold"
+        self.replication = Replication(name, broker, journal, settings.copies, holds, broker.rng)
+        self.replicas = Replicas()
+        self._name = name
+        self._broker = broker
+        self._away_since: dict[str, float] = {}  # of homes whose replica is here, by store id
+        self._missed_since: dict[str, float] = {}  # of keepers, by name
+        self._kept_by: dict[str, list[str]] = {}  # names of the keepers of other stores, by store id
+        self._replaced: dict[str, float] = {}  # lost stores whose nodes have other ones, until when these wait
+        self._told: dict[str, int] = {}  # by member: the version of the list of keepers that it was told
+        self._look_at = NEVER
+        self.replicas.restore(journal)
+        self.replication.restore()
+        broker.commits.replicator = self.replication
+
+    def begin(self, tree: FederationTree, receivers: Receivers, positions: Positions, sessions: Sessions) -> None:
+        """The node's other parts are there."""
+        senders = self._senders = tree.members
+        self.adoptions = Adoptions(
+            self._name, self._broker, self.replicas, receivers, senders, positions, tree, sessions
+        )
+        sessions.lost = self
+
+    # --- members ---
+
+    def members_changed(self, now: float) -> None:
+        """Others live than before, or have other stores."""
+        self._choose_keepers(now)
+        self._look_at = now
+
+    def _choose_keepers(self, now: float) -> bool:
+        """False while one is missed that may soon be back."""
+        living: dict[str, str] = {}
+        stores = 0
+        for name, sender in self._senders.items():
+            if sender.peer_store_id and sender.keeps_copies:
+                stores += 1
+                if sender.is_living and sender.addr and not sender.choice.is_go_only:
+                    living[name] = sender.peer_store_id
+        self.replicas.members = living
+        replication = self.replication
+        missed: dict[str, float] = {}
+        for name in replication.listed.names:
+            if name not in living:
+                missed[name] = self._missed_since.get(name, now)
+        self._missed_since = missed
+        awaited = [name for name in missed if now < missed[name] + REPLACE_SECONDS]
+        replication.choose(living, awaited, stores, now)
+        for name, keeper in replication.keepers.items():
+            if name in living:
+                keeper.connect(self._senders[name].addr, self._senders[name].choice.is_tls, now)
+        self._tell_others(living, now)
+        return not awaited
+
+    def _tell_others(self, living: dict[str, str], now: float) -> None:
+        """A member that was a keeper, and is one no more, drops its copy when it hears of it."""
+        listed = self.replication.listed
+        self._told = {name: version for name, version in self._told.items() if name in living}
+        for name in living:
+            if name not in listed.names and self._told.get(name, 0) != listed.version:
+                self._told[name] = listed.version
+                epoch = listed.version, self._broker.identity.store_id
+                frame = encode_session_frame(KEEPERS, "", epoch, tuple(listed.names))
+                self._senders[name].append_session(frame, 0, False, now)
+
+    def holds_back(self, sender: PeerSender, store_id: str, now: float) -> bool:
+        """Return whether the member, which has another store than before, has to wait: what is here for the former one goes to
+        the node that adopts its sessions, and not to a store that knows nothing of them."""
+        lost = sender.peer_store_id
+        if lost and lost != store_id and self._has_keeper(lost):
+            if lost not in self._replaced:
+                self._replaced[lost] = now + ADOPTED_SECONDS_MAX
+                self._look_at = now
+            return now < self._replaced[lost]
+        return False
+
+    def _has_keeper(self, store_id: str) -> bool:
+        if store_id in self.replicas.by_store:
+            return True
+        for name in self._kept_by.get(store_id, ()):
+            sender = self._senders.get(name)
+            if sender is not None and sender.is_living:
+                return True
+        return False
+
+    # --- lost homes ---
+
+    def wanted(self, client_id: str, node: str, now: float) -> None:
+        for replica in list(self.replicas.by_store.values()):
+            if client_id in replica.by_client and self._is_away(replica) and self._is_first(replica):
+                if replica.node != node or self._is_replaced(replica):
+                    self.adoptions.begin(replica)
+        self.adoptions.take_client(client_id, now)
+
+    def _is_away(self, replica: Replica) -> bool:
+        """Return whether the home is not reached: it has failed, has left, or has another store by now."""
+        sender = self._senders.get(replica.node)
+        return sender is None or not (sender.is_living or sender.reachable) or self._is_replaced(replica)
+
+    def _is_replaced(self, replica: Replica) -> bool:
+        """Return whether the home lives, with another store."""
+        return replica.store_id in self._replaced
+
+    def _is_first(self, replica: Replica) -> bool:
+        """Return whether no keeper before this node lives."""
+        for name in replica.names:
+            if name == self._name:
+                return True
+            sender = self._senders.get(name)
+            if sender is not None and sender.is_living:
+                return False
+        return True
+
+    def _look(self, now: float) -> None:
+        """Adopt the sessions of homes that have been away for adopt_after, and replace keepers."""
+        self._look_at = NEVER if self._choose_keepers(now) else now + LOOK_SECONDS
+        for store_id, replica in list(self.replicas.by_store.items()):
+            if not self._is_away(replica):
+                self._away_since.pop(store_id, None)
+                continue
+            since = self._away_since.setdefault(store_id, now)
+            if (self._is_replaced(replica) or now >= since + self.adopt_after) and self._is_first(replica):
+                self._away_since.pop(store_id, None)
+                self.adoptions.begin(replica)
+            else:
+                self._look_at = now + LOOK_SECONDS
+
+    def receive(self, name: str, frame: SessionFrame, now: float) -> None:
+        if frame.operation != KEEPERS:
+            self.adoptions.receive(name, frame, now)
+            if frame.operation == ADOPTED:
+                self._kept_by.pop(frame.epoch[1], None)
+                copy = self.replicas.by_store.get(frame.epoch[1])
+                if copy is not None:  # another keeper has adopted the sessions
+                    self.replicas.drop(copy)
+            return
+        names = [checked(str, keeper) for keeper in frame.more]
+        sender = self._senders.get(name)
+        if sender is not None and sender.peer_store_id == frame.epoch[1]:
+            self._kept_by[sender.peer_store_id] = names
+        replica = self.replicas.by_store.get(frame.epoch[1])
+        is_newer = replica is not None and replica.node == name and replica.version < frame.epoch[0]
+        if replica is not None and is_newer and self._name not in names:
+            self.replicas.drop(replica)
+
+    # --- turns and time ---
+
+    def turn_ended(self, now: float) -> bool:
+        """True when there is more output."""
+        is_active = self.adoptions.is_active()
+        if is_active:
+            self.adoptions.turn_ended(now)
+            for store_id in self.adoptions.ended:
+                self._kept_by.pop(store_id, None)
+            self.adoptions.ended.clear()
+        if self.replication.kept.is_changed:
+            is_active = self.replication.settle() or is_active
+        return is_active
+
+    def next_timeout(self) -> float:
+        """Return when to call handle_timeout; NEVER for not at all."""
+        return min(self._look_at, self.replication.next_timeout())
+
+    def handle_timeout(self, now: float) -> None:
+        """It is that late; harmless when early. After it, turn_ended."""
+        self.replication.handle_timeout(now)
+        if now >= self._look_at:
+            self._look(now)

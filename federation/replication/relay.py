@@ -1,0 +1,207 @@
+"""What a node has for a home that is away, brought to the node that has adopted its sessions.
+
+The messages of a block of the outbox go to the sessions that were adopted from that home, and to those of its sessions that
+nobody could adopt, when it is back: they end with their connection.
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, cast
+
+from broker.broker import Broker
+from broker.errors import MqttError
+from broker.hooks import NO_GROUPS
+from broker.message import Message
+from broker.routing.group_copy import GroupCopy
+from broker.routing.subscriber import Subscriber
+from broker.session.session import Session
+from broker.store.journal import checked
+from federation.sessions.arriving import Arriving
+from federation.sessions.departing import Departing
+from federation.sessions.sessions import Sessions
+from federation.sessions.wire import HAND, KEEPERS, RELAY, REST_OF, SWITCH, decode_session_frame
+from federation.stream.block import Block
+from federation.stream.effects import stamped
+from federation.stream.frames import (
+    BLOCK_HEAD_SIZE,
+    GROUP_COPY,
+    HAS_EXTENSIONS,
+    HEADER_SIZE,
+    PUBLISH,
+    PUBLISH_BLOCK,
+    RETAINED,
+    SESSION,
+    STAMP,
+    FrameError,
+    body_start,
+    decode_block_version,
+    decode_copy_head,
+    decode_groups,
+    decode_packet,
+    extension,
+)
+from federation.stream.outbox import Outbox
+from federation.stream.receiver import PeerReceiver
+
+ALL: Final = 0
+ADOPTED_SESSIONS: Final = 1
+OTHERS: Final = 2
+
+
+def take_promised(outbox: Outbox, now: float) -> list[Block]:
+    """Take the blocks whose messages are acknowledged, or will be, out of the outbox of a node that is not reached."""
+    outbox.close_block()
+    outbox.rewind(0, now)
+    taken: list[Block] = []
+    others: deque[Block] = deque()
+    for block in outbox.waiting:
+        if not block.is_promised:
+            others.append(block)
+            continue
+        taken.append(block)
+        outbox.size -= block.size
+        if block.record and outbox.journal is not None:
+            outbox.journal.drop(block.record)
+            block.record = 0
+    outbox.waiting = others
+    return taken
+
+
+def behind(block: Block, serial: int, done: int, now: float) -> bool:
+    """Leave what the home has done out of a block: the first `done` events of the block `serial`, and all before it. False when
+    nothing is left."""
+    if block.serial < serial:
+        return False
+    if block.serial == serial and done > block.done:
+        if done - block.done >= block.count:
+            return False
+        block.leave_out(done - block.done, now)
+    return True
+
+
+class Relay:
+    """Applies a block that a third node brings.
+
+    name      of the node whose block it is
+    receiver  of that node, None where it is this one
+    sessions  those that get its messages
+    """
+
+    def __init__(
+        self, broker: Broker, moves: Sessions, name: str, home: str, sessions: int, receiver: PeerReceiver | None
+    ) -> None:
+        self.delivered = 0
+        self._broker = broker
+        self._moving = moves
+        self._name = name
+        self._home = home
+        self._sessions = sessions
+        self._receiver = receiver
+        self._skip = 0
+
+    def apply(self, data: bytes, skip: int, now: float) -> None:
+        """The first `skip` events were done before. Raises FrameError."""
+        self._skip = skip
+        pos = 0
+        while pos < len(data):
+            start = pos + HEADER_SIZE
+            end = start + int.from_bytes(data[pos + 2 : start], "big")
+            if end > len(data):
+                raise FrameError(f"a relayed block ends inside a frame, at {pos} of {len(data)} bytes")
+            self._apply_frame(data, data[pos], data[pos + 1], start, end, now)
+            pos = end
+
+    def _is_next_new(self) -> bool:
+        if self._skip > 0:
+            self._skip -= 1
+            return False
+        return True
+
+    def _apply_frame(self, data: bytes, kind: int, flags: int, start: int, end: int, now: float) -> None:
+        at = body_start(data, flags, start, end) if flags & HAS_EXTENSIONS else start
+        if kind == PUBLISH_BLOCK:
+            version = decode_block_version(data, at)
+            at += BLOCK_HEAD_SIZE
+            while at < end:
+                message, at = decode_packet(data, at, end, version, now)
+                if self._is_next_new():
+                    self._publish(message, NO_GROUPS, now)
+        elif not self._is_next_new():
+            return
+        elif kind in (PUBLISH, RETAINED):
+            groups = NO_GROUPS
+            if kind == PUBLISH:
+                groups, at = decode_groups(data, at, end)
+            message, _ = decode_packet(data, at, end, 5, now)
+            if flags & HAS_EXTENSIONS:
+                message = stamped(message, extension(data, start, STAMP))
+            if kind == PUBLISH:
+                self._publish(message, groups, now)
+            elif self._sessions == ALL and self._receiver is not None:
+                self._receiver.store(message, flags, now)
+        elif kind == GROUP_COPY and self._sessions == ALL and self._receiver is not None:
+            self._receiver.publish_copy(data, at, end, now)
+        elif kind == GROUP_COPY and self._sessions == ADOPTED_SESSIONS:
+            head, at = decode_copy_head(data, at, end)
+            if head.number == 0:  # for others the node that chose chooses again
+                message, _ = decode_packet(data, at, end, 5, now)
+                self._deliver_copy(message, GroupCopy(head.share_name, head.topic_filter, head.hops + 1, head.key), now)
+        elif kind == SESSION:
+            self._take_frame(data[at:end], now)
+
+    def _take_frame(self, body: bytes, now: float) -> None:
+        """What is handed over is so once; who has switched, to both. What was relayed to the lost home is relayed on."""
+        frame = decode_session_frame(body)
+        if frame.operation == SWITCH:
+            self._moving.switched(self._name, frame, now)
+            if self._sessions == ADOPTED_SESSIONS:  # what follows in the block goes to another home
+                self._moving.moves.relayed_switch(frame.client_id, self._name, frame.epoch)
+        elif self._sessions == OTHERS:
+            return
+        elif frame.operation == HAND:
+            self._moving.take(frame, now)
+        elif frame.operation == RELAY and self._sessions == ADOPTED_SESSIONS:
+            _, sessions, data = frame.more
+            if sessions == ADOPTED_SESSIONS:
+                self.apply(checked(bytes, data), 0, now)
+        elif frame.operation in (REST_OF, KEEPERS) and self._receiver is not None:
+            self._receiver.sessions.receive(self._name, body, now)
+
+    def _publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
+        try:
+            if self._sessions == ALL and self._receiver is not None:
+                self._receiver.publish(message, groups, now)
+            elif message.expires_at > now:
+                self._deliver(message, now)
+        except MqttError:
+            return
+
+    def _deliver_copy(self, message: Message, copy: GroupCopy, now: float) -> None:
+        try:
+            self._broker.router.deliver_copy(message, copy, None, now)
+        except MqttError:
+            return
+
+    def _deliver(self, message: Message, now: float) -> None:
+        for receiver in self._broker.router.lookup(message.topic).receivers:
+            session = receiver.session
+            if self._is_for(session):
+                self.delivered += 1
+                qos = min(receiver.qos, message.qos)
+                retain = message.retain and receiver.retain_as_published
+                session.deliver(message, qos, retain, receiver.identifiers, None, now)
+
+    def _is_for(self, session: Subscriber) -> bool:
+        sources = session.sources
+        if self._sessions == OTHERS:
+            return sources is None and cast(Session, session).records is None
+        arriving = sources.before if isinstance(sources, Departing) else sources
+        if not isinstance(arriving, Arriving) or self._home not in arriving.homes:
+            return False
+        if self._name not in arriving.relayed:
+            return False
+        if isinstance(sources, Departing) and sources.due is not None:
+            sources.due[sources] = None
+        return True

@@ -1,0 +1,21 @@
+"""The seam between sessions and copies of the stores of other nodes."""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+from federation.sessions.wire import SessionFrame
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LostHomes:
+    """Has copies of the sessions of homes that are lost."""
+
+    def wanted(self, client_id: str, node: str, now: float) -> None:
+        """The client connects to the node: its session is to be here, where there is a copy and its home is away."""
+        raise AssertionError("a subclass implements this")
+
+    def receive(self, name: str, frame: SessionFrame, now: float) -> None:
+        """A frame about a store came from the node. Raises FrameError, TypeError and ValueError."""
+        raise AssertionError("a subclass implements this")

@@ -1,0 +1,313 @@
+"""A store and its copy on another node: two brokers, and a connection that brings bytes when the test says so."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.broker import Broker
+from broker.config.settings_mqtt import MqttSettings
+from broker.message import NEVER
+from broker.store.identity import StoreIdentity
+from broker.store.journal import Content, Journal
+from broker.store.kinds import ENDED, OUTGOING, RECEIVED, RETAINED, SESSION
+from broker.store.records import encode_changes
+from federation.replication.keeper import KEEPER_SECONDS, Keeper, KeeperOutlet
+from federation.replication.keeper_server import KeeperServer
+from federation.replication.placement import choose_keepers
+from federation.replication.replica import Replica
+from federation.replication.replicas import Replicas
+from federation.replication.replication import BATCHES_BYTES_MAX, Replication
+from federation.replication.wire import ACK, HELLO, PREFACE, FrameReader, WireError, encode_frame
+from federation.stream.state import State
+
+HOME_STORE = "a" * 32
+KEEPER_STORE = "b" * 32
+
+
+class Note(Content):
+    """A record of the test."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def values(self, wall_offset: float) -> tuple[object, ...]:
+        return ENDED, self.text, 1
+
+
+class Station:
+    """A broker with a store that writes when `commit` says so."""
+
+    def __init__(self, store_id: str) -> None:
+        self.broker = Broker(MqttSettings(), random.Random(1), 0.0)
+        self.broker.identity = StoreIdentity(store_id, 1, True)
+        self.journal = Journal()
+        self.broker.set_journal(self.journal)
+        self._begun: list[int] = []
+
+    def begin(self) -> None:
+        self._begun.append(self.journal.commit or self.broker.commits.begin())
+        self.broker.commits.written(encode_changes(self.journal.take(), 0.0))
+
+    def end(self) -> None:
+        begun, self._begun = self._begun, []
+        self.broker.commits.stored(begun)
+
+    def commit(self) -> None:
+        self.begin()
+        self.end()
+
+
+class Pair(KeeperOutlet):
+    """The home n1 and its keeper n2; `pass_on` brings what was sent."""
+
+    def __init__(self, holds: bool = False) -> None:
+        self.now = 0.0
+        self.home = Station(HOME_STORE)
+        self.there = Station(KEEPER_STORE)
+        self.replication = Replication("n1", self.home.broker, self.home.journal, 2, holds, random.Random(1))
+        self.home.broker.commits.replicator = self.replication
+        self.replicas = Replicas()
+        self.replicas.restore(self.there.journal)
+        self.replicas.members = {"n1": HOME_STORE}
+        self.sent: list[bytes] = []
+        self.replication.choose({"n2": KEEPER_STORE}, [], 1, self.now)
+        self.keeper = self.replication.keepers["n2"]
+        self.connect()
+
+    def connect(self) -> None:
+        if self.keeper.state is State.BACKOFF:
+            self.now = self.keeper.next_timeout()
+            self.keeper.handle_timeout(self.now)
+        else:
+            self.keeper.connect("127.0.0.1:1", False, self.now)
+        self.server = KeeperServer(self.replicas, 1 << 20, self.now)
+        self.keeper.outlet = self
+        self.keeper.connected(self.keeper.attempt, self.now)
+
+    def flush_at(self, now: float) -> None:
+        self.sent.append(self.keeper.data_to_send(now))
+
+    def pass_on(self) -> None:
+        """Until nobody has anything to say; the keeper's store writes when it has to."""
+        while True:
+            data = b"".join([*self.sent, self.keeper.data_to_send(self.now)])
+            self.sent.clear()
+            if data:
+                self.server.receive_data(data, self.now)
+            answer = self.server.data_to_send(self.now)
+            if answer:
+                self.keeper.receive_data(self.keeper.attempt, answer, self.now)
+            if not data and not answer:
+                self.replication.settle()
+                return
+
+    def until_stored(self) -> None:
+        self.pass_on()
+        while self.there.journal.changes:
+            self.there.commit()
+            self.pass_on()
+
+    def is_acknowledged(self) -> bool:
+        """Whether what waits for the store of the home has left."""
+        return self.home.broker.commits.begun() == 0
+
+    def is_held(self) -> bool:
+        """Whether the home takes nothing that must be stored."""
+        return self.home.broker.commits.next_packet()
+
+    def copied(self) -> dict[int, Any]:
+        replica = self.replicas.by_store[HOME_STORE]
+        return {number: copy.record[1] for number, copy in replica.copies.items()}
+
+
+def whole() -> Pair:
+    pair = Pair()
+    pair.until_stored()
+    assert pair.keeper.is_whole
+    return pair
+
+
+def test_an_acknowledgement_waits_for_the_store_of_the_keeper() -> None:
+    pair = whole()
+    pair.home.journal.keep(Note("one"))
+    pair.home.commit()
+    pair.pass_on()
+    assert not pair.is_acknowledged()
+    pair.there.begin()
+    pair.pass_on()
+    assert not pair.is_acknowledged(), "it is not in the store yet"
+    pair.there.end()
+    pair.pass_on()
+    assert pair.is_acknowledged()
+    assert list(pair.copied().values()) == ["one"]
+
+
+def test_a_keeper_that_was_answered_by_its_own_disk_first_is_enough_with_that_of_the_home() -> None:
+    pair = whole()
+    pair.home.journal.keep(Note("one"))
+    pair.home.begin()
+    pair.until_stored()
+    assert not pair.is_acknowledged()
+    pair.home.end()
+    assert pair.is_acknowledged()
+
+
+def test_a_slow_keeper_is_not_waited_for_until_it_has_caught_up() -> None:
+    pair = whole()
+    number = pair.home.journal.keep(Note("one"))
+    pair.home.commit()
+    pair.now = KEEPER_SECONDS
+    pair.replication.handle_timeout(pair.now)
+    assert pair.is_acknowledged()
+    assert (pair.replication.whole(), pair.replication.short_since()) == (0, pair.now)
+    pair.home.journal.drop(number)
+    pair.home.journal.keep(Note("two"))
+    pair.home.broker.now = pair.now
+    pair.home.commit()
+    assert pair.is_acknowledged()
+    pair.until_stored()
+    assert (pair.replication.whole(), pair.replication.short_since()) == (1, NEVER)
+    assert list(pair.copied().values()) == ["two"]
+    assert pair.keeper.bases == 1
+
+
+def test_a_keeper_goes_on_where_it_was() -> None:
+    pair = whole()
+    pair.home.journal.keep(Note("one"))
+    pair.home.commit()
+    pair.sent.clear()  # lost on the way
+    pair.keeper.connection_lost(pair.keeper.attempt, "broken", pair.now)
+    pair.connect()
+    pair.until_stored()
+    assert list(pair.copied().values()) == ["one"]
+    assert pair.is_acknowledged()
+    assert pair.keeper.bases == 1
+
+
+def test_a_keeper_that_lacks_forgotten_batches_gets_the_store_anew() -> None:
+    pair = whole()
+    pair.keeper.connection_lost(pair.keeper.attempt, "broken", pair.now)
+    for number in range(3):
+        pair.home.journal.keep(Note(f"{number}" * (BATCHES_BYTES_MAX // 2)))
+        pair.home.commit()
+    pair.connect()
+    pair.server = KeeperServer(pair.replicas, BATCHES_BYTES_MAX, pair.now)
+    pair.until_stored()
+    assert pair.keeper.bases == 2
+    assert len(pair.copied()) == 3
+
+
+def test_a_store_that_must_have_a_copy_takes_nothing_without_it() -> None:
+    pair = Pair(holds=True)
+    assert pair.is_held()
+    pair.until_stored()
+    assert not pair.is_held()
+    pair.home.journal.keep(Note("one"))
+    pair.home.commit()
+    pair.now = KEEPER_SECONDS
+    pair.replication.handle_timeout(pair.now)
+    assert pair.is_held()
+    assert not pair.is_acknowledged()
+    pair.until_stored()
+    assert pair.is_acknowledged()
+    assert not pair.is_held()
+
+
+def test_a_base_leaves_nothing_that_is_there_no_more() -> None:
+    journal = Journal()
+    replica = Replica("n1", HOME_STORE, journal)
+    replica.begin_stream(1, ("n2",))
+    replica.apply_base({1: (SESSION, "one"), 2: (OUTGOING, 1, 0), 3: (RECEIVED, 1, 7), 4: (RETAINED, b"t")})
+    replica.end_base(1, 5)
+    assert sorted(replica.copies) == [1, 2, 3], "retained messages are on all nodes"
+    assert replica.by_client == {"one": 1}
+    assert sorted(replica.sessions[1]) == [2, 3]
+    replica.apply({1: None, 2: None, 5: (SESSION, "one")})
+    replica.apply_base({5: (SESSION, "other")})
+    replica.end_base(2, 9)
+    assert sorted(replica.copies) == [5]
+    assert replica.by_client == {"other": 5}
+    assert replica.sessions == {5: {}}
+    replica.drop()
+    assert journal.kept == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (("n1", KEEPER_STORE, 1, 1, ("n2",)), "has not yet joined with this store"),
+        (("n3", HOME_STORE, 1, 1, ("n2",)), "has not yet joined"),
+        (("n1", HOME_STORE, "1", 1, ("n2",)), "no int"),
+        (None, "HELLO"),
+    ],
+)
+def test_a_stranger_is_refused(body: object, why: str) -> None:
+    pair = Pair()
+    server = KeeperServer(pair.replicas, 1 << 20, 0.0)
+    server.receive_data(PREFACE + encode_frame(HELLO, body), 0.0)
+    assert server.is_over
+    assert why in server.refused
+    assert HOME_STORE not in pair.replicas.by_store
+
+
+@pytest.mark.parametrize(
+    "data", [b"GMQX", PREFACE + encode_frame(ACK, 1), PREFACE + b"\xff\xff\xff\xff\1", PREFACE + b"\0\0\0\2\1\xc1"]
+)
+def test_what_is_no_stream_ends_the_connection(data: bytes) -> None:
+    server = KeeperServer(Pair().replicas, 1 << 20, 0.0)
+    server.receive_data(data, 0.0)
+    assert server.is_over
+    assert server.refused
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers() | st.text()), max_size=20), st.data())
+def test_frames_are_read_wherever_they_are_cut(frames: list[tuple[int, Any]], data: st.DataObject) -> None:
+    frames = [(kind, body) for kind, body in frames if not isinstance(body, int) or abs(body) < 2**63]
+    whole = b"".join([encode_frame(kind, body) for kind, body in frames])
+    reader = FrameReader(1 << 20)
+    found: list[tuple[int, Any]] = []
+    at = 0
+    while at < len(whole):
+        end = data.draw(st.integers(at + 1, len(whole)))
+        reader.receive(whole[at:end])
+        while reader.next_frame():
+            found.append((reader.kind, reader.body))
+        at = end
+    assert found == frames
+
+
+def test_a_frame_that_is_too_large_is_refused_before_it_comes() -> None:
+    reader = FrameReader(100)
+    reader.receive((101).to_bytes(4, "big") + b"\1")
+    with pytest.raises(WireError, match="101 bytes"):
+        reader.next_frame()
+
+
+@given(st.sets(st.integers(0, 30), min_size=1), st.integers(0, 30), st.integers(1, 3))
+def test_a_member_that_comes_or_goes_moves_no_other_copy(members: set[int], other: int, wanted: int) -> None:
+    living = {f"n{number}": f"store {number}" for number in members}
+    chosen = choose_keepers(HOME_STORE, [], living, wanted)
+    assert len(chosen) == len(set(chosen)) == min(wanted, len(living))
+    more = {**living, f"n{other}": f"store {other}"}
+    assert choose_keepers(HOME_STORE, chosen, more, wanted)[: len(chosen)] == chosen
+    first = chosen[0]
+    left = {name: store for name, store in living.items() if name != first}
+    remaining = choose_keepers(HOME_STORE, chosen[1:], left, wanted)
+    assert remaining[: len(chosen) - 1] == chosen[1:]
+
+
+def test_the_time_without_an_answer_ends_a_connection() -> None:
+    pair = whole()
+    keeper: Keeper = pair.keeper
+    while keeper.state is State.STREAMING:
+        pair.now = keeper.next_timeout()
+        keeper.handle_timeout(pair.now)
+    assert "ping" in keeper.reason
+    assert pair.server.next_timeout() > pair.now
+    pair.server.handle_timeout(pair.server.next_timeout())
+    assert pair.server.is_over

@@ -1,0 +1,83 @@
+"""Copies of stores on other nodes, with real processes: what was acknowledged outlives the disk of its node."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker.codec import properties as props
+from broker.codec.packets import ConnAck
+from mqtt_client import reached
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from mqtt_client import Clients, MqttClient
+    from node_process import Node, Nodes
+
+EXPIRY: Final = {props.SESSION_EXPIRY_INTERVAL: 3600}
+COUNT: Final = 1_000
+
+
+def is_present(client: MqttClient) -> bool:
+    return isinstance(client.connack, ConnAck) and client.connack.session_present
+
+
+async def metric(node: Node, name: str) -> float:
+    status, text = await node.rest_text("GET", "/metrics")
+    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    assert status == 200, text
+    assert found, name
+    return float(found[1])
+
+
+async def all_whole(nodes: list[Node]) -> None:
+    """Each store has its copy on another node."""
+
+    async def are_whole() -> bool:
+        return all([await metric(node, "gmqtt_copies_whole") == 1 for node in nodes])
+
+    await eventually(are_whole, "all stores have their copies")
+
+
+async def test_a_session_outlives_the_disk_of_its_node(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """Its queue goes on at another node, and so does the node, with an empty disk."""
+
+    def with_store(join: list[Node], name: str) -> Node:
+        plugins = {"prometheus": {"listen_address": "127.0.0.1:0"}}
+        order = ["admin", "federation", "prometheus"]
+        return nodes.make_federated(join, {"data_dir": str(tmp_path / name), "plugin_order": order, "plugins": plugins})
+
+    first = await with_store([], "first").start()
+    second = await with_store([first], "second").start()
+    third = await with_store([first, second], "third").start()
+    await nodes.all_alive([first, second, third])
+    await all_whole([first, second, third])
+    client = await clients.connect(first.port, "mover", clean_start=False, properties=EXPIRY)
+    await client.subscribe("a/#", qos=1)
+    publisher = await clients.connect(second.port, "publisher")
+    await reached(publisher, "a/b", client)
+    await client.close(goodbye=False)
+    await publisher.publish_all([("a/b", b"%d" % number, 1) for number in range(COUNT)])
+    await first.kill()
+    shutil.rmtree(tmp_path / "first")
+
+    async def is_failed() -> bool:
+        statuses = [(await node.statuses()).get(first.name) for node in (second, third)]
+        return statuses == ["STATUS_FAILED", "STATUS_FAILED"]
+
+    await eventually(is_failed, "the others know that the node has failed")
+    moved = await clients.connect(third.port, "mover", clean_start=False, properties=EXPIRY)
+    assert is_present(moved)
+    await publisher.publish_all([("a/b", b"%d" % (COUNT + number), 1) for number in range(10)])
+    came: list[int] = []
+    while not came or came[-1] != COUNT + 9:
+        payload = (await moved.message()).payload
+        if not payload.startswith(b"probe"):
+            came.append(int(payload))
+    assert came == list(range(COUNT + 10))
+    await first.start()
+    await nodes.all_alive([first, second, third])
+    await all_whole([first, second, third])
+    assert sum([await metric(node, "gmqtt_stores_adopted_total") for node in (second, third)]) == 1

@@ -1,0 +1,133 @@
+"""Schedules for stores with copies: homes are lost with their disks, or are away for longer than their keepers wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from federation.settings import ReplicationSettings
+from simulator.durable_client import DurableClient
+from simulator.promise_steps import some
+from simulator.roaming import Roaming, check_roaming
+from simulator.world import Host
+
+ADOPT_SECONDS: Final = 10.0
+CUT_SECONDS: Final = 10.0  # until all have noticed the end of a cut
+WHOLE_LIMIT: Final = 60.0
+
+
+class Copied(Roaming):
+    """Clients move, and sessions are adopted."""
+
+    def __init__(self, seed: int, count: int, copies: int = 2) -> None:
+        replication = ReplicationSettings(copies=copies, adopt_after=ADOPT_SECONDS)
+        self.cut_off: Host | None = None
+        super().__init__(seed, count, is_rough=True, replication=replication)
+
+    def _connect(self, host: Host, client: DurableClient) -> None:
+        """What a client has got on one side of a cut, it may get on the other one, too."""
+        before = self.where.get(client)
+        super()._connect(host, client)
+        if self.cut_off is not None and self.cut_off in (before, host) and before is not host:
+            client.has_begun_anew = True
+
+    def until_whole(self) -> None:
+        def is_whole() -> bool:
+            for node in self.nodes():
+                copies = node.node.copies
+                if copies is not None and copies.replication.whole() < copies.replication.wanted:
+                    return False
+            return True
+
+        self.world.run_until(is_whole, WHOLE_LIMIT, "all stores have their copies")
+
+    def lose(self, host: Host) -> None:
+        """The node dies with its disk. Promises stay."""
+        self.kill(host)
+        disk = self.stations[host].disk
+        assert disk is not None
+        disk.records.clear()
+
+    def pause(self) -> float:
+        """Seconds: shorter than a node is taken for failed, or until its sessions are adopted, or longer."""
+        return self.rng.choice((0.5, 8.0, 25.0, 45.0)) * (0.5 + self.rng.random() / 2)
+
+
+def homes_are_lost(seed: int) -> None:
+    """A node dies with its disk while all stores are whole, and comes back with an empty one."""
+    copied = Copied(seed, 3 + seed % 3)
+    for _ in range(3):
+        copied.run(copied.rng.random() * 4.0, 30.0)
+        copied.until_whole()
+        victim = copied.rng.choice(copied.federation.hosts)
+        copied.lose(victim)
+        copied.run(copied.pause(), 10.0)
+        copied.start(victim)
+    copied.run(copied.rng.random() * 4.0, 30.0)
+    check_roaming(copied)
+
+
+def two_homes_are_lost(seed: int) -> None:
+    """Each store has two copies on other nodes."""
+    copied = Copied(seed, 5, 3)
+    for _ in range(2):
+        copied.run(copied.rng.random() * 4.0, 30.0)
+        copied.until_whole()
+        seed_host, *others = (
+            copied.federation.hosts
+        )  # two that have nobody else to join would be a cluster of their own
+        victims = copied.rng.sample(others, 2)
+        if copied.rng.random() < 0.3:
+            victims = [seed_host, victims[1]] if victims[1] is not others[0] else [seed_host, victims[0]]
+        for victim in victims:
+            copied.lose(victim)
+            copied.run(copied.rng.choice((0.0, 0.2, 15.0)), 10.0)
+        copied.run(copied.pause(), 10.0)
+        for victim in victims:
+            copied.start(victim)
+    copied.run(copied.rng.random() * 4.0, 30.0)
+    check_roaming(copied)
+
+
+def homes_are_away(seed: int) -> None:
+    """Nodes die, and come back with their disks when others may have adopted their sessions."""
+    copied = Copied(seed, 3 + seed % 3)
+    for _ in range(3):
+        copied.run(copied.rng.random() * 4.0, 30.0)
+        victims = some(copied, copied.federation.hosts[1:])
+        for victim in victims:
+            copied.kill(victim)
+        copied.run(copied.pause(), 10.0)
+        for victim in victims:
+            copied.start(victim)
+    copied.run(copied.rng.random() * 4.0, 30.0)
+    check_roaming(copied)
+
+
+def homes_stand_still(seed: int) -> None:
+    """Homes stand still, or are cut off, for longer than their keepers wait."""
+    copied = Copied(seed, 3 + seed % 3)
+    for _ in range(3):
+        copied.run(copied.rng.random() * 4.0, 30.0)
+        victim = copied.rng.choice(copied.federation.hosts[1:])
+        seconds = copied.pause()
+        copied.cut_off = victim
+        if copied.rng.random() < 0.5:
+            victim.stand_still(seconds)
+            copied.run(seconds + copied.rng.random(), 10.0)
+        else:
+            copied.world.partition([victim])
+            copied.run(seconds, 10.0)
+            copied.world.heal()
+        copied.run(CUT_SECONDS, 10.0)
+        copied.cut_off = None
+    copied.run(copied.rng.random() * 4.0, 30.0)
+    check_roaming(copied)
+
+
+COPY_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
+    homes_are_lost,
+    two_homes_are_lost,
+    homes_are_away,
+    homes_stand_still,
+)
