@@ -159,6 +159,7 @@ class Node(Nodes):
         if self.sessions is not None:
             for name in self.sessions.moves.nodes():
                 self.added(name, now)
+            self.sessions.moves.begin(now)
         self._remove(self.name, "it is this node by now")
         if self.sessions is not None:
             self.copies = Copies(self.name, broker, journal, self.settings.replication)

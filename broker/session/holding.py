@@ -47,6 +47,10 @@ class HoldingSession(ReceivingSession):
             inflight = self.inflight = Inflight(self.records)
         return inflight
 
+    def begin_packet_ids(self, first: int) -> None:
+        """The next message of QoS 1 or 2 gets this packet identifier, if it is free."""
+        self._made_inflight().next_packet_id = first
+
     def end_copies(self) -> None:
         """The messages end with the session."""
         for outgoing in self.queued():

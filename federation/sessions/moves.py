@@ -304,6 +304,12 @@ class Moves:
             for homes, record in early.records:
                 self.take(SessionFrame(HAND, client_id, (0, ""), (homes, (record,), 0)), now)
 
+    def begin(self, now: float) -> None:
+        """The senders are there. What came before sessions that were asked for goes on, since nobody waits for them now."""
+        for name, client_id in list(self.heads):
+            if not name:
+                self.take_early(client_id, now)
+
     def _keep_head(self, head: Head) -> None:
         """The rest of the head comes in a frame of its own."""
         journal = self._homes.journal

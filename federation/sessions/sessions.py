@@ -17,6 +17,7 @@ from broker.hooks import Peer
 from broker.message import NEVER
 from broker.ownership import Claimant, Ownership
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX, Subscriber
+from broker.session.inflight import PACKET_ID_MAX
 from broker.session.session import Session
 from broker.store.journal import checked
 from federation.sessions.answers import Answer
@@ -47,6 +48,7 @@ from federation.stream.frames import FrameError
 from federation.stream.sender import PeerSender
 
 HEAD_SECONDS_MAX: Final = 5.0  # a client waits so long for the session that a node has said to hand over
+SPREAD: Final = 40_503  # claims within milliseconds give packet identifiers that are far from each other
 NOBODY: Final = ""  # in place of the nodes that are not known yet
 TAKEN_OVER: Final = "taken over by a connection to another node"
 
@@ -121,8 +123,8 @@ class Sessions(Ownership):
         return not self._ask(home, claimant, now)
 
     def _is_somebody_away(self) -> bool:
-        for sender in self._senders.values():  # noqa: SIM110 (compiled without a generator)
-            if sender.moves_sessions and not sender.reachable:
+        for name, sender in self._senders.items():  # noqa: SIM110 (compiled without a generator)
+            if sender.moves_sessions and (not sender.reachable or name in self.silent):
                 return True
         return False
 
@@ -207,6 +209,9 @@ class Sessions(Ownership):
             home.is_opening = False
             if home.arriving is None:
                 home.exchanges = home.counter, []  # what comes from now on is older than those of this connection
+            if self._is_somebody_away():
+                # The client may go on with exchanges of another session, on the other side of a partition: other identifiers.
+                cast(Session, session).begin_packet_ids(1 + home.counter * SPREAD % PACKET_ID_MAX)
             self.homes.keep(home)
             self.moves.take_early(session.client_id, self._broker.now)
 
