@@ -123,7 +123,7 @@ class Sessions(Ownership):
         return not self._ask(home, claimant, now)
 
     def _is_somebody_away(self) -> bool:
-        for name, sender in self._senders.items():  # noqa: SIM110 (compiled without a generator)
+        for name, sender in self._senders.items():
             if sender.moves_sessions and (not sender.reachable or name in self.silent):
                 return True
         return False
