@@ -145,7 +145,8 @@ def _waiting(promises: Promises) -> str:
 
 def _not_copied(promises: Promises) -> str:
     """P2: each store that can have a keeper has one, whose copy is what the store has; nobody else keeps one."""
-    copying = [node for node in promises.nodes() if node.node.copies is not None]
+    promised = {station.name for station in promises.stations.values() if station.is_promised}  # not an older version
+    copying = [node for node in promises.nodes() if node.node.copies is not None and node.name in promised]
     stores = {node.broker.identity.store_id: node for node in copying}
     for node in copying:
         copies = node.node.copies
