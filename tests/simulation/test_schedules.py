@@ -52,8 +52,8 @@ ONCE_BROKEN = {
     "streams_break_while_clients_move": (1, 22, 25, 31, 32, 1003, 1034),
 }
 
-# Thirty nodes, fifty domains; test_gossip.py has a hundred nodes before a push, too.
-LARGE = ("thirty_nodes", "fifty_domains")
+# Thirty nodes, fifty domains, two copies; test_gossip.py has a hundred nodes before a push, too.
+LARGE = ("thirty_nodes", "fifty_domains", "two_homes_are_lost")
 
 
 def seeds() -> Iterator[Any]:

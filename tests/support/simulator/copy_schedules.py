@@ -56,7 +56,7 @@ class Copied(Roaming):
 def homes_are_lost(seed: int) -> None:
     """A node dies with its disk while all stores are whole, and comes back with an empty one."""
     copied = Copied(seed, 3 + seed % 3)
-    for _ in range(3):
+    for _ in range(2):
         copied.run(copied.rng.random() * 4.0, 30.0)
         copied.until_whole()
         victim = copied.rng.choice(copied.federation.hosts)
@@ -92,7 +92,7 @@ def two_homes_are_lost(seed: int) -> None:
 def homes_are_away(seed: int) -> None:
     """Nodes die, and come back with their disks when others may have adopted their sessions."""
     copied = Copied(seed, 3 + seed % 3)
-    for _ in range(3):
+    for _ in range(2):
         copied.run(copied.rng.random() * 4.0, 30.0)
         victims = some(copied, copied.federation.hosts[1:])
         for victim in victims:
@@ -107,7 +107,7 @@ def homes_are_away(seed: int) -> None:
 def homes_stand_still(seed: int) -> None:
     """Homes stand still, or are cut off, for longer than their keepers wait."""
     copied = Copied(seed, 3 + seed % 3)
-    for _ in range(3):
+    for _ in range(2):
         copied.run(copied.rng.random() * 4.0, 30.0)
         victim = copied.rng.choice(copied.federation.hosts[1:])
         seconds = copied.pause()
