@@ -42,5 +42,10 @@ def copy_metrics(copies: Copies, now: float) -> list[Metric]:
         ),
         counter("gmqtt_stores_adopted_total", "Lost stores whose sessions this node has adopted.", adoptions.stores),
         counter("gmqtt_sessions_adopted_total", "Sessions of these.", adoptions.adopted),
+        counter(
+            "gmqtt_sessions_not_adopted_total",
+            "Sessions of lost stores, and what these had for other nodes, that are damaged.",
+            adoptions.refused,
+        ),
         counter("gmqtt_sessions_relayed_total", "Messages that other nodes had for these.", adoptions.relayed),
     ]

@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from broker.broker import Broker
 from broker.errors import MqttError
+from broker.origin import HeaderError
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.session.outgoing import QUEUED
 from broker.store.journal import checked
@@ -40,29 +41,32 @@ from federation.sessions.wire import (
     encode_session_frame,
 )
 from federation.stream.block import restored_block
+from federation.stream.frames import FrameError
 from federation.stream.positions import Positions
 from federation.stream.receivers import Receivers
 from federation.stream.sender import PeerSender
 from federation.stream.tree import FederationTree
 
+FAULTS: Final = (FrameError, TypeError, ValueError, IndexError, KeyError, HeaderError, MqttError)
 SESSIONS_OF_A_TURN: Final = 256
 
 
 class Adoption:
     """One replica that is becoming this node's own sessions.
 
-    left   client ids that are still to be adopted
+    left   numbers of sessions that are still to be adopted; a client may have two, of which one was leaving
     below  the numbers of all records of the replica are below it
     """
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.left: deque[str] = deque(replica.by_client)
+        self.left: deque[int] = deque(replica.sessions)
         self.below = max(replica.copies, default=0) + 1
 
 
 class Adoptions:
     """adopted   number of sessions
+    refused  number of sessions, and blocks for other nodes, that no node has written so
     stores   number of lost stores
     ended    ids of those whose sessions are all here, until they are taken
     relayed  number of messages of other nodes for them
@@ -80,6 +84,7 @@ class Adoptions:
         sessions: Sessions,
     ) -> None:
         self.adopted = 0
+        self.refused = 0
         self.relayed = 0
         self.stores = 0
         self.ended: list[str] = []
@@ -107,8 +112,9 @@ class Adoptions:
     def take_client(self, client_id: str, now: float) -> None:
         """The client is wanted: its session is first, where it is among those that are being adopted."""
         for adoption in self._begun.values():
-            if client_id in adoption.replica.by_client:
-                self._adopt(adoption, client_id, now)
+            number = adoption.replica.by_client.get(client_id)
+            if number is not None:
+                self._adopt(adoption, number, now)
 
     def turn_ended(self, now: float) -> None:
         for adoption in list(self._begun.values()):
@@ -120,22 +126,25 @@ class Adoptions:
                 del self._begun[adoption.replica.store_id]
                 self._end(adoption, now)
 
-    def _adopt(self, adoption: Adoption, client_id: str, now: float) -> None:
+    def _adopt(self, adoption: Adoption, number: int, now: float) -> None:
         replica = adoption.replica
-        number = replica.by_client.get(client_id)
-        if number is None:
+        session = replica.copies.get(number)
+        if session is None:
             return
-        found = [replica.copies[number], *replica.sessions.get(number, {}).values()]
-        if client_id.startswith(GROUP_QUEUE_PREFIX):
-            self._give_jobs(replica, found, now)
-        else:
-            self._take_session(adoption, client_id, found, now)
-        home = replica.homes.get(client_id)
+        found = [session, *replica.sessions.get(number, {}).values()]
+        client_id = checked(str, session.record[1])
+        try:
+            if client_id.startswith(GROUP_QUEUE_PREFIX):
+                self._give_jobs(replica, found, now)
+            else:
+                self._take_session(adoption, client_id, found, now)
+        except FAULTS:
+            self.refused += 1
         for copy in found[1:]:
             replica.remove(copy.number)
+        if replica.by_client.get(client_id) == number and client_id in replica.homes:
+            replica.remove(replica.homes[client_id])
         replica.remove(number)
-        if home is not None:
-            replica.remove(home)
 
     def _take_session(self, adoption: Adoption, client_id: str, found: list[Copy], now: float) -> None:
         replica = adoption.replica
@@ -240,7 +249,10 @@ class Adoptions:
             elif record[0] == ENDED:
                 self._take_ended(record)
         for _, copy in sorted(blocks, key=lambda item: item[0]):
-            self._send_rest(replica, copy.record, now)
+            try:
+                self._send_rest(replica, copy.record, now)
+            except FAULTS:
+                self.refused += 1
         more = replica.node, tuple(positions)
         self._relay(more, None, now)
         frame = encode_session_frame(ADOPTED, "", (0, replica.store_id), more)

@@ -74,7 +74,7 @@ class KeeperServer(HomeStream):
             self._reader.receive(data)
             while not self.is_over and self._reader.next_frame():
                 self._frame(now)
-        except (WireError, TypeError, ValueError) as error:
+        except (WireError, TypeError, ValueError, IndexError) as error:
             self.end(str(error))
         self._note_done()
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
 
-from broker.broker import Broker
 from broker.codec.packets import SubscribeFilter
-from broker.config.settings_mqtt import MqttSettings
 from broker.hooks import NO_GROUPS
 from broker.message import Message
 from broker.session.session import Session
 from broker.store.identity import StoreIdentity
-from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import INTEREST, OUTBOX, POSITION
-from broker.store.records import encode_changes
-from federation.node import Node
 from federation.pb import federation_pb2 as pb
 from federation.replication.copies import ADOPTED_SECONDS_MAX
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberReap, MemberStatus
@@ -30,43 +24,11 @@ from federation.stream.receiver import OpenStream
 from federation.stream.receivers import NotAMember
 from federation.stream.state import State
 from federation.tags import own_tags
+from stored_node import STORE_ID, Station
 
-Records = dict[int, tuple[object, ...]]
 OTHER = Member("n2", "127.0.0.1", 8902, own_tags("127.0.0.1:8901", True), MemberStatus.ALIVE)
 STORED = replace(OTHER, tags=own_tags("127.0.0.1:8901", True, StoreIdentity("6" * 32, 1, True)))
 MESSAGE = Message(b"t", b"x", 1, False)
-STORE_ID = "5" * 32
-
-
-class Station:
-    """A node with a store that begins with these records."""
-
-    def __init__(self, records: Records, name: str = "n1", starts: int = 1) -> None:
-        self.broker = Broker(MqttSettings(), random.Random(1), 0.0)
-        self.broker.identity = StoreIdentity(STORE_ID, starts, True)
-        self.journal = Journal()
-        for number, record in records.items():
-            self.journal.begin_behind(number)
-            self.journal.kept[number] = StoredRecord(record)
-        self.broker.set_journal(self.journal)
-        self.disk = dict(records)
-        self.node = Node(name, self.broker, FederationSettings(node_name=name), random.Random(1))
-        self.node.begin(0.0, False)
-
-    def commit(self) -> None:
-        for number, record in encode_changes(self.journal.take(), 0.0).items():
-            if record is None:
-                self.disk.pop(number, None)
-            else:
-                self.disk[number] = record
-        self.broker.commits.stored([])
-
-    def state(self) -> State:
-        """Of the stream to the other node."""
-        return self.node.senders["n2"].state
-
-    def kinds(self) -> list[object]:
-        return sorted([record[0] for record in self.disk.values()], key=str)
 
 
 def away() -> Station:

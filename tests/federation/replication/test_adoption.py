@@ -1,0 +1,51 @@
+"""What a keeper makes of the copy of a lost store."""
+
+from __future__ import annotations
+
+from broker.store.kinds import COPY, HOME, REPLICA, SESSION, SUBSCRIPTION
+from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
+from federation.settings import FederationSettings
+from federation.tags import own_tags
+from stored_node import Station
+
+LOST = "0c" * 16
+
+
+def session(client_id: str) -> tuple[object, ...]:
+    times = (0.0, 0.0, 3600, 0.0, None, 0.0)
+    return SESSION, client_id, "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", *times
+
+
+def test_a_damaged_session_costs_no_other_one() -> None:
+    subscription = (SUBSCRIPTION, 1, b"a/#", 1, False, False, 0, 0)
+    station = Station(
+        {
+            1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",)),
+            2: (COPY, 1, 1, session("whole")),
+            3: (COPY, 1, 2, subscription),
+            4: (COPY, 1, 3, session("damaged")[:5]),
+            5: (COPY, 1, 4, (HOME, "whole", 1_000, False, None)),
+        }
+    )
+    node = station.node
+    copies = node.copies
+    assert copies is not None
+    tags = {**own_tags("127.0.0.1:8901", True), "store": LOST}
+    member = Member("n2", "127.0.0.1", 8902, tags, MemberStatus.ALIVE)
+    node.member_events([MemberJoin(member)], 0.0)
+    node.handle_timeout(1.0)
+    assert station.broker.sessions == {}
+    node.member_events([MemberFailed(member)], 2.0)
+    node.handle_timeout(2.0)
+    node.handle_timeout(2.0 + FederationSettings().replication.adopt_after)
+    node.turn_ended(2.0)
+    assert list(station.broker.sessions) == ["whole"]
+    assert list(station.broker.sessions["whole"].subscriptions) == [b"a/#"]
+    assert (copies.adoptions.adopted, copies.adoptions.refused) == (1, 1)
+    assert copies.replicas.by_store == {}
+    station.commit()
+    kinds = station.kinds()
+    assert REPLICA not in kinds
+    assert COPY not in kinds
+    assert node.sessions is not None
+    assert node.sessions.homes.by_client["whole"].counter == 1_001, "who has claimed the client since stays its home"
