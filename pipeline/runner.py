@@ -87,15 +87,24 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
                 else:
                     run_queries(pipeline, context, own, wanted.every, stop, say)
             finally:
-                spark = SparkSession.getActiveSession()
-                if spark is not None:
-                    spark.stop()
+                stop_spark(stop)
         except (PySparkException, Py4JError, OSError) as error:
             if stop.is_set():  # the signal reached Java, too
                 say("stopped in the middle of a batch: the next run does it again")
                 return
             check_space(str(error), wanted.folder, shutil.disk_usage(wanted.folder).free)
             raise PipelineError(cause_of(error)) from error
+
+
+def stop_spark(stop: threading.Event) -> None:
+    """End the session, if there is one."""
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        try:
+            spark.stop()
+        except (PySparkException, Py4JError, OSError):
+            if not stop.is_set():  # the signal reached Java, too: it has ended already
+                raise
 
 
 def check_options(source: Mapping[str, str], master: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from pipeline.runner import (
     read_assignments,
     run,
     run_queries,
+    stop_spark,
 )
 
 if TYPE_CHECKING:
@@ -223,3 +225,17 @@ def test_lost_data_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> N
         assert cause_of(raised.value).startswith("node n1 has log ")
         run_once(spark, tmp_path, node, "archive", failOnDataLoss="false")
         assert read_archive(spark, str(tmp_path / "archive")).count() == 25
+
+
+@pytest.mark.parametrize("is_stopping", [True, False])
+def test_java_that_the_signal_has_ended_is_no_error(is_stopping: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended:
+        def stop(self) -> None:
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    monkeypatch.setattr("pipeline.runner.SparkSession.getActiveSession", Ended)
+    stop = threading.Event()
+    if is_stopping:
+        stop.set()
+    with nullcontext() if is_stopping else pytest.raises(Py4JNetworkError):
+        stop_spark(stop)

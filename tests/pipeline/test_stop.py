@@ -36,6 +36,7 @@ async def test_a_run_ends_without_a_traceback(job: str, number: signal.Signals, 
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0
-    (line,) = output.decode().splitlines()
+    line, *others = output.decode().splitlines()
+    assert others == []
     assert ": 50 messages in " in line or "stopped in the middle of a batch" in line
     assert errors.decode() == ""
