@@ -85,13 +85,13 @@ class Broker(Context):
 
     def connection_writable(self, connection: Output, now: float) -> None:
         """The transport has room again: send queued messages."""
-        connection.writable = True
+        session = self.session_of(connection)
+        connection.writable = session is None or connection.phase is not CONNECTING  # messages wait for CONNACK
         connection.stalled_bytes = 0
         self.now = now
         if connection.output_held:
             connection.output_held = False
             self.release(connection)
-        session = self.session_of(connection)
         if session is not None:
             session.pump(now)
             self.drain_groups(session.queued_groups)

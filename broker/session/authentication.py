@@ -196,6 +196,7 @@ class ConnectAnswer(ConnectRequest):
         broker = self._broker
         connection = self._connection
         packet = self.connect
+        connection.writable = False  # messages wait in the queue: CONNACK comes first, and what was in flight next
         try:
             session, self._is_present = broker.open_session(
                 connection, self.client_id, packet.clean_start, self._expiry_interval, now
@@ -210,7 +211,6 @@ class ConnectAnswer(ConnectRequest):
         connection.will = packet.will
         connection.authentication_method = self.method
         if broker.commits.is_due() and broker.commits.wait(SessionCommit(self)):
-            connection.writable = False  # messages wait in the queue
             return False
         self._welcome(session, now)
         return True
@@ -264,7 +264,6 @@ class ConnectAnswer(ConnectRequest):
     def committed(self) -> None:
         """The store has the session."""
         if self.is_open():
-            self._connection.writable = True
             self.decided()
 
     def _welcome(self, session: Session, now: float) -> None:
@@ -272,6 +271,7 @@ class ConnectAnswer(ConnectRequest):
         connection = self._connection
         self._broker.connecting.pop(connection, None)
         connection.phase = CONNECTED
+        connection.writable = True
         # The bit is reserved in MQTT 3.1 [MQTT3.1 3.2].
         present = self._is_present and self.connect.protocol_version != 3
         write_answer(connection, ConnAck(present, SUCCESS, self._properties))

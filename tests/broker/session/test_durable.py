@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.codec.packets import ConnAck, SubAck, UnsubAck, Will
+from broker.codec.packets import ConnAck, Publish, SubAck, UnsubAck, Will
+from broker.codec.writer import encode_packet
 from broker.store.journal import Journal
 from broker.store.kinds import SESSION, SUBSCRIPTION
 
@@ -79,6 +80,27 @@ def test_a_client_is_welcomed_when_the_store_has_its_session(make_world: Any) ->
     assert write()
     world.flush()
     assert [type(packet) for packet in client.take_packets()] == [UnsubAck]
+
+
+def test_what_was_in_flight_comes_between_connack_and_what_came_meanwhile(make_world: Any) -> None:
+    """[MQTT-3.2.0-1] [MQTT-4.4.0-1]: also for a message that comes when the store has the session and CONNACK has not left."""
+    world = kept(make_world)
+    before = world.connect("c", expiry=100, auto=False)
+    before.subscribe(b"a", qos=1)
+    world.publish(b"a", b"0", qos=1)
+    before.cut()
+    publisher = world.connect("p")
+    world.commit, write = (lambda: False), world.commit
+    client = world.open()
+    assert client.connect("c", clean_start=False, expiry=100, auto=False) is None
+    publisher.publish(b"a", b"1")
+    assert write()
+    world.broker.connection_writable(client.connection, world.now)
+    publisher.connection.receive_data(encode_packet(Publish(b"a", b"2"), 5), world.now)
+    world.flush()
+    welcome, *messages = client.take_packets()
+    assert isinstance(welcome, ConnAck)
+    assert [message.payload for message in messages] == [b"0", b"1", b"2"]
 
 
 def test_a_client_that_goes_before_it_is_welcomed(make_world: Any) -> None:

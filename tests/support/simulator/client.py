@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.codec.packets import (
+    ConnAck,
     Connect,
     Disconnect,
     Packet,
@@ -44,6 +45,7 @@ class ClientEnd:
         self._broker = broker
         self._connection = Connection(broker, self, "simulated", "simulated", now)
         self._packets = PacketReader(self.version)
+        self._is_welcome = False
         self._unread: deque[bytes] = deque()  # what the broker does not read while it holds this client
         self.send(connect, now)
 
@@ -58,6 +60,9 @@ class ClientEnd:
         """Read what is there, and handle it; whether there was anything."""
         data = self._connection.take_output() if self.takes else b""
         for packet in self._packets.receive_data(data):
+            if not self._is_welcome:
+                assert isinstance(packet, ConnAck), f"{packet} is the first packet [MQTT-3.2.0-1]"
+                self._is_welcome = True
             self.handle_packet(packet, now)
         return bool(data)
 
