@@ -120,8 +120,8 @@ class Departing(Sources):
         return True
 
     def switched(self, name: str, epoch: Epoch) -> None:
-        """Messages of the node that follow are for the home with this epoch."""
-        if self.epoch <= epoch:
+        """Messages of the node that follow are for the home with this epoch: one after this one, if not the next."""
+        if (self.since, self.session.context.identity.store_id) < epoch:
             self.waiting.pop(name, None)
         if self.before is not None:
             self.before.switched(name, epoch)

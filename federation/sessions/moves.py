@@ -174,6 +174,13 @@ class Moves:
             self._changed(departing)
             self.due[departing] = None
 
+    def is_leaving(self, client_id: str) -> bool:
+        """Return whether messages of this node are for a session that leaves."""
+        for departing in self.departing.get(client_id, ()):  # noqa: SIM110 (compiled without a generator)
+            if self.name in departing.waiting:
+                return True
+        return False
+
     def untold(self, client_id: str, now: float) -> None:
         """What leaves for the new home of the client waits for its claim."""
         for departing in self.departing.get(client_id, ()):
