@@ -150,6 +150,10 @@ class Adoptions:
         replica = adoption.replica
         head: list[Record] = []
         queue: list[tuple[int, Record]] = []
+        home_number = replica.homes.get(client_id)
+        home_record = None if home_number is None else replica.copies[home_number].record
+        since = 0
+        before: object = None  # how it had arrived there
         goes_on = self._moves.passed_on.get(client_id)  # its client has claimed it for another node
         names: list[object] = [replica.node]  # the home, and those before it
         relayed: dict[str, None] = {self._name: None}
@@ -165,10 +169,10 @@ class Adoptions:
                 else:
                     head.append(whole)
             elif kind == DEPARTING:
-                _, _, counter, store_id, _, node, waiting, _, before = record  # what is left of it goes after it
+                _, _, counter, store_id, left_since, node, waiting, _, before = record  # what is left of it goes after it
                 relayed = dict.fromkeys(checked(tuple, waiting))
-                if before is not None:
-                    names += checked(tuple, checked(tuple, before)[4])
+                home_record = None
+                since = checked(int, left_since)
                 epoch = checked(int, counter), checked(str, store_id)
                 if goes_on is None or goes_on[1] < epoch:
                     goes_on = checked(str, node), epoch
@@ -178,16 +182,14 @@ class Adoptions:
                 head.append(record)
         queue.sort()
         records = [*head, (HEAD_END,), *[record for _, record in queue], (HANDED,)]
-        home_number = replica.homes.get(client_id)
-        since = 0
-        if home_number is not None:
-            _, _, counter, _, values, *_ = replica.copies[home_number].record
+        if home_record is not None:
+            _, _, counter, _, before, *_ = home_record
             since = checked(int, counter)
-            if values is not None:  # it had not arrived there as a whole: some sent to the homes before
-                _, _, _, _, homes, waiting = checked(tuple, values)
-                names += checked(tuple, homes)
-                for name in checked(tuple, waiting):
-                    relayed.pop(name, None)
+        if before is not None:  # it had not arrived there as a whole: some sent to the homes before
+            _, _, is_merged, _, homes, waiting = checked(tuple, before)
+            names += checked(tuple, homes)
+            for name in () if is_merged else checked(tuple, waiting):
+                relayed.pop(name, None)
         epoch = since + 1, self._broker.identity.store_id
         frame = SessionFrame(HAND, client_id, epoch, (tuple(names), tuple(records), since))
         self._moves.passed_on.pop(client_id, None)
