@@ -202,6 +202,8 @@ class Adoptions:
         for name, sender in self._senders.items():
             if sender.reachable and sender.keeps_copies and name != replica.node:
                 home.arriving.handing[name] = None
+        if home.arriving.lost == replica.store_id:  # another session of the client was on its way from there
+            relayed.update(home.arriving.relayed)
         home.arriving.lost = replica.store_id
         home.arriving.relayed = relayed
         home.arriving.handing[self._name] = None

@@ -3,13 +3,18 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from typing import Final
+
 from broker.broker import Broker
+from broker.hooks import Waiter
 from broker.store.journal import Journal
-from federation.sessions.arriving import Epoch
+from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.home import Ended, Home
 from federation.sessions.news import Told
 from federation.sessions.wire import CLAIM, COUNTER_MAX, MOVE, encode_session_frame
 from federation.stream.sender import PeerSender
+
+NOT_TOLD: Final = 2**62  # and above: a move that the others have not been told of
 
 
 class Homes(Told):
@@ -67,10 +72,20 @@ class Homes(Told):
                     sender.want_attention()
 
     def tell_move(self, home: Home) -> None:
-        """Tell the others of this home, and the former ones that are known by now."""
+        """Tell the others of this home, and the former ones that are known by now, as soon as the store and its copies have the
+        session: who adopts it, if this node is lost, gets what they send from then on."""
         home.is_moved = True
-        if home.arriving is not None:
-            home.arriving.move_number = self.next_number()
+        arriving = home.arriving
+        if arriving is not None:
+            number = arriving.move_number = NOT_TOLD + self.next_number()
+            if not self._broker.commits.wait(MoveStored(self, home, arriving)):
+                self.say_move(home, arriving, number)
+
+    def say_move(self, home: Home, arriving: Arriving, number: int) -> None:
+        """The store has what was there at this move, unless another one follows."""
+        if home.arriving is not arriving or arriving.move_number != number:
+            return
+        arriving.move_number = self.next_number()
         for sender in self.senders.values():
             if sender.moves_sessions:
                 sender.news.moves[home.client_id] = None
@@ -118,7 +133,7 @@ class Homes(Told):
 
     def move(self, client_id: str) -> tuple[bytes, int]:
         home = self.by_client.get(client_id)
-        if home is None or home.arriving is None:
+        if home is None or home.arriving is None or home.arriving.move_number >= NOT_TOLD:
             return b"", 0
         arriving = home.arriving
         return encode_session_frame(MOVE, client_id, self.epoch_of(home), tuple(arriving.homes)), arriving.move_number
@@ -148,3 +163,16 @@ class Homes(Told):
         for ended in list(self.ended.values()):
             if self.is_heard(ended.number):
                 self.forget_ended(ended)
+
+
+class MoveStored(Waiter):
+    """A session that comes here is in the store."""
+
+    def __init__(self, homes: Homes, home: Home, arriving: Arriving) -> None:
+        self._homes = homes
+        self._home = home
+        self._arriving = arriving
+        self._number = arriving.move_number
+
+    def committed(self) -> None:
+        self._homes.say_move(self._home, self._arriving, self._number)
