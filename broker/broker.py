@@ -167,10 +167,11 @@ class Broker(Context):
             if len(self.sessions) >= self.settings.max_sessions:
                 raise MqttError(QUOTA_EXCEEDED, f"max_sessions, {self.settings.max_sessions}, is reached")
             session = Session(self, client_id, now)
+            session.is_new = True
             self.sessions[client_id] = session
             self.counters.sessions_created += 1
         else:
-            present = True
+            present = not session.is_new
             self.counters.sessions_resumed += 1
             will = session.will
             if will is not None:

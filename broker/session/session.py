@@ -44,6 +44,7 @@ class Session(HoldingSession):
 
     connection        None while the client is away
     version, keep_alive, local_addr  of the last connection
+    is_new            its client waits for the CONNACK that tells of it, and takes it for its former one without
     disconnected_at   when the last connection ended; of no meaning while there is a connection
     backlog           retained messages that subscriptions brought and the client has not taken yet, None for none
     queue_seconds_max  longest time that a message waits here, 0 or less for no limit
@@ -59,6 +60,7 @@ class Session(HoldingSession):
         self.version = 4
         self.keep_alive = 0
         self.local_addr = ""
+        self.is_new = False
         self.created_at = now
         self.connected_at = now
         self.disconnected_at = 0.0

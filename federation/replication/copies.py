@@ -42,7 +42,7 @@ class Copies(LostHomes):
         self.replicas = Replicas()
         self._name = name
         self._broker = broker
-        self._away_since: dict[str, float] = {}  # of homes whose replica is here, by store id
+        self._adopt_at: dict[str, float] = {}  # of homes that are away and whose replica is here, by store id
         self._missed_since: dict[str, float] = {}  # of keepers, by name
         self._kept_by: dict[str, list[str]] = {}  # names of the keepers of other stores, by store id
         self._replaced: dict[str, float] = {}  # lost stores whose nodes have other ones, until when these wait
@@ -55,6 +55,8 @@ class Copies(LostHomes):
     def begin(self, tree: FederationTree, receivers: Receivers, positions: Positions, sessions: Sessions) -> None:
         """The node's other parts are there."""
         senders = self._senders = tree.members
+        self._receivers = receivers
+        self._sessions = sessions
         self.adoptions = Adoptions(
             self._name, self._broker, self.replicas, receivers, senders, positions, tree, sessions
         )
@@ -127,14 +129,23 @@ class Copies(LostHomes):
     def wanted(self, client_id: str, node: str, now: float) -> None:
         for replica in list(self.replicas.by_store.values()):
             if client_id in replica.by_client and self._is_away(replica) and self._is_first(replica):
-                if replica.node != node or self._is_replaced(replica):
+                known_at = 0.0 if self._is_replaced(replica) else self._sessions.starting_until  # who lives
+                if now < known_at:
+                    self._adopt_at[replica.store_id] = min(self._adopt_at.get(replica.store_id, NEVER), known_at)
+                    self._look_at = min(self._look_at, known_at)
+                elif replica.node != node or self._is_replaced(replica):
                     self.adoptions.begin(replica)
         self.adoptions.take_client(client_id, now)
 
     def _is_away(self, replica: Replica) -> bool:
-        """Return whether the home is not reached: it has failed, has left, or has another store by now."""
+        """Return whether the home is not reached, nor heard: it has failed, has left, or has another store by now."""
+        if self._is_replaced(replica):
+            return True
+        receiver = self._receivers.by_name.get(replica.node)
+        if receiver is not None and receiver.stream is not None and receiver.position.store_id == replica.store_id:
+            return False  # it is back, and was the first to connect
         sender = self._senders.get(replica.node)
-        return sender is None or not (sender.is_living or sender.reachable) or self._is_replaced(replica)
+        return sender is None or not (sender.is_living or sender.reachable)
 
     def _is_replaced(self, replica: Replica) -> bool:
         """Return whether the home lives, with another store."""
@@ -155,11 +166,11 @@ class Copies(LostHomes):
         self._look_at = NEVER if self._choose_keepers(now) else now + LOOK_SECONDS
         for store_id, replica in list(self.replicas.by_store.items()):
             if not self._is_away(replica):
-                self._away_since.pop(store_id, None)
+                self._adopt_at.pop(store_id, None)
                 continue
-            since = self._away_since.setdefault(store_id, now)
-            if (self._is_replaced(replica) or now >= since + self.adopt_after) and self._is_first(replica):
-                self._away_since.pop(store_id, None)
+            adopt_at = self._adopt_at.setdefault(store_id, now + self.adopt_after)
+            if (self._is_replaced(replica) or now >= adopt_at) and self._is_first(replica):
+                self._adopt_at.pop(store_id, None)
                 self.adoptions.begin(replica)
             else:
                 self._look_at = now + LOOK_SECONDS

@@ -118,6 +118,19 @@ def test_a_client_that_goes_before_it_is_welcomed(make_world: Any) -> None:
     world.check()
 
 
+def test_a_session_that_its_client_was_not_told_of_is_a_new_one(make_world: Any) -> None:
+    """The client goes on with packet identifiers of the session that it knows, unless CONNACK says that there is another."""
+    world = kept(make_world)
+    write, world.commit = world.commit, lambda: False
+    for _ in range(2):
+        client = world.open()
+        assert client.connect("c", clean_start=False, expiry=100, auto=False) is None
+        client.cut()
+    world.commit = write
+    world.flush()
+    assert [world.open().connect("c", clean_start=False, expiry=100).session_present for _ in range(2)] == [False, True]
+
+
 def test_a_clean_start_waits_for_the_end_of_the_session_before(make_world: Any) -> None:
     world = kept(make_world)
     world.connect("c", expiry=100).cut()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.store.kinds import COPY, HOME, REPLICA, SESSION, SUBSCRIPTION
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
 from federation.settings import FederationSettings
+from federation.stream.receiver import OpenStream
 from federation.tags import own_tags
 from stored_node import Station
 
@@ -14,6 +15,50 @@ LOST = "0c" * 16
 def session(client_id: str) -> tuple[object, ...]:
     times = (0.0, 0.0, 3600, 0.0, None, 0.0)
     return SESSION, client_id, "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", *times
+
+
+def kept_for_n2() -> Station:
+    """A keeper of the store of n2, which has one session."""
+    return Station(
+        {
+            1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",)),
+            2: (COPY, 1, 1, session("c")),
+            3: (COPY, 1, 2, (HOME, "c", 1_000, False, None)),
+        }
+    )
+
+
+def test_a_home_is_not_lost_for_a_client_before_this_node_knows_who_lives() -> None:
+    station = kept_for_n2()
+    assert station.node.sessions is not None
+    station.node.sessions.starting_until = 5.0
+    for at in (0.5, 4.9):
+        assert station.node.sessions.lost is not None
+        station.node.sessions.lost.wanted("c", "n1", at)
+        station.node.handle_timeout(at)
+        station.node.turn_ended(at)
+        assert list(station.broker.sessions) == []
+    assert station.node.next_timeout() <= 5.0
+    station.node.handle_timeout(5.0)
+    station.node.turn_ended(5.0)
+    assert list(station.broker.sessions) == ["c"]
+
+
+def test_a_home_whose_stream_is_here_is_not_lost() -> None:
+    """It is back, and its stream is here before its gossip."""
+    station = kept_for_n2()
+    station.node.added("n2", 0.0)
+    receiver = station.node.receivers.by_name["n2"]
+    receiver.hello("s", LOST)
+    stream = OpenStream()
+    receiver.open_stream(stream, 1.0)
+    for sessions in ([], ["c"]):
+        assert station.node.sessions is not None
+        assert station.node.sessions.lost is not None
+        station.node.sessions.lost.wanted("c", "n1", 1.0)
+        station.node.turn_ended(1.0)
+        assert list(station.broker.sessions) == sessions
+        receiver.close_stream(stream)
 
 
 def test_a_damaged_session_costs_no_other_one() -> None:
