@@ -17,7 +17,7 @@ from broker.hooks import Forwarder, Peer
 from broker.memory_limit import MEMORY_FREE
 from broker.message import NEVER
 from broker.origin import split_properties
-from broker.ownership import Ownership
+from broker.ownership import Elsewhere, Ownership
 from broker.publisher import Publisher
 from broker.routing.retained import RetainedStore
 from broker.routing.shared import SharedGroup
@@ -37,6 +37,7 @@ class Context(HookPoints):
     sys_retained     retained messages below $SYS, which are about this node and stay on it
     bridging         connections to other brokers, None without an implementation
     ownership        other nodes that may have the session of a client, None for none
+    elsewhere        this node takes no new clients: they are to connect to another node; None while it takes them
     wall_offset      how much Unix time is ahead of `now`, in seconds
     changed_groups   shared groups with a queue: what waits there has changed, or the room of a member
     acks_awaited     acknowledgements that wait for those of other nodes: each of these ends in a flush
@@ -61,6 +62,7 @@ class Context(HookPoints):
         self.sys_retained = RetainedStore()
         self.bridging: Bridging | None = None
         self.ownership: Ownership | None = None
+        self.elsewhere: Elsewhere | None = None
         self.wall_offset = 0.0
         self.changed_groups: dict[SharedGroup, None] = {}
         self.acks_awaited = 0

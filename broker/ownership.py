@@ -29,6 +29,15 @@ class Claimant:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class Elsewhere:
+    """The other nodes, for the clients of a node that takes none (`Context.elsewhere`)."""
+
+    def reference(self, client_id: str) -> str:
+        """Return the address at which the client finds another node, "" when none is known."""
+        raise AssertionError("a subclass implements this")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Ownership:
     """Of one node among others."""
 

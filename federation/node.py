@@ -29,6 +29,7 @@ from federation.serf.events import (
     MemberStatus,
     MemberUpdate,
 )
+from federation.sessions.drain import Drain
 from federation.sessions.heard import SessionsHeard
 from federation.sessions.moves import Nodes
 from federation.sessions.news import Told
@@ -90,9 +91,11 @@ class Node(Nodes):
         self._state = BrokerState(broker, self.tree, self.versions)
         self.copies: Copies | None = None
         self.sessions: Sessions | None = None
+        self.drain: Drain | None = None
         if settings.session_scope == "federation":
             self.sessions = Sessions(name, broker, self.senders, settings.claim_wait, self)
             broker.ownership = self.sessions
+            self.drain = Drain(broker, self.sessions, self.senders)
         self._told = Told() if self.sessions is None else self.sessions.homes
         self._heard = SessionEvents() if self.sessions is None else SessionsHeard(self.sessions)
         self._held_back: dict[str, Member] = {}  # members with other stores than before (Copies.holds_back)
@@ -328,6 +331,8 @@ class Node(Nodes):
         sender.is_living = True
         if self.sessions is not None:
             self.sessions.peer_known(name, sender, now)
+        if self.drain is not None:
+            self.drain.member_told(name, member.tags)
         self.receivers.by_name[name].extended = extended
         sender.choice.is_tls = reach.is_tls
         sender.choice.is_go_only = reach.is_go_only
@@ -382,6 +387,8 @@ class Node(Nodes):
             self._give_up(name, reason)
             del self.senders[name]
             self.receivers.expected.pop(name, None)
+            if self.drain is not None:
+                self.drain.member_removed(name)
             self._members_changed()
             self.tree.remove_node(name)
 
@@ -413,6 +420,8 @@ class Node(Nodes):
             at = min(at, given_up_at)
         if self.sessions is not None:
             at = min(at, self.sessions.next_timeout())
+        if self.drain is not None:
+            at = min(at, self.drain.next_timeout())
         if self.copies is not None:
             at = min(at, self.copies.next_timeout())
         at = min(at, self.tree.group_copies.again_at)
@@ -431,6 +440,8 @@ class Node(Nodes):
                 self._remove(name, reason)
         if self.sessions is not None:
             self.sessions.handle_timeout(now)
+        if self.drain is not None:
+            self.drain.handle_timeout(now)
         if self.copies is not None:
             self.copies.handle_timeout(now)
         self.tree.group_copies.handle_timeout(now)

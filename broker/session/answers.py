@@ -4,8 +4,14 @@
 from __future__ import annotations
 
 from broker.codec.packets import ConnAck, Disconnect, Packet, Properties
-from broker.codec.properties import REASON_STRING
-from broker.codec.reason_codes import MALFORMED_PACKET, NORMAL_DISCONNECTION, PACKET_TOO_LARGE, PROTOCOL_ERROR
+from broker.codec.properties import REASON_STRING, SERVER_REFERENCE
+from broker.codec.reason_codes import (
+    MALFORMED_PACKET,
+    NORMAL_DISCONNECTION,
+    PACKET_TOO_LARGE,
+    PROTOCOL_ERROR,
+    USE_ANOTHER_SERVER,
+)
 from broker.codec.writer import encode_packet
 from broker.errors import MqttError
 from broker.session.output import CONNECTING, Output
@@ -35,6 +41,11 @@ def write_reason(connection: Output, reason_code: int, text: str) -> None:
     properties: Properties = {}
     if connection.request_problem_information and reason_code != NORMAL_DISCONNECTION:
         properties[REASON_STRING] = text
+    elsewhere = connection.context.elsewhere
+    if reason_code == USE_ANOTHER_SERVER and elsewhere is not None:
+        reference = elsewhere.reference(connection.client_id)
+        if reference:
+            properties[SERVER_REFERENCE] = reference
     if connection.phase is CONNECTING:
         write_answer(connection, ConnAck(False, reason_code, properties))
     elif connection.version == 5:

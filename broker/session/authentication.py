@@ -15,6 +15,7 @@ from broker.codec.reason_codes import (
     RE_AUTHENTICATE,
     SERVER_UNAVAILABLE,
     SUCCESS,
+    USE_ANOTHER_SERVER,
 )
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
@@ -185,7 +186,10 @@ class ConnectAnswer(ConnectRequest):
         if broker.commits.next_packet():
             self._check_store()
         self._check_client_id(now)
-        if broker.ownership is not None and end is None and not (self.listener.is_own or self.listener.is_node):
+        is_client = end is None and not (self.listener.is_own or self.listener.is_node)
+        if is_client and broker.elsewhere is not None:
+            raise MqttError(USE_ANOTHER_SERVER, "this node is drained: it takes no clients")
+        if is_client and broker.ownership is not None:
             self._claim = SessionClaim(self)
             if not broker.ownership.claim(self._claim, self.client_id, self.username, packet.clean_start, now):
                 return False

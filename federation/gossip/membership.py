@@ -80,6 +80,15 @@ class Membership:
         self._broadcast_own()
         self._delegate.node_joined(self.own.facts, now)
 
+    def set_meta(self, meta: bytes, now: float) -> None:
+        """Announce another meta of this node."""
+        facts = self.own.facts
+        self.own.facts = self._pool.get(facts.name, facts.addr, facts.port, meta, facts.versions)
+        if not self.leaving:
+            self._raise_incarnation(0)
+            self._broadcast_own()
+            self._delegate.node_updated(self.own.facts, now)
+
     def _refute(self, accused_incarnation: int) -> None:
         self._raise_incarnation(accused_incarnation)
         self._counters.refutations += 1

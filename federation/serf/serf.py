@@ -203,6 +203,10 @@ class Serf(GossipDelegate):
             self._leave_broadcast = self._queue(self._intent_queue, intent.encode())
         self._advance_leave(now)
 
+    def set_tags(self, tags: dict[str, str], now: float) -> None:
+        """Tell other tags of this node from now on. ValueError when they are too long."""
+        self.gossip.membership.set_meta(encode_tags(tags), now)
+
     def rejoin(self, now: float) -> None:
         """Become alive again after a leave, with a new incarnation and an intent that is newer than the leave's."""
         if self.phase != SerfPhase.LEFT:

@@ -17,7 +17,7 @@ from federation.serf.events import Event, JoinResult, Left, MemberFailed, Member
 from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import SerfPhase
 from federation.settings import FederationSettings, ReplicationSettings
-from federation.tags import TAG_EXTENSIONS, own_tags
+from federation.tags import TAG_DRAINING, TAG_EXTENSIONS, own_tags
 from simulator.client import Client, ClientEnd
 from simulator.event_streams import EventStreams
 from simulator.network import Stream
@@ -67,6 +67,7 @@ class NodeProcess(SerfProcess):
         )
         if options.extensions is not None:
             tags[TAG_EXTENSIONS] = options.extensions
+        self._tags = tags
         config = SerfConfig(options.name, host.ip, GOSSIP_PORT, tags)
         super().__init__(host, config, [])
         self.name = options.name
@@ -126,6 +127,16 @@ class NodeProcess(SerfProcess):
         if self.retry_join is not None:
             self.retry_join.stop()
         self.serf.leave(now)
+
+    def begin_drain(self, rate: int, now: float) -> None:
+        assert self.node.drain is not None
+        self.node.drain.begin(rate, now)
+        self.serf.set_tags(self._tags | {TAG_DRAINING: "1"}, now)
+
+    def end_drain(self, now: float) -> None:
+        assert self.node.drain is not None
+        self.node.drain.end(now)
+        self.serf.set_tags(self._tags, now)
 
     # --- streams
 

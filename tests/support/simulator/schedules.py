@@ -13,6 +13,7 @@ from simulator.change_schedules import CHANGE_SCHEDULES
 from simulator.copy_schedules import COPY_SCHEDULES
 from simulator.definition_schedules import definitions_converge, one_clock_is_wrong
 from simulator.domain_schedules import DOMAIN_SCHEDULES
+from simulator.drain_schedules import DRAIN_SCHEDULES
 from simulator.federation import RETURN_LIMIT, Federation
 from simulator.group_schedules import GROUP_SCHEDULES
 from simulator.promise_schedules import PROMISE_SCHEDULES
@@ -288,6 +289,7 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         *RETAINED_SCHEDULES,
         *ROAMING_SCHEDULES,
         *COPY_SCHEDULES,
+        *DRAIN_SCHEDULES,
         *GROUP_SCHEDULES,
     )
 }
