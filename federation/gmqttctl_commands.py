@@ -14,6 +14,7 @@ COMMANDS: Final = CommandList(
         ),
         "clear_policy": ("federation.definitions.commands:clear_policy", "Delete a policy of links."),
         "definitions": ("federation.definitions.commands:definitions", "Export and import the definitions of links."),
+        "drain": ("federation.sessions.commands:drain", "Give the clients and sessions of a node to other nodes."),
         "federation_status": ("federation.links.commands:federation_status", "Show the links of all nodes."),
         "import-mosquitto": (
             "federation.definitions.imports.commands:import_mosquitto",
@@ -30,7 +31,9 @@ COMMANDS: Final = CommandList(
         "mapping": ("federation.links.commands:mapping", "Try the topic mapping of a link."),
         "policy": ("federation.definitions.commands:policy", "Explain which policy of links a topic has."),
         "restart_federation_link": ("federation.links.commands:restart_federation_link", "Connect a link anew."),
+        "session": ("federation.sessions.commands:session", "Show where the session of a client is."),
         "set_parameter": ("federation.definitions.commands:set_parameter", "Write an upstream or an upstream set."),
         "set_policy": ("federation.definitions.commands:set_policy", "Write a policy of links."),
+        "undrain": ("federation.sessions.commands:undrain", "Let a node that is drained take clients again."),
     }
 )

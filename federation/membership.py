@@ -218,6 +218,12 @@ class FederationMembership(Members):
         gossip.flush()
         self._log.info("made to leave by the API", node=name)
 
+    def set_tags(self, more: dict[str, str]) -> None:
+        """Tell other members these tags beside those of the start."""
+        gossip = self._running()
+        gossip.serf.set_tags(gossip.serf.config.tags | more, self._loop.time())
+        gossip.flush()
+
     def members(self) -> list[Member]:
         return self._running().serf.members()
 

@@ -21,7 +21,8 @@ from federation.api.copy_metrics import copy_metrics
 from federation.api.gossip_metrics import gossip_metrics
 from federation.api.membership import MembershipService
 from federation.api.peers import PeersService, peer_metrics
-from federation.api.session_metrics import session_metrics
+from federation.api.session_metrics import drain_metrics, session_metrics
+from federation.api.sessions import SessionsService
 from federation.api.trust_metrics import trust_metrics
 from federation.exposure import exposure_warnings
 from federation.extension import Extension
@@ -32,8 +33,11 @@ from federation.pb.federation_pb2 import DESCRIPTOR
 from federation.refusals import Refusals
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
+from federation.sessions.drain import SERVING
+from federation.sessions.pb.sessions_pb2 import DESCRIPTOR as SESSIONS
 from federation.settings import FederationSettings
 from federation.shell.dialer import Dialer
+from federation.shell.drain import DrainControl
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
 from federation.shell.grpc_options import message_bytes_max
 from federation.shell.keeper_clients import KeeperClients
@@ -43,7 +47,7 @@ from federation.shell.peer_client import PeerClient
 from federation.shell.private_folder import PrivateFolder
 from federation.shell.stream_server import StreamServer
 from federation.stream.state import State
-from federation.tags import own_tags
+from federation.tags import TAG_CLIENTS, own_tags
 from federation.trust import PLAIN
 
 if TYPE_CHECKING:
@@ -90,6 +94,7 @@ class FederationPlugin(Plugin):
         self._sockets: GossipSockets | None = None
         self._clients: dict[str, PeerClient] = {}
         self._keepers = KeeperClients(self._changed, self._log, self.dialer)
+        self.drain = DrainControl(self.node, self.membership, server.now, self._drain_changed, self._log)
         self._outlet_flush = OutletFlush(self.node, self._arm_timer, server.flush_soon)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
@@ -106,6 +111,8 @@ class FederationPlugin(Plugin):
             self.server.api.register(services["Membership"], MembershipService(self.membership))
             peers = PeersService(self.node, self.server.now, self.server.wall_time)
             self.server.api.register(services["Peers"], peers)
+            sessions = SessionsService(self.node, self.drain, self.server.wall_time)
+            self.server.api.register(SESSIONS.services_by_name["Sessions"], sessions)
 
     async def reload(self) -> None:
         self._read_tls()
@@ -166,6 +173,7 @@ class FederationPlugin(Plugin):
                 advertise_ip=await self._resolve(gossip_advertised),
                 advertise_port=gossip_advertised.port,
                 tags=self.server.tags
+                | ({TAG_CLIENTS: settings.server_reference} if settings.server_reference else {})
                 | own_tags(
                     fed_advertised,
                     settings.batch,
@@ -222,12 +230,16 @@ class FederationPlugin(Plugin):
         found = peer_metrics(self.node, self.server.now()) + trust_metrics(self.refusals, self.tls)
         if self.node.sessions is not None:
             found += session_metrics(self.node.sessions)
+        if self.node.drain is not None:
+            found += drain_metrics(self.node.drain)
         if self.node.copies is not None:
             found += copy_metrics(self.node.copies, self.server.now())
         return found + ([] if serf is None else gossip_metrics(serf))
 
     def not_ready(self) -> list[str]:
         found = ["this node left the federation"] if self.node.has_left else []
+        if self.node.drain is not None and self.node.drain.state != SERVING:
+            found.append("this node is drained: it takes no clients")
         twin = self.node.twin()
         return [*found, f"the node {twin} has the same store id: one of the two stores is a copy"] if twin else found
 
@@ -314,6 +326,10 @@ class FederationPlugin(Plugin):
         if is_kept or broker.reading_changes or broker.dirty or broker.acks_awaited:
             self.server.flush_soon()
 
+    def _drain_changed(self) -> None:
+        self._arm_timer()
+        self.server.flush_soon()
+
     def _arm_timer(self) -> None:
         at = self.node.next_timeout()
         if self.node.senders:
@@ -335,6 +351,7 @@ class FederationPlugin(Plugin):
         now = self.server.now()
         self.node.handle_timeout(now)
         self._look_whether_drained()
+        self.drain.look()
         self._log_node_events()
         self._look_for_twin()
         self._follow()

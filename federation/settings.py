@@ -27,6 +27,7 @@ from broker.config.setting import (
 )
 from broker.config.settings_listeners import TlsSettings
 from broker.server.start_error import StartError
+from federation.tags import REFERENCE_CHARS_MAX
 from federation.trust import DEFAULT_FEDERATION_PORT, DEFAULT_TLS_PORT
 
 if TYPE_CHECKING:
@@ -269,6 +270,13 @@ class FederationSettings:
         "Copies of durable sessions on other nodes, which outlive the loss of this node's disk.",
         Section(),
         default_text="copies: 2",
+    )
+    server_reference: str = extension(
+        "",
+        "Where clients reach this node: what nodes that are drained tell their clients (the property Server Reference of "
+        "MQTT 5), as host:port or in any other form that the clients know.",
+        Text("mqtt2.example.com:1883", REFERENCE_CHARS_MAX),
+        default_text="not told",
     )
     batch: bool = extension(
         True,

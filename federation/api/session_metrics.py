@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.metrics.metric import Metric, counter, counters, gauge
+from federation.sessions.drain import SERVING, Drain
 from federation.sessions.sessions import Sessions
 
 
@@ -35,5 +36,34 @@ def session_metrics(sessions: Sessions) -> list[Metric]:
             "gmqtt_federation_session_facts_dropped_total",
             "What was forgotten of sessions that move because there was too much of it.",
             found.passed_forgotten + found.switches_dropped,
+        ),
+    ]
+
+
+def drain_metrics(drain: Drain) -> list[Metric]:
+    return [
+        gauge(
+            "gmqtt_federation_drain", "1 while the node is drained: it takes no clients.", float(drain.state != SERVING)
+        ),
+        gauge(
+            "gmqtt_federation_drain_clients_current",
+            "Clients that the drain has not closed yet.",
+            drain.clients_left(),
+        ),
+        gauge(
+            "gmqtt_federation_drain_sessions_current",
+            "Sessions that other nodes do not have yet.",
+            drain.sessions_left(),
+        ),
+        counter("gmqtt_federation_drain_clients_total", "Clients that drains have closed.", drain.clients_closed),
+        counter(
+            "gmqtt_federation_drain_sessions_total",
+            "Sessions without a client that drains have given to other nodes.",
+            drain.sessions_given,
+        ),
+        counter(
+            "gmqtt_federation_drain_waits_total",
+            "Times that a drain waited because as many sessions as may were on their way.",
+            drain.waits,
         ),
     ]

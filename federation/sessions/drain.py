@@ -20,7 +20,7 @@ from federation.replication.placement import weight
 from federation.sessions.home import Home
 from federation.sessions.sessions import Sessions
 from federation.stream.sender import PeerSender
-from federation.tags import TAG_CLIENTS, TAG_DRAINING
+from federation.tags import REFERENCE_CHARS_MAX, TAG_CLIENTS, TAG_DRAINING
 
 RATE_DEFAULT: Final = 500  # clients and sessions a second
 RATE_MAX: Final = 100_000
@@ -28,7 +28,6 @@ TICK_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 1.0  # between two looks at all sessions
 RETURN_SECONDS: Final = 5.0  # the client of a session that it has closed is expected elsewhere so long
 ON_WAY_MAX: Final = 256  # sessions that leave at the same time; policy: the others wait
-REFERENCE_CHARS_MAX: Final = 256
 CLOSED: Final = "this node is drained: connect to another one"
 
 SERVING: Final = "serving"
@@ -128,7 +127,8 @@ class Drain(Elsewhere):
             self._change(DRAINING, now)
             self._broker.elsewhere = self
             self._owed = 0.0
-            self._owed_at = self._at = self._look_at = now
+            self._owed_at = self._at = now
+            self._look(now)
 
     def end(self, now: float) -> None:
         """Take clients again. Sessions that leave are not held back."""
@@ -136,6 +136,7 @@ class Drain(Elsewhere):
             self._change(SERVING, now)
             self._broker.elsewhere = None
             self._queue.clear()
+            self.on_way = 0
             self._at = NEVER
 
     def _change(self, state: str, now: float) -> None:
@@ -144,12 +145,17 @@ class Drain(Elsewhere):
         self._marks = None
 
     def clients_left(self) -> int:
-        """Return how many clients are connected."""
+        """Return how many clients are connected; 0 while the node is not drained."""
+        if self.state == SERVING:
+            return 0
         counters = self._broker.counters
         return max(0, counters.clients_connected - counters.clients_disconnected - self._staying_clients)
 
     def sessions_left(self) -> int:
-        """Return how many sessions are here, or leave and are not yet at another node as a whole."""
+        """Return how many sessions are here, or leave and are not yet at another node as a whole; 0 while the node is not
+        drained."""
+        if self.state == SERVING:
+            return 0
         return max(0, len(self._broker.sessions) - self._staying) + self._count_leaving(False)
 
     def waits_for(self) -> str:

@@ -4,7 +4,6 @@ got."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from broker.codec import properties as props
 from broker.codec.packets import (
     ConnAck,
     Connect,
+    Disconnect,
     Packet,
     Properties,
     PubAck,
@@ -27,6 +27,7 @@ from broker.codec.packets import (
     SubscribeFilter,
 )
 from broker.codec.reader import PacketReader
+from broker.codec.reason_codes import USE_ANOTHER_SERVER
 from broker.codec.writer import encode_packet
 from mqtt_client import opened
 
@@ -40,11 +41,15 @@ class SessionClient:
     """One client identifier, connected again and again until `stop`.
 
     faults  promises that the server broke
+    others  further ports: it takes the next one where nobody answers, and goes where a server sends it
+    referred  how often a server sent it elsewhere
     """
 
     def __init__(self, port: int | Path, client_id: str) -> None:
         self.client_id = client_id
         self.faults: list[str] = []
+        self.others: list[int | Path] = []
+        self.referred = 0
         self._port = port
         self._writer: asyncio.StreamWriter | None = None
         self._is_known = False  # a CONNACK came
@@ -63,8 +68,12 @@ class SessionClient:
 
     async def _run(self) -> None:
         while True:
-            with contextlib.suppress(OSError):
+            try:
                 await self._converse()
+            except OSError:
+                if self.others:
+                    self.others.append(self._port)
+                    self._port = self.others.pop(0)
             self._writer = None
             self._is_accepted = False
             await asyncio.sleep(RECONNECT_SECONDS)
@@ -78,7 +87,9 @@ class SessionClient:
             packets = PacketReader(5)
             while data := await reader.read(65536):
                 for packet in packets.receive_data(data):
-                    if isinstance(packet, ConnAck):
+                    if isinstance(packet, ConnAck | Disconnect) and packet.reason_code == USE_ANOTHER_SERVER:
+                        self._is_sent_elsewhere(packet)
+                    elif isinstance(packet, ConnAck):
                         self._welcomed(packet)
                     else:
                         self.received(packet)
@@ -92,6 +103,14 @@ class SessionClient:
             self.faults.append(f"{self.client_id}: the session is gone")
         self._is_known = self._is_accepted = True
         self.connected()
+
+    def _is_sent_elsewhere(self, packet: ConnAck | Disconnect) -> None:
+        self.referred += 1
+        reference = props.get_str(packet.properties, props.SERVER_REFERENCE)
+        assert reference is not None
+        self.others.append(self._port)
+        self._port = int(reference.rpartition(":")[2])
+        self.others.remove(self._port)
 
     def send(self, packet: Packet) -> None:
         if self._writer is not None and not self._writer.is_closing():

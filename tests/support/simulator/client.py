@@ -77,6 +77,11 @@ class ClientEnd:
             self._connection.receive_data(data, now)
 
     @property
+    def is_closed(self) -> bool:
+        """Return whether the broker has ended the connection."""
+        return self._connection.closed
+
+    @property
     def is_held(self) -> bool:
         """Return whether the broker reads nothing of the client now."""
         return bool(self._connection.held or self._unread)

@@ -21,8 +21,14 @@ class Drained(Roaming):
         super().__init__(seed, count, is_rough, replication=ReplicationSettings(copies=copies))
 
     def _connect(self, host: Host, client: DurableClient) -> None:
-        others = [other for other in self.awake if self.federation.node(other).broker.elsewhere is None]
-        if host not in others and self.rng.random() < 0.8:
+        others: list[Host] = []
+        for other in self.awake:
+            node = self.federation.node(other)
+            # One that has begun with an empty disk, and has not heard of all members, asks no more of them.
+            knows_all = len(node.node.senders) == len(self.federation.hosts) - 1
+            if knows_all and (node.broker.elsewhere is None or (other is host and self.rng.random() < 0.2)):
+                others.append(other)
+        if host not in others:
             host = self.rng.choice(others)
         super()._connect(host, client)
 
@@ -40,10 +46,11 @@ class Drained(Roaming):
         host.settle()
 
     def until_drained(self, host: Host) -> None:
-        """All clients and sessions of the node are elsewhere, while clients go on."""
+        """All clients and sessions of the node are elsewhere, while clients go on. Those that it adopts from one that has died
+        go on to others, too."""
         drain = self.drain_of(host)
         end = self.world.now + DRAIN_LIMIT
-        while drain.state != DRAINED:
+        while drain.state != DRAINED or (self.is_rough and drain.sessions_left()):
             text = f"{drain.clients_left()} clients, {drain.sessions_left()} sessions; waits for {drain.waits_for()!r}"
             self.world.check(self.world.now < end, f"{host.name} is drained: left are {text}")
             self.run(0.5, 20.0)

@@ -83,6 +83,7 @@ class NodeProcess(SerfProcess):
         self.clients: list[ClientEnd] = []
         self._own = self.add_client("client", now)  # before there are nodes that it would wait for
         self.received = self._own.received
+        self._filters: dict[str, None] = {}  # that it wants
         self.node.begin(now, bool(options.seeds))
         self.retry_join: RetryJoin | None = None
         if options.seeds:
@@ -108,9 +109,11 @@ class NodeProcess(SerfProcess):
         return journal is not None and journal.is_full
 
     def subscribe(self, topic_filter: str, now: float) -> None:
+        self._filters[topic_filter] = None
         self._own.subscribe(topic_filter, now)
 
     def unsubscribe(self, topic_filter: str, now: float) -> None:
+        self._filters.pop(topic_filter, None)
         self._own.unsubscribe(topic_filter, now)
 
     def publish(self, topic: str, payload: bytes, now: float) -> None:
@@ -137,6 +140,10 @@ class NodeProcess(SerfProcess):
         assert self.node.drain is not None
         self.node.drain.end(now)
         self.serf.set_tags(self._tags, now)
+        if self._own.is_closed:
+            self._own.connect(self.broker, now)
+            for topic_filter in self._filters:
+                self._own.subscribe(topic_filter, now)
 
     # --- streams
 

@@ -1,0 +1,71 @@
+"""The drain of a node as operators ask for it: other members hear of it by a tag, and the log tells its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from federation.membership import FederationMembership
+from federation.node import Node
+from federation.sessions.drain import DRAINED, DRAINING, SERVING, Drain, DrainRefused
+from federation.tags import TAG_DRAINING
+
+
+class DrainControl:
+    """`changed` is called after each call: deadlines, and output for clients."""
+
+    def __init__(
+        self,
+        node: Node,
+        membership: FederationMembership,
+        now: Callable[[], float],
+        changed: Callable[[], None],
+        log: Any,
+    ) -> None:
+        self._node = node
+        self._membership = membership
+        self._now = now
+        self._changed = changed
+        self._log = log
+        self._logged = SERVING
+
+    @property
+    def drain(self) -> Drain:
+        """Raises DrainRefused where sessions stay on their nodes."""
+        if self._node.drain is None:
+            raise DrainRefused("plugins.federation.session_scope is node: sessions stay on this node")
+        return self._node.drain
+
+    def begin(self, rate: int) -> Drain:
+        """Raises DrainRefused, and NotRunning."""
+        drain = self.drain
+        was_serving = drain.state == SERVING
+        self._membership.members()  # raises NotRunning
+        drain.begin(rate, self._now())
+        if was_serving:
+            self._membership.set_tags({TAG_DRAINING: "1"})
+            left = {"clients": drain.clients_left(), "sessions": drain.sessions_left()}
+            self._log.info("drain begins: this node takes no clients", rate=rate, **left)
+            self._logged = DRAINING
+        self._changed()
+        return drain
+
+    def end(self) -> Drain:
+        """Raises DrainRefused, and NotRunning."""
+        drain = self.drain
+        if drain.state != SERVING:
+            left = {"clients": drain.clients_left(), "sessions": drain.sessions_left()}
+            self._membership.set_tags({})
+            drain.end(self._now())
+            self._log.info("drain ended by the API: this node takes clients again", **left)
+            self._logged = SERVING
+            self._changed()
+        return drain
+
+    def look(self) -> None:
+        """Time has passed: the drain may be over."""
+        drain = self._node.drain
+        if drain is not None and drain.state == DRAINED and self._logged != DRAINED:
+            self._logged = DRAINED
+            given = {"clients_closed": drain.clients_closed, "sessions_given": drain.sessions_given}
+            self._log.info("drained: other nodes have all clients and sessions; this node may be stopped", **given)
