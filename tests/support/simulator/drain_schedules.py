@@ -8,6 +8,7 @@ from typing import Final
 from federation.sessions.drain import DRAINED, Drain
 from federation.settings import ReplicationSettings
 from simulator.durable_client import DurableClient
+from simulator.node_process import NodeProcess
 from simulator.roaming import Roaming, check_roaming
 from simulator.world import Host
 
@@ -17,20 +18,27 @@ DRAIN_LIMIT: Final = 60.0
 class Drained(Roaming):
     """Clients move, now and then to a node that is drained, which refuses them."""
 
-    def __init__(self, seed: int, count: int, copies: int = 1, is_rough: bool = False) -> None:
-        super().__init__(seed, count, is_rough, replication=ReplicationSettings(copies=copies))
+    def __init__(self, seed: int, count: int, is_rough: bool = False) -> None:
+        super().__init__(seed, count, is_rough, replication=ReplicationSettings(copies=1))
 
     def _connect(self, host: Host, client: DurableClient) -> None:
         others: list[Host] = []
         for other in self.awake:
             node = self.federation.node(other)
-            # One that has begun with an empty disk, and has not heard of all members, asks no more of them.
-            knows_all = len(node.node.senders) == len(self.federation.hosts) - 1
-            if knows_all and (node.broker.elsewhere is None or (other is host and self.rng.random() < 0.2)):
+            if self._is_ready(node) and (node.broker.elsewhere is None or (other is host and self.rng.random() < 0.2)):
                 others.append(other)
-        if host not in others:
-            host = self.rng.choice(others)
-        super()._connect(host, client)
+        if others:
+            super()._connect(host if host in others else self.rng.choice(others), client)
+
+    def _is_ready(self, node: NodeProcess) -> bool:
+        """Return whether streams are up in both directions: before, just after a start, a client would be let in without its
+        session when claim_wait is over."""
+        for other in self.nodes():
+            for first, second in ((node, other), (other, node)):
+                sender = first.node.senders.get(second.name)
+                if other is not node and (sender is None or not sender.reachable):
+                    return self.is_rough
+        return True
 
     def drain_of(self, host: Host) -> Drain:
         drain = self.federation.node(host).node.drain
@@ -46,8 +54,7 @@ class Drained(Roaming):
         host.settle()
 
     def until_drained(self, host: Host) -> None:
-        """All clients and sessions of the node are elsewhere, while clients go on. Those that it adopts from one that has died
-        go on to others, too."""
+        """All clients and sessions of the node are elsewhere, while clients go on; also what it is given meanwhile."""
         drain = self.drain_of(host)
         end = self.world.now + DRAIN_LIMIT
         while drain.state != DRAINED or (self.is_rough and drain.sessions_left()):
@@ -90,7 +97,7 @@ def nodes_are_drained(seed: int) -> None:
 
 def nodes_are_drained_while_others_die(seed: int) -> None:
     """The node that takes sessions dies, and comes back: the drained one keeps what it has until then."""
-    drained = Drained(seed, 4, 2, is_rough=True)
+    drained = Drained(seed, 4, is_rough=True)
     for _ in range(2):
         drained.run(drained.rng.random() * 4.0, 30.0)
         victim, other = drained.rng.sample(drained.federation.hosts[1:], 2)
