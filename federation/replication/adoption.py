@@ -169,7 +169,8 @@ class Adoptions:
                 else:
                     head.append(whole)
             elif kind == DEPARTING:
-                _, _, counter, store_id, left_since, node, waiting, _, before = record  # what is left of it goes after it
+                # What is left of it goes after it.
+                _, _, counter, store_id, left_since, node, waiting, _, before = record
                 relayed = dict.fromkeys(checked(tuple, waiting))
                 home_record = None
                 since = checked(int, left_since)
@@ -202,10 +203,11 @@ class Adoptions:
         for name, sender in self._senders.items():
             if sender.reachable and sender.keeps_copies and name != replica.node:
                 home.arriving.handing[name] = None
-        if home.arriving.lost == replica.store_id:  # another session of the client was on its way from there
-            relayed.update(home.arriving.relayed)
-        home.arriving.lost = replica.store_id
-        home.arriving.relayed = relayed
+        # The others hear of the move before they are asked for what they have for the lost home: it gets nothing in between.
+        self._homes.say_move(home, home.arriving, home.arriving.move_number)
+        home.arriving.lost[replica.node] = replica.store_id
+        for name in relayed:
+            home.arriving.relayed[(replica.node, name)] = None
         home.arriving.handing[self._name] = None
         home.arriving.until = now + HANDING_SECONDS_MAX
         self._homes.keep(home)
@@ -350,11 +352,11 @@ class Adoptions:
     def handed_over(self, name: str, store_id: str, now: float) -> None:
         """The node has relayed all that it had for that home."""
         for home in list(self._homes.arriving):
-            if home.arriving is not None and home.arriving.lost == store_id:
+            if home.arriving is not None and store_id in home.arriving.lost.values():
                 home.arriving.handed(name, now)
                 self._homes.keep(home)
         for departing in self._moves.due:
-            if departing.before is not None and departing.before.lost == store_id:
+            if departing.before is not None and store_id in departing.before.lost.values():
                 departing.before.handed(name, now)
 
     def _rest_came(self, home: str, store_id: str, serial: int, done: int, count: int, data: bytes, now: float) -> None:

@@ -157,7 +157,7 @@ class Relay:
         if frame.operation == SWITCH:
             self._moving.switched(self._name, frame, now)
             if self._sessions == ADOPTED_SESSIONS:  # what follows in the block goes to another home
-                self._moving.moves.relayed_switch(frame.client_id, self._name, frame.epoch)
+                self._moving.moves.relayed_switch(frame.client_id, self._home, self._name, frame.epoch)
         elif self._sessions == OTHERS:
             return
         elif frame.operation == HAND:
@@ -198,9 +198,7 @@ class Relay:
         if self._sessions == OTHERS:
             return sources is None and cast(Session, session).records is None
         arriving = sources.before if isinstance(sources, Departing) else sources
-        if not isinstance(arriving, Arriving) or self._home not in arriving.homes:
-            return False
-        if self._name not in arriving.relayed:
+        if not isinstance(arriving, Arriving) or (self._home, self._name) not in arriving.relayed:
             return False
         if isinstance(sources, Departing) and sources.due is not None:
             sources.due[sources] = None

@@ -32,8 +32,8 @@ class Arriving(Sources):
     waiting  nodes that have not said that their messages are for this one
     move_number  of the last MOVE: all nodes are to hear of all former homes
     unsure   nodes that have not said so, and may say that theirs are for an older home
-    lost     id of the lost store from whose copy it comes, "" for none
-    relayed  nodes whose messages for the lost home are for it
+    lost     ids of the lost stores from whose copies it comes, by the names of these homes
+    relayed  (lost home, node): the messages that the node has for that home are for it
     is_merged  there was a session here before, which others send to already: it takes everything, and may get it twice
     until    when `handing` is not waited for any more
     """
@@ -45,8 +45,8 @@ class Arriving(Sources):
         self.homes: dict[str, None] = {}
         self.waiting = waiting
         self.unsure: dict[str, None] = {}
-        self.lost = ""
-        self.relayed: dict[str, None] = {}
+        self.lost: dict[str, str] = {}
+        self.relayed: dict[tuple[str, str], None] = {}
         self.is_merged = False
         self.move_number = 0
         self.until = NEVER

@@ -157,9 +157,14 @@ class Departing(Sources):
         return self._frames(records)
 
     def handed_until(self) -> float:
-        """Return until when the head waits for what comes from the home before this node, or for the claim of the next one; 0.0
-        for nothing."""
-        return max(self.told_until, self.before.until if self.before is not None and self.before.handing else 0.0)
+        """Return until when the head waits for what comes from homes before this one, or for the claim of the next one; 0.0 for
+        nothing. One of those before that is the next one waits for the head in turn."""
+        until = self.told_until
+        if self.before is not None:
+            for name in self.before.handing:
+                if name != self.home:
+                    until = max(until, self.before.until)
+        return until
 
     def next_timeout(self) -> float:
         """Return when the end of a turn has something to do; NEVER for not by time."""

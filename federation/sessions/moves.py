@@ -381,8 +381,8 @@ class Moves:
             arriving.waiting[name] = None
             self._homes.keep(home)
 
-    def relayed_switch(self, client_id: str, name: str, epoch: Epoch) -> None:
-        """What the node had for the lost home of this client behind its switch is for the home with this epoch."""
+    def relayed_switch(self, client_id: str, lost: str, name: str, epoch: Epoch) -> None:
+        """What the node had for the lost home behind its switch is for the home of the client with this epoch."""
         found: list[Arriving] = []
         home = self._homes.by_client.get(client_id)
         if home is not None and home.arriving is not None:
@@ -390,10 +390,10 @@ class Moves:
         departings = self.departing.get(client_id, ())
         found += [departing.before for departing in departings if departing.before is not None]
         for arriving in found:
-            if epoch < arriving.epoch:  # that of the lost home, or one before it
-                arriving.relayed[name] = None
+            if epoch[1] == arriving.lost.get(lost):
+                arriving.relayed[(lost, name)] = None
             else:
-                arriving.relayed.pop(name, None)
+                arriving.relayed.pop((lost, name), None)
 
     def arrives(self, home: Home, session: Session, waiting: dict[str, None]) -> Arriving:
         arriving = home.arriving = Arriving(session, self._homes.epoch_of(home), self.name, waiting)

@@ -419,10 +419,11 @@ class Sessions(Ownership):
     def _move_heard(self, name: str, frame: SessionFrame, now: float) -> None:
         """The session arrives at the node `name`. What this node publishes goes there from now on, and says so to both."""
         names = [checked(str, home) for home in frame.more]
-        if self._name not in names and self.moves.is_leaving(frame.client_id):
-            return  # it says so again when it has the subscriptions that leave here
-        self.moves.switch(frame.client_id, frame.epoch, [name, *names], now)
-        self.moves.switched(self._name, frame.client_id, frame.epoch)
+        if self._name in names or not self.moves.is_leaving(frame.client_id):
+            self.moves.switch(frame.client_id, frame.epoch, [name, *names], now)
+            self.moves.switched(self._name, frame.client_id, frame.epoch)
+        else:  # it is for what leaves here, whose subscriptions are not there yet
+            self.moves.switch(frame.client_id, frame.epoch, names, now)
 
     def peer_removed(self, name: str, now: float) -> None:
         """The node is no member any more."""

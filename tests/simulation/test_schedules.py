@@ -43,12 +43,12 @@ ONCE_BROKEN = {
     "nodes_of_members_die": (1, 13),
     "disks_are_replaced": (1, 2),
     "subscribers_come_while_a_node_is_down": (1, 2),
-    "homes_are_lost": (2, 24),
+    "homes_are_lost": (2, 24, 7003),
     "two_homes_are_lost": (2, 20),
     "homes_are_away": (2, 3),
     "homes_stand_still": (2, 8),
     "clients_move_while_nodes_die": (1, 8, 29, 1077, 5009, 5013, 6006),
-    "clients_move_between_the_sides_of_a_cut": (1, 5, 15, 19, 1057, 1058),
+    "clients_move_between_the_sides_of_a_cut": (1, 5, 15, 19, 1057, 1058, 7000, 7005, 7037),
     "streams_break_while_clients_move": (1, 22, 25, 31, 32, 1003, 1034, 1063),
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from federation.sessions.sessions import HEAD_SECONDS_MAX
 from simulator.durable_client import DurableClient, Sent
 from simulator.federation import Federation
 from simulator.node_store import Disk
@@ -125,8 +124,7 @@ def test_a_session_is_found_just_after_the_start_of_its_nodes(seed: int, dead: l
     journey.federation.run(delay)
     journey.subscriber.is_late = False
     journey.connect(0, journey.subscriber)
-    # Two blocks of what is handed over wait, one after the other, for keepers that have died.
-    journey.world.run_until(lambda: journey.subscriber.is_online, HEAD_SECONDS_MAX, "CONNACK")
+    journey.world.run_until(lambda: journey.subscriber.is_online, 2, "CONNACK")
     if 2 in dead:
         journey.publisher.lose()
         journey.connect(2, journey.publisher)
