@@ -36,6 +36,9 @@ class NodeCalls:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._channel.close()
 
     def call(self, stub: Callable[[grpc.Channel], Any], method: str, request: Any) -> Any:

@@ -16,7 +16,8 @@ from broker.api.tokens import Role
 from federation.errors import NotRunning
 from federation.node import Node
 from federation.sessions.arriving import Epoch
-from federation.sessions.drain import RATE_DEFAULT, RATE_MAX, Drain, DrainRefused
+from federation.sessions.drain import RATE_DEFAULT, RATE_MAX, DrainRefused
+from federation.sessions.drain import Drain as NodeDrain
 from federation.sessions.pb.sessions_pb2 import DrainRequest, DrainStatus, GetSessionRequest, Keeper, Session
 from federation.sessions.pb.sessions_pb2_grpc import SessionsServicer
 from federation.shell.drain import DrainControl
@@ -37,32 +38,32 @@ class SessionsService(SessionsServicer):
         if rate > RATE_MAX:
             raise invalid_argument(f"rate is {rate}, may be 1 to {RATE_MAX} clients a second")
         with _refusals():
-            return drain_status(self._control.begin(rate), self._wall_time)
+            return self._status(self._control.begin(rate))
 
     async def Undrain(self, request: Empty, context: object) -> DrainStatus:
         with _refusals():
-            return drain_status(self._control.end(), self._wall_time)
+            return self._status(self._control.end())
 
     async def GetDrain(self, request: Empty, context: object) -> DrainStatus:
         with _refusals():
-            return drain_status(self._control.drain, self._wall_time)
+            return self._status(self._control.drain)
 
     async def GetSession(self, request: GetSessionRequest, context: object) -> Session:
         return session_place(self._node, wanted(request.client_id))
 
-
-def drain_status(drain: Drain, wall_time: Callable[[float], float]) -> DrainStatus:
-    return DrainStatus(
-        state=drain.state,
-        since=timestamp(wall_time(drain.since)),
-        rate=drain.rate,
-        clients_left=drain.clients_left(),
-        sessions_left=drain.sessions_left(),
-        sessions_on_way=drain.on_way,
-        clients_closed=drain.clients_closed,
-        sessions_given=drain.sessions_given,
-        waits_for=drain.waits_for(),
-    )
+    def _status(self, drain: NodeDrain) -> DrainStatus:
+        return DrainStatus(
+            state=drain.state,
+            since=timestamp(self._wall_time(drain.since)),
+            rate=drain.rate,
+            clients_left=drain.clients_left(),
+            sessions_left=drain.sessions_left(),
+            sessions_on_way=drain.on_way,
+            clients_closed=drain.clients_closed,
+            sessions_given=drain.sessions_given,
+            waits_for=drain.waits_for(),
+            node_name=self._node.name,
+        )
 
 
 @contextmanager

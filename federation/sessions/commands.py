@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -16,7 +17,7 @@ from federation.sessions.pb.sessions_pb2 import DrainRequest, DrainStatus, GetSe
 from federation.sessions.pb.sessions_pb2_grpc import SessionsStub
 from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
-from gmqttctl.errors import CommandError
+from gmqttctl.errors import CommandError, NodeError
 from gmqttctl.node_calls import NodeCalls
 from gmqttctl.text import duration, printable
 
@@ -35,9 +36,10 @@ LOOK_SECONDS: Final = 1.0
 )
 @click.option("--wait", is_flag=True, help="Wait until the node is drained, and show how far it is each second.")
 @click.option("--status", is_flag=True, help="Show how far the drain is; begin none.")
-def drain(connection: dict[str, str], rate: int, wait: bool, status: bool) -> None:
-    """Give the clients and sessions of one node to other nodes, before it is stopped. --servers names the node."""
-    with _calls(connection) as calls:
+@click.argument("node", default="")
+def drain(connection: dict[str, str], rate: int, wait: bool, status: bool, node: str) -> None:
+    """Give the clients and sessions of NODE to other nodes, before it is stopped. Without NODE, --servers names it alone."""
+    with _calls(connection, node) as calls:
         if status:
             found = calls.call(SessionsStub, "GetDrain", Empty())
         else:
@@ -53,9 +55,10 @@ def drain(connection: dict[str, str], rate: int, wait: bool, status: bool) -> No
 
 @click.command()
 @connection_options
-def undrain(connection: dict[str, str]) -> None:
-    """Let one node take clients again. --servers names the node."""
-    with _calls(connection) as calls:
+@click.argument("node", default="")
+def undrain(connection: dict[str, str], node: str) -> None:
+    """Let NODE take clients again. Without NODE, --servers names it alone."""
+    with _calls(connection, node) as calls:
         click.echo(status_line(calls.call(SessionsStub, "Undrain", Empty()), time.time()))
 
 
@@ -73,17 +76,33 @@ def session(connection: dict[str, str], as_json: bool, client_id: str) -> None:
         click.echo(session_line(found))
 
 
-def _calls(connection: dict[str, str]) -> NodeCalls:
-    """Of one node: of several, the first that answers would be drained."""
+def _calls(connection: dict[str, str], node: str) -> NodeCalls:
+    """Of one node, by its name where it is given. Of several addresses, the first that answers would be drained."""
     servers = read_connection(connection)
-    if len(servers.servers) != 1:
-        raise CommandError(f"--servers names {len(servers.servers)} nodes; name the one that is meant")
-    return NodeCalls(servers, MISSING)
+    if not node and len(servers.servers) != 1:
+        raise CommandError(
+            f"--servers names {len(servers.servers)} nodes; say which one is meant: its name, or one address"
+        )
+    faults: list[str] = []
+    for server in servers.servers:
+        calls = NodeCalls(replace(servers, servers=(server,)), MISSING)
+        if not node:
+            return calls
+        try:
+            name = calls.call(SessionsStub, "GetDrain", Empty()).node_name
+        except NodeError as error:
+            faults.append(str(error))
+        else:
+            if name == node:
+                return calls
+            faults.append(f"{server} is {printable(name)}")
+        calls.close()
+    raise CommandError(f"--servers has no address of the node {printable(node)}: {'; '.join(faults)}")
 
 
 def status_line(status: DrainStatus, unix_time: float) -> str:
-    text = f"{status.state} for {duration(unix_time - status.since.seconds)}"
-    text += f": {status.clients_left} clients and {status.sessions_left} sessions are left"
+    text = f"{printable(status.node_name)}: {status.state} for {duration(unix_time - status.since.seconds)}"
+    text += f", {status.clients_left} clients and {status.sessions_left} sessions are left"
     return text + (f"; waits for {printable(status.waits_for)}" if status.waits_for else "")
 
 

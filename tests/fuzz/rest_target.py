@@ -22,6 +22,7 @@ from broker.config.settings import Settings
 from broker.event_log.pb import event_log_pb2
 from broker_world import World
 from federation.pb import federation_pb2
+from federation.sessions.pb import sessions_pb2
 from fuzz_target import Target
 
 HTTP_INTERNAL: Final = 500
@@ -128,6 +129,8 @@ ALL_SEEDS: Final = [
     b'POST /v1/federation/join\n{"hosts": ["127.0.0.1:8902", "[::1]:1"]}',
     b'POST /v1/federation/force_leave\n{"node_name": "n"}',
     b"GET /v1/federation/members\n",
+    b'POST /v1/federation/drain\n{"rate": 500}',
+    b"GET /v1/federation/sessions/a%2Fb\n",
 ]
 
 
@@ -140,7 +143,7 @@ class Unasked:
 
 SERVICES: Final = [
     service
-    for file in (admin_pb2, account_pb2, event_log_pb2, federation_pb2)
+    for file in (admin_pb2, account_pb2, event_log_pb2, federation_pb2, sessions_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     if not any(method.client_streaming for method in service.methods)
 ]

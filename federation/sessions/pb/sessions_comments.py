@@ -7,6 +7,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.sessions.api.DrainRequest.rate": "Clients and sessions a second, 1 to 100000; 0 or missing: 500.",
     "gmqtt.sessions.api.DrainStatus.clients_closed": "By all drains since the start of the node.",
     "gmqtt.sessions.api.DrainStatus.clients_left": "Clients that are connected here, but for links and those of the node itself, which stay until the node stops.",
+    "gmqtt.sessions.api.DrainStatus.node_name": "Of the node that answers.",
     "gmqtt.sessions.api.DrainStatus.rate": "Of the last drain.",
     "gmqtt.sessions.api.DrainStatus.sessions_left": "Sessions that are here, or on their way to another node.",
     "gmqtt.sessions.api.DrainStatus.sessions_on_way": "Of these, on their way to nodes that are reached.",

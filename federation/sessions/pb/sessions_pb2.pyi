@@ -54,6 +54,7 @@ class DrainStatus(_message.Message):
     CLIENTS_CLOSED_FIELD_NUMBER: _builtins.int
     SESSIONS_GIVEN_FIELD_NUMBER: _builtins.int
     WAITS_FOR_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """serving, draining, or drained: no client and no session is left, and other nodes have all of them."""
     rate: _builtins.int
@@ -69,6 +70,8 @@ class DrainStatus(_message.Message):
     sessions_given: _builtins.int
     waits_for: _builtins.str
     """What has to come back before it goes on: a node; empty: it waits for none."""
+    node_name: _builtins.str
+    """Of the node that answers."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """Begin of the state."""
@@ -85,10 +88,11 @@ class DrainStatus(_message.Message):
         clients_closed: _builtins.int = ...,
         sessions_given: _builtins.int = ...,
         waits_for: _builtins.str = ...,
+        node_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients_closed", b"clients_closed", "clients_left", b"clients_left", "rate", b"rate", "sessions_given", b"sessions_given", "sessions_left", b"sessions_left", "sessions_on_way", b"sessions_on_way", "since", b"since", "state", b"state", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients_closed", b"clients_closed", "clients_left", b"clients_left", "node_name", b"node_name", "rate", b"rate", "sessions_given", b"sessions_given", "sessions_left", b"sessions_left", "sessions_on_way", b"sessions_on_way", "since", b"since", "state", b"state", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
