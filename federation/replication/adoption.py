@@ -259,7 +259,7 @@ class Adoptions:
                 self._send_rest(replica, copy.record, now)
             except FAULTS:
                 self.refused += 1
-        more = replica.node, tuple(positions)
+        more = replica.node, tuple(positions), adoption.below
         self._relay(more, None, now)
         frame = encode_session_frame(ADOPTED, "", (0, replica.store_id), more)
         for name, sender in self._senders.items():
@@ -299,8 +299,10 @@ class Adoptions:
                 self._relay(frame.more, sender, now)
                 sender.append_session(encode_session_frame(RELAYED, "", (0, store_id), ()), 0, False, now)
         elif frame.operation == RELAY:
-            home, sessions, data = frame.more
-            self._apply(name, checked(str, home), checked(int, sessions), checked(bytes, data), now)
+            home, sessions, data, below = frame.more
+            self._apply(
+                name, checked(str, home), checked(int, sessions), checked(bytes, data), checked(int, below), now
+            )
         elif frame.operation == RELAYED:
             self.handed_over(name, store_id, now)
         else:
@@ -316,9 +318,10 @@ class Adoptions:
             )
 
     def _relay(self, more: Record, adopter: PeerSender | None, now: float) -> None:
-        """Send what this node has for a home that is not reached to its adopter; None for this node itself. more: the home, and
-        how far its store had done which stores: (store id, serial, done, node)."""
-        home = checked(str, more[0])
+        """Send what this node has for a home that is not reached to its adopter; None for this node itself. more: the home, how
+        far its store had done which stores: (store id, serial, done, node), and above which record number it has sessions that
+        were not adopted."""
+        home, below = checked(str, more[0]), checked(int, more[2])
         own = self._broker.identity.store_id, self._name
         serial = done = 0
         for position in checked(tuple, more[1]):
@@ -331,21 +334,22 @@ class Adoptions:
         self._tree.group_copies.given_up(sender, now)
         for block in take_promised(sender.outbox, now):
             messages = block.messages
-            is_left = behind(block, serial, done, now)
+            if not behind(block, serial, done, now):
+                continue
             data = b"".join(block.encode(now))
             epoch = 0, self._broker.identity.store_id
-            if is_left and adopter is not None:
-                frame = encode_session_frame(RELAY, "", epoch, (home, ADOPTED_SESSIONS, data))
+            if adopter is None:
+                self._apply(self._name, home, ADOPTED_SESSIONS, data, below, now)
+            else:
+                frame = encode_session_frame(RELAY, "", epoch, (home, ADOPTED_SESSIONS, data, below))
                 adopter.append_session(frame, messages, block.is_once, now)
-            elif is_left:
-                self._apply(self._name, home, ADOPTED_SESSIONS, data, now)
-            frame = encode_session_frame(RELAY, "", epoch, (home, OTHERS, data))
+            frame = encode_session_frame(RELAY, "", epoch, (home, OTHERS, data, below))
             sender.append_session(frame, 0, False, now)
 
-    def _apply(self, name: str, home: str, sessions: int, data: bytes, now: float) -> None:
+    def _apply(self, name: str, home: str, sessions: int, data: bytes, below: int, now: float) -> None:
         """Deliver a block for a lost home. Raises FrameError."""
         receiver = self._receivers.by_name.get(name)
-        relay = Relay(self._broker, self._sessions, name, home, sessions, receiver)
+        relay = Relay(self._broker, self._sessions, name, home, sessions, receiver, below)
         relay.apply(data, 0, now)
         self.relayed += relay.delivered
 

@@ -1,7 +1,7 @@
 """What a node has for a home that is away, brought to the node that has adopted its sessions.
 
 The messages of a block of the outbox go to the sessions that were adopted from that home, and to those of its sessions that
-nobody could adopt, when it is back: they end with their connection.
+nobody could adopt, when it is back: they end with their connection, or came to it behind the copy.
 """
 
 # compiled with mypyc
@@ -15,6 +15,7 @@ from broker.errors import MqttError
 from broker.hooks import NO_GROUPS
 from broker.message import Message
 from broker.routing.group_copy import GroupCopy
+from broker.routing.route import Receiver
 from broker.routing.subscriber import Subscriber
 from broker.session.session import Session
 from broker.store.journal import checked
@@ -87,10 +88,18 @@ class Relay:
     name      of the node whose block it is
     receiver  of that node, None where it is this one
     sessions  those that get its messages
+    below     durable sessions of the home whose records have lower numbers were adopted
     """
 
     def __init__(
-        self, broker: Broker, moves: Sessions, name: str, home: str, sessions: int, receiver: PeerReceiver | None
+        self,
+        broker: Broker,
+        moves: Sessions,
+        name: str,
+        home: str,
+        sessions: int,
+        receiver: PeerReceiver | None,
+        below: int = 0,
     ) -> None:
         self.delivered = 0
         self._broker = broker
@@ -98,6 +107,7 @@ class Relay:
         self._name = name
         self._home = home
         self._sessions = sessions
+        self._below = below
         self._receiver = receiver
         self._skip = 0
 
@@ -163,7 +173,7 @@ class Relay:
         elif frame.operation == HAND:
             self._moving.take(frame, now)
         elif frame.operation == RELAY and self._sessions == ADOPTED_SESSIONS:
-            _, sessions, data = frame.more
+            _, sessions, data, _ = frame.more
             if sessions == ADOPTED_SESSIONS:
                 self.apply(checked(bytes, data), 0, now)
         elif frame.operation in (REST_OF, KEEPERS) and self._receiver is not None:
@@ -187,16 +197,28 @@ class Relay:
     def _deliver(self, message: Message, now: float) -> None:
         for receiver in self._broker.router.lookup(message.topic).receivers:
             session = receiver.session
-            if self._is_for(session):
+            qos = min(receiver.qos, message.qos)
+            retain = message.retain and receiver.retain_as_published
+            if self._sessions == OTHERS:
+                is_for = self._is_left_here(receiver, message, qos, retain, now)
+            else:
+                is_for = self._is_for(session)
+            if is_for:
                 self.delivered += 1
-                qos = min(receiver.qos, message.qos)
-                retain = message.retain and receiver.retain_as_published
                 session.deliver(message, qos, retain, receiver.identifiers, None, now)
 
+    def _is_left_here(self, receiver: Receiver, message: Message, qos: int, retain: bool, now: float) -> bool:
+        """Return whether the session was not adopted, and the message is for it."""
+        records = cast(Session, receiver.session).records
+        if records is not None and records.number < self._below:
+            return False
+        sources = receiver.session.sources
+        publisher = None if self._receiver is None else self._receiver.publisher
+        return sources is None or sources.takes(message, qos, retain, receiver.identifiers, publisher, now)
+
     def _is_for(self, session: Subscriber) -> bool:
+        """Return whether the session was adopted from the home, and what this node has for the home is for it."""
         sources = session.sources
-        if self._sessions == OTHERS:
-            return sources is None and cast(Session, session).records is None
         arriving = sources.before if isinstance(sources, Departing) else sources
         if not isinstance(arriving, Arriving) or (self._home, self._name) not in arriving.relayed:
             return False
