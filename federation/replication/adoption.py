@@ -193,13 +193,14 @@ class Adoptions:
                 relayed.pop(name, None)
         epoch = since + 1, self._broker.identity.store_id
         frame = SessionFrame(HAND, client_id, epoch, (tuple(names), tuple(records), since))
+        first = self._next_number()
         self._moves.passed_on.pop(client_id, None)
         self._moves.take(frame, now)
         self.adopted += 1
         home = self._homes.by_client.get(client_id)
         if home is None or home.arriving is None:
             return
-        home.adopted = replica.store_id, adoption.below, self._next_number()
+        home.adopted = replica.store_id, adoption.below, first, self._next_number()
         for name, sender in self._senders.items():
             if sender.reachable and sender.keeps_copies and name != replica.node:
                 home.arriving.handing[name] = None

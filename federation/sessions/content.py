@@ -22,15 +22,16 @@ from federation.stream.frames import FrameError
 RECORDS_MAX: Final = 64  # in one frame
 
 
-def head_records(session: Session, wall_offset: float, below: int) -> list[Record]:
-    """The session with all but the messages of its queue, and those whose records have a number below this one."""
+def head_records(session: Session, wall_offset: float, copied: tuple[int, int]) -> list[Record]:
+    """The session with all but the messages of its queue, and those whose records have numbers from copied[0] to below
+    copied[1]."""
     records: list[Record] = [encode_session(session, wall_offset)]
     records += [encode_subscription(subscription, 0) for subscription in session.subscriptions.values()]
     if session.incoming is not None:
         records += [(RECEIVED, 0, packet_id) for packet_id in session.incoming]
     if session.inflight is not None:
         for outgoing in session.inflight.messages():
-            if outgoing.record >= below:
+            if not copied[0] <= outgoing.record < copied[1]:
                 records += outgoing_records(outgoing, wall_offset)
     return records
 

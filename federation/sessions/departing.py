@@ -58,7 +58,7 @@ class Departing(Sources):
     marks    what goes before it, None when its head has left
     is_handed  HANDED has left
     told_until  its head waits so long for the claim of its new home
-    below    messages whose records have a lower number are there already: from a copy of this store
+    copied   messages whose records have numbers from the first to below the second are there already: by a copy
     record   number of its record in the store, 0 for none
     due      departing sessions that have something to do at the end of this turn
     """
@@ -83,7 +83,7 @@ class Departing(Sources):
         self.before = before
         self.marks = marks
         self.is_handed = False
-        self.below = 0
+        self.copied = 0, 0
         self.told_until = 0.0
         self.record = 0
         self.due: dict[Departing, None] | None = None
@@ -138,7 +138,7 @@ class Departing(Sources):
         if self.before is not None:
             self.before.wait_no_more(now)
         session = self.session
-        records = head_records(session, wall_offset, self.below)
+        records = head_records(session, wall_offset, self.copied)
         records.append((HEAD_END,))
         will = session.will
         if will is not None:
@@ -181,7 +181,7 @@ class Departing(Sources):
             outgoing = queue.first()
             if outgoing is None:
                 break
-            if outgoing.record >= self.below:
+            if not self.copied[0] <= outgoing.record < self.copied[1]:
                 records += outgoing_records(outgoing, wall_offset)
             session.context.counters.handed_over += 1
             if session.records is not None:

@@ -21,8 +21,8 @@ class Home(Content):
     number    of the claim among all of this process: another node has heard it when it has heard so many
     is_clean  the client wanted a new session: what another node has of an older one ends
     record    number of its record in the store, 0 for none
-    adopted   the session comes from the copy of a lost store: (its id, a number above all its records that came from there, a
-              number above all records here that were made of them)
+    adopted   the session comes from the copy of a lost store: (its id, a number above all its records that came from there, the
+              first number of records here that were made of them, and one above the last)
     arriving  the session comes from another node, None when all of it is here
     exchanges  (counter of a former home, packet identifiers of the client that it had not released): those that were taken
     is_opening  a client is being let in
@@ -56,7 +56,7 @@ class Home(Content):
         self.number = number
         self.is_clean = False
         self.record = 0
-        self.adopted: tuple[str, int, int] | None = None
+        self.adopted: tuple[str, int, int, int] | None = None
         self.arriving: Arriving | None = None
         self.exchanges: tuple[int, list[int]] | None = None
         self.is_opening = False

@@ -193,7 +193,7 @@ class Moves:
                 departing.told_until = 0.0
                 self.due[departing] = None
             if departing.epoch == epoch and adopted and adopted[0] == self._broker.identity.store_id:
-                departing.below = checked(int, adopted[1])
+                departing.copied = 0, checked(int, adopted[1])
 
     def _changed(self, departing: Departing) -> None:
         if departing.record and self._homes.journal is not None:

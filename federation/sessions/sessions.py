@@ -364,7 +364,7 @@ class Sessions(Ownership):
             return
         departing = self.moves.depart(session, home, sender, frame.epoch, marks, now)
         if home.adopted is not None and home.adopted[0] == sender.peer_store_id:
-            departing.below = home.adopted[2]
+            departing.copied = home.adopted[2:]
         if is_answered:
             self._say(sender, frame, HANDING, frame.epoch)
 

@@ -65,8 +65,9 @@ def _restore(
         home.is_clean = checked(bool, is_clean)
         home.record = number
         if adopted:
-            store_id, below, below_here = checked(tuple, adopted[0])
-            home.adopted = checked(str, store_id), checked(int, below), checked(int, below_here)
+            store_id, below, *here = checked(tuple, adopted[0])
+            first, end = (0, *here)[-2:]  # a store of an earlier build has only the second
+            home.adopted = checked(str, store_id), checked(int, below), checked(int, first), checked(int, end)
         journal.kept[number] = home
         session = broker.sessions.get(home.client_id)
         if session is None:
