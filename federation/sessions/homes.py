@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.hooks import Waiter
+from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX
 from broker.store.journal import Journal
 from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.home import Ended, Home
@@ -15,6 +16,11 @@ from federation.sessions.wire import CLAIM, COUNTER_MAX, MOVE, encode_session_fr
 from federation.stream.sender import PeerSender
 
 NOT_TOLD: Final = 2**62  # and above: a move that the others have not been told of
+
+
+def is_claimed(client_id: str) -> bool:
+    """Return whether clients with this identifier are claimed: those of the node itself are not."""
+    return not client_id.startswith((GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX))
 
 
 class Homes(Told):

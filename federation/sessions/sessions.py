@@ -16,7 +16,7 @@ from broker.codec.reason_codes import SESSION_TAKEN_OVER
 from broker.hooks import Peer
 from broker.message import NEVER
 from broker.ownership import Claimant, Ownership
-from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX, Subscriber
+from broker.routing.subscriber import Subscriber
 from broker.session.inflight import PACKET_ID_MAX
 from broker.session.session import Session
 from broker.store.journal import checked
@@ -25,7 +25,7 @@ from federation.sessions.arriving import Epoch
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import ORDER_SECONDS_MAX, Marks
 from federation.sessions.home import Home
-from federation.sessions.homes import Homes
+from federation.sessions.homes import Homes, is_claimed
 from federation.sessions.lost_homes import LostHomes
 from federation.sessions.moves import Moves, Nodes
 from federation.sessions.stored import restore
@@ -88,7 +88,7 @@ class Sessions(Ownership):
         and TypeError for a record that no node has written."""
         restore(self._broker, self.homes, self.moves)
         for client_id in self._broker.sessions:
-            if client_id not in self.homes.by_client and _is_claimed(client_id):
+            if client_id not in self.homes.by_client and is_claimed(client_id):
                 self.homes.by_client[client_id] = self.homes.made(client_id, 0)
         self.active = True
 
@@ -263,7 +263,7 @@ class Sessions(Ownership):
     def _claim_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
         client_id = frame.client_id
         is_answered, is_clean, has_ended, *adopted = frame.more
-        if not _is_claimed(client_id):
+        if not is_claimed(client_id):
             return
         if self.lost is not None and not has_ended and client_id not in self.homes.by_client:
             self.lost.wanted(client_id, sender.name, now)
@@ -422,8 +422,8 @@ class Sessions(Ownership):
         if self._name in names or not self.moves.is_leaving(frame.client_id):
             self.moves.switch(frame.client_id, frame.epoch, [name, *names], now)
             self.moves.switched(self._name, frame.client_id, frame.epoch)
-        else:  # it is for what leaves here, whose subscriptions are not there yet
-            self.moves.switch(frame.client_id, frame.epoch, names, now)
+        else:  # it is for what leaves here, whose subscriptions are not there yet, and for no home before that
+            self.moves.switch(frame.client_id, frame.epoch, [home for home in names if home != name], now)
 
     def peer_removed(self, name: str, now: float) -> None:
         """The node is no member any more."""
@@ -493,8 +493,3 @@ class Sessions(Ownership):
                 sender = self._senders.get(name)
                 if sender is not None and (sender.reachable or now >= self.starting_until):
                     self.silent[name] = home.number
-
-
-def _is_claimed(client_id: str) -> bool:
-    """Return whether clients with this identifier are claimed: those of the node itself are not."""
-    return not client_id.startswith((GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX))
