@@ -175,9 +175,9 @@ class Moves:
             self.due[departing] = None
 
     def is_leaving(self, client_id: str) -> bool:
-        """Return whether messages of this node are for a session that leaves."""
-        for departing in self.departing.get(client_id, ()):  # noqa: SIM110 (compiled without a generator)
-            if self.name in departing.waiting:
+        """Return whether messages of this node are for a session that leaves: for none without subscriptions."""
+        for departing in self.departing.get(client_id, ()):
+            if self.name in departing.waiting and departing.session.subscriptions:
                 return True
         return False
 
@@ -338,12 +338,10 @@ class Moves:
         former = self._senders.get(homes[0])
         if home.adopted is not None and former is not None and former.peer_store_id == home.adopted[0]:
             home.adopted = None  # the lost home was not lost, and has no session any more
+        known = self._broker.sessions.get(home.client_id)
+        others_send = known is not None and bool(known.subscriptions)
         exchanges = home.exchanges
-        if exchanges is None:
-            has_newer = home.client_id not in self._broker.sessions  # else the client has begun anew here
-        else:
-            has_newer = exchanges[0] < since
-        has_session = home.client_id in self._broker.sessions
+        has_newer = known is None if exchanges is None else exchanges[0] < since  # else the client has begun anew here
         session, packet_ids = take_head(self._broker, home.client_id, head.records, has_newer, now)
         if has_newer:
             if exchanges is not None:
@@ -359,7 +357,7 @@ class Moves:
                 if sender.moves_sessions:
                     waiting[other] = None
             arriving = self.arrives(home, session, waiting)
-            arriving.is_merged = has_session
+            arriving.is_merged = others_send
         arriving.begin(homes, now)
         self._homes.keep(home)
         self._homes.tell_move(home)
