@@ -69,6 +69,7 @@ class DurableClient(ClientEnd):
     received     (payload, DUP) of each message that was taken; one of QoS 2 once for each packet identifier
     has_session  a CONNACK said that there is a session; the broker may not forget it
     may_begin_anew  the broker may let it in without its session, which follows; has_begun_anew: it did
+    was_on_both_sides  of a partition, each of which may have had its session
     faults       what the broker did and may not do
     """
 
@@ -86,6 +87,7 @@ class DurableClient(ClientEnd):
         self.faults: list[str] = []
         self.may_begin_anew = False
         self.has_begun_anew = False
+        self.was_on_both_sides = False
         self._unheard: list[tuple[Connection, PacketReader]] = []  # connections that were lost before CONNACK
         self._is_open = False
         self._properties: Properties = {}

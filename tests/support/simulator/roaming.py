@@ -17,11 +17,13 @@ class Roaming(Promises):
     """`is_rough`: nodes fail, so a client may be let in without its session, which follows.
 
     moves  how often a client connected to another node than before
+    sides  where each client was last, while nodes are cut off from each other
     """
 
     def __init__(self, seed: int, count: int, is_rough: bool = False, **options: Any) -> None:
         self.where: dict[DurableClient, Host] = {}
         self.moves = 0
+        self.sides: dict[DurableClient, Host] = {}
         self.is_rough = is_rough
         # Both sides of a cut have a queue for a client, and then there is one.
         super().__init__(seed, count, mqtt={"max_queued_messages": 100_000}, **options)
@@ -45,6 +47,8 @@ class Roaming(Promises):
         for client in station.clients:
             chance = self.rng.random()
             home = self.where.get(client, host)
+            if client.is_online:
+                self._served(client, home)
             if not client.is_open or chance < 0.03:
                 if client.is_open and chance < 0.01 and home in self.awake:
                     client.disconnect(chance < 0.005, now)
@@ -70,6 +74,16 @@ class Roaming(Promises):
                 node.clients.remove(client)
         super()._connect(host, client)
         host.settle()
+
+    def _served(self, client: DurableClient, host: Host) -> None:
+        """The client was let in at this node, and was last at one that is cut off from it, in the same cut."""
+        if not self.world.is_cut():
+            self.sides.pop(client, None)
+            return
+        side = self.sides.get(client, host)
+        self.sides[client] = host
+        if not (self.world.reaches(host.ip, side.ip) and self.world.reaches(side.ip, host.ip)):
+            client.was_on_both_sides = True
 
     def until_online(self) -> None:
         def is_done() -> bool:

@@ -221,6 +221,9 @@ class World:
         self._cuts.clear()
         self.log("partition heals")
 
+    def is_cut(self) -> bool:
+        return bool(self._cuts) or bool(self._groups)
+
     def reaches(self, source_ip: str, destination_ip: str) -> bool:
         if (source_ip, destination_ip) in self._cuts:
             return False
