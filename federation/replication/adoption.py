@@ -40,7 +40,7 @@ from federation.sessions.wire import (
     SessionFrame,
     encode_session_frame,
 )
-from federation.stream.block import restored_block
+from federation.stream.block import Block, restored_block
 from federation.stream.frames import FrameError
 from federation.stream.positions import Positions
 from federation.stream.receivers import Receivers
@@ -49,6 +49,9 @@ from federation.stream.tree import FederationTree
 
 FAULTS: Final = (FrameError, TypeError, ValueError, IndexError, KeyError, HeaderError, MqttError)
 SESSIONS_OF_A_TURN: Final = 256
+ADOPTERS_MAX: Final = (
+    4_096  # lost homes whose adopters are known; policy: the oldest is forgotten, its rest goes to it alone
+)
 
 
 class Adoption:
@@ -99,6 +102,7 @@ class Adoptions:
         self._homes: Homes = sessions.homes
         self._moves: Moves = sessions.moves
         self._begun: dict[str, Adoption] = {}  # by store id
+        self._adopters: dict[str, tuple[str, Record]] = {}  # by lost home: who has its sessions, and ADOPTED (wire)
 
     def is_active(self) -> bool:
         return bool(self._begun)
@@ -261,6 +265,7 @@ class Adoptions:
             except FAULTS:
                 self.refused += 1
         more = replica.node, tuple(positions), adoption.below
+        self._note_adopter(self._name, more)
         self._relay(more, None, now)
         frame = encode_session_frame(ADOPTED, "", (0, replica.store_id), more)
         for name, sender in self._senders.items():
@@ -288,6 +293,31 @@ class Adoptions:
         if sender is not None:
             frame = encode_session_frame(REST_OF, "", (0, replica.store_id), more)
             sender.append_session(frame, block.messages, True, now)
+        if name in self._adopters:
+            self._relay_rest(replica, name, block, now)
+
+    def _relay_rest(self, replica: Replica, lost: str, block: Block, now: float) -> None:
+        """The block was for a home that is lost, too: who has adopted its sessions gets it."""
+        adopter, more = self._adopters[lost]
+        serial, done = _done_of(more, replica.store_id, replica.node)
+        messages = block.messages
+        if not behind(block, serial, done, now):
+            return
+        data = b"".join(block.encode(now))
+        sender = self._senders.get(adopter)
+        if adopter == self._name:
+            self._apply(replica.node, lost, ADOPTED_SESSIONS, data, 0, now)
+        elif sender is not None:
+            frame = encode_session_frame(RELAY, "", (0, replica.store_id), (lost, ADOPTED_SESSIONS, data, 0))
+            sender.append_session(frame, messages, True, now)
+
+    def _note_adopter(self, name: str, more: Record) -> None:
+        """The node has adopted the sessions of the home of ADOPTED."""
+        lost = checked(str, more[0])
+        self._adopters.pop(lost, None)
+        self._adopters[lost] = name, more
+        if len(self._adopters) > ADOPTERS_MAX:
+            del self._adopters[next(iter(self._adopters))]
 
     # --- at the other nodes ---
 
@@ -296,6 +326,7 @@ class Adoptions:
         store_id = frame.epoch[1]
         if frame.operation == ADOPTED:
             sender = self._senders.get(name)
+            self._note_adopter(name, frame.more)
             if sender is not None:
                 self._relay(frame.more, sender, now)
                 sender.append_session(encode_session_frame(RELAYED, "", (0, store_id), ()), 0, False, now)
@@ -323,12 +354,7 @@ class Adoptions:
         far its store had done which stores: (store id, serial, done, node), and above which record number it has sessions that
         were not adopted."""
         home, below = checked(str, more[0]), checked(int, more[2])
-        own = self._broker.identity.store_id, self._name
-        serial = done = 0
-        for position in checked(tuple, more[1]):
-            store_id, position_serial, position_done, node = position
-            if (store_id, node) == own:
-                serial, done = checked(int, position_serial), checked(int, position_done)
+        serial, done = _done_of(more, self._broker.identity.store_id, self._name)
         sender = self._senders.get(home)
         if sender is None or sender.reachable:
             return
@@ -378,3 +404,11 @@ class Adoptions:
             position.done = max(position.done, done + count)
         Relay(self._broker, self._sessions, home, home, ALL, receiver).apply(data, known, now)
         self._positions.changed(position)
+
+
+def _done_of(more: Record, store_id: str, name: str) -> tuple[int, int]:
+    """Return how far the home of ADOPTED had done what this store of the node had for it: (serial, done)."""
+    for position in checked(tuple, more[1]):
+        if (position[0], position[3]) == (store_id, name):
+            return checked(int, position[1]), checked(int, position[2])
+    return 0, 0

@@ -176,6 +176,8 @@ class Relay:
             _, sessions, data, _ = frame.more
             if sessions == ADOPTED_SESSIONS:
                 self.apply(checked(bytes, data), 0, now)
+        elif frame.operation == REST_OF and self._sessions == ADOPTED_SESSIONS:
+            self.apply(checked(bytes, frame.more[4]), 0, now)
         elif frame.operation in (REST_OF, KEEPERS) and self._receiver is not None:
             self._receiver.sessions.receive(self._name, body, now)
 

@@ -282,7 +282,7 @@ class Sessions(Ownership):
             if is_answered:
                 self._say(sender, frame, OTHER_USER, own)
         elif own >= frame.epoch:
-            self._say(sender, frame, REFUSED, own)
+            self._say(sender, frame, REFUSED, own, home)
         elif session is None:
             claimant = home.claimant
             self._end(home, False)
@@ -321,8 +321,13 @@ class Sessions(Ownership):
                     break
         self.moves.switched(name, frame.client_id, frame.epoch)
 
-    def _say(self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch) -> None:
-        answer = encode_session_frame(ANSWER, frame.client_id, frame.epoch, (verdict, epoch[0], epoch[1]))
+    def _say(
+        self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch, home: Home | None = None
+    ) -> None:
+        adopted: tuple[object, ...] = ()
+        if home is not None and home.adopted is not None and sender.keeps_copies:
+            adopted = home.adopted[:2]
+        answer = encode_session_frame(ANSWER, frame.client_id, frame.epoch, (verdict, epoch[0], epoch[1], *adopted))
         sender.news.answer(answer)
         if sender.reachable:
             sender.want_attention()
@@ -370,8 +375,7 @@ class Sessions(Ownership):
 
     def give_on(self, home: Home, name: str, epoch: Epoch, now: float) -> None:
         """The session came here behind a claim of this node."""
-        session = self._broker.sessions.get(home.client_id)
-        sender = self._senders.get(name)
+        session, sender = self._broker.sessions.get(home.client_id), self._senders.get(name)
         if session is not None and sender is not None:
             self._give(session, home, sender, SessionFrame(CLAIM, home.client_id, epoch, ()), False, False, now)
 
@@ -380,7 +384,7 @@ class Sessions(Ownership):
         return Marks(peers, now + ORDER_SECONDS_MAX)
 
     def _answer_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
-        verdict, counter, store_id = frame.more
+        verdict, counter, store_id, *adopted = frame.more
         name = sender.name
         home = self.homes.by_client.get(frame.client_id)
         if home is None or self.homes.epoch_of(home) != frame.epoch:
@@ -411,6 +415,7 @@ class Sessions(Ownership):
                     self._let_in(home)
             elif session is not None:
                 self._give(session, home, sender, SessionFrame(CLAIM, frame.client_id, epoch, ()), False, False, now)
+                self.moves.told(frame.client_id, epoch, adopted)
             else:
                 self._end(home, False)
                 self.moves.pass_on(frame.client_id, name, epoch)
