@@ -1,6 +1,6 @@
 """The tests of scripts/test: pytest with the compiled wheel, a part of it with the sources, one sum.
 
-Lanes are parts of the tests: those with processes and sockets, those that start a JVM, all others. LANES_AT_ONCE of them
+Lanes are parts of the tests: those with processes and sockets, those that start a JVM, those of federations, all others. LANES_AT_ONCE of them
 run side by side, because tests wait as much as they compute. What needs the wheel begins when it is built. The output of the
 first lane is seen at once, that of the others behind it.
 """
@@ -31,6 +31,8 @@ LANES_AT_ONCE: Final = 4  # two cores have no time for more
 INTEGRATION: Final = "tests/integration"
 INTEGRATION_LANES: Final = 3
 JVM: Final = "tests/pipeline"
+# Half of what computes: with a lane for all of it one core waits at the end.
+FEDERATION: Final = ("tests/federation", "tests/simulation")
 INTERPRETED_MARK: Final = "mark.interpreted"
 NOT_LONG: Final = ("-m", "not slow")
 SMOKE: Final = ("-m", "not slow and (interpreted or not thorough)")
@@ -113,8 +115,10 @@ def files_of(folder: str) -> list[str]:
 
 def all_lanes(name: str, python: Path, arguments: list[str]) -> list[Lane]:
     """All tests as lanes, the longest ones first."""
+    elsewhere = [f"--ignore={folder}" for folder in (INTEGRATION, JVM, *FEDERATION)]
     return [
-        lane(name, python, [f"--ignore={INTEGRATION}", f"--ignore={JVM}", *arguments]),
+        lane(f"{name}-federation", python, [*FEDERATION, *arguments]),
+        lane(name, python, [*elsewhere, *arguments]),
         lane(f"{name}-pipeline", python, [JVM, *arguments]),
         *integration_lanes(f"{name}-integration", python, files_of(INTEGRATION), arguments),
     ]

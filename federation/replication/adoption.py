@@ -49,9 +49,7 @@ from federation.stream.tree import FederationTree
 
 FAULTS: Final = (FrameError, TypeError, ValueError, IndexError, KeyError, HeaderError, MqttError)
 SESSIONS_OF_A_TURN: Final = 256
-ADOPTERS_MAX: Final = (
-    4_096  # lost homes whose adopters are known; policy: the oldest is forgotten, its rest goes to it alone
-)
+ADOPTERS_MAX: Final = 4_096  # lost homes whose adopters are known; policy: the oldest is forgotten
 
 
 class Adoption:
