@@ -1,8 +1,8 @@
 """The tests of scripts/test: pytest with the compiled wheel, a part of it with the sources, one sum.
 
-Lanes are parts of the tests: those with processes and sockets, those that start a JVM, those of federations, all others. LANES_AT_ONCE of them
-run side by side, because tests wait as much as they compute. What needs the wheel begins when it is built. The output of the
-first lane is seen at once, that of the others behind it.
+Lanes are parts of the tests: those with processes and sockets, those that start a JVM, those of federations, all others.
+LANES_AT_ONCE of them run side by side, because tests wait as much as they compute. What needs the wheel begins when it is
+built. The output of the first lane is seen at once, that of the others behind it.
 """
 
 from __future__ import annotations
