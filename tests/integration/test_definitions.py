@@ -93,7 +93,9 @@ async def test_a_link_that_one_node_defines_runs_once_in_the_cluster(
         await reader.subscribe("sensors/#", qos=1)
     await change(second, "PUT", "/v1/parameters/federation-upstream/north", upstream_at(upstream))
     await change(second, "PUT", "/v1/policies/p", POLICY)
-    await eventually(lambda: any("links: link running" in node.log() for node in (first, second)), "the link has subscribed")
+    await eventually(
+        lambda: any("links: link running" in node.log() for node in (first, second)), "the link has subscribed"
+    )
     writer = await clients.connect(upstream.port, "writer")
     for number in range(20):
         await writer.publish(f"sensors/{number}", b"x", qos=1)
