@@ -165,7 +165,8 @@ class Relay:
         """What is handed over is so once; who has switched, to both. What was relayed to the lost home is relayed on."""
         frame = decode_session_frame(body)
         if frame.operation == SWITCH:
-            self._moving.switched(self._name, frame, now)
+            if self._name != self._moving.moves.name:  # else it has done so when it switched
+                self._moving.switched(self._name, frame, now)
             if self._sessions == ADOPTED_SESSIONS:  # what follows in the block goes to another home
                 self._moving.moves.relayed_switch(frame.client_id, self._home, self._name, frame.epoch)
         elif self._sessions == OTHERS:
