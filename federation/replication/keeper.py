@@ -198,7 +198,7 @@ class Keeper:
                 kind = reader.kind
                 if kind == WELCOME and self.state is State.HELLO:
                     is_known, position = decode_welcome(reader.body)
-                    self._welcomed(is_known, position)
+                    self._welcomed(is_known, position, now)
                 elif kind == ACK and self.state is State.STREAMING:
                     self._acknowledged(decode_number(reader.body), now)
                 elif kind == REFUSED:
@@ -207,13 +207,14 @@ class Keeper:
         except WireError as error:
             self.connection_lost(attempt, str(error), now)
 
-    def _welcomed(self, is_known: bool, position: int) -> None:
+    def _welcomed(self, is_known: bool, position: int, now: float) -> None:
         self._move(State.STREAMING)
         self._until = NEVER
         self.reason = ""
         if is_known and self._batches.after(position) is not None:
             self._has_base = True
             self._sent = self.acked = position
+            self._look_whether_whole(now)  # it may lack nothing, and then has nothing more to acknowledge
         else:
             self._begin_base()
 
@@ -233,6 +234,9 @@ class Keeper:
             if number >= 0:
                 self.acked = number
                 self._has_base = True
+        self._look_whether_whole(now)
+
+    def _look_whether_whole(self, now: float) -> None:
         if self._has_base and not self.is_whole and self._is_near(now):
             self.is_whole = True
             self.short_since = NEVER

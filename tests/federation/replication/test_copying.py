@@ -218,6 +218,27 @@ def test_a_store_that_must_have_a_copy_takes_nothing_without_it() -> None:
     assert not pair.is_held()
 
 
+def test_a_keeper_whose_last_acknowledgement_was_lost_is_whole_when_it_is_back() -> None:
+    """It has nothing more to acknowledge: a store that must have a copy would take nothing any more."""
+    pair = Pair(holds=True)
+    pair.until_stored()
+    pair.home.journal.keep(Note("one"))
+    pair.home.commit()
+    pair.server.receive_data(b"".join([*pair.sent, pair.keeper.data_to_send(pair.now)]), pair.now)
+    pair.sent.clear()
+    pair.there.commit()
+    pair.now = KEEPER_SECONDS
+    pair.replication.handle_timeout(pair.now)
+    assert pair.is_held()
+    pair.keeper.connection_lost(pair.keeper.attempt, "broken", pair.now)
+    pair.connect()
+    pair.pass_on()
+    assert pair.keeper.is_whole
+    assert pair.is_acknowledged()
+    assert not pair.is_held()
+    assert pair.keeper.bases == 1
+
+
 def test_a_base_leaves_nothing_that_is_there_no_more() -> None:
     journal = Journal()
     replica = Replica("n1", HOME_STORE, journal)
