@@ -27,7 +27,8 @@ READ_BYTES: Final = 4 << 20  # of one answer; a node gives no more
 STAGE_BYTES: Final = 2 << 20  # of one request of rows; a node takes requests of 4 MiB
 RETRY_SECONDS: Final = 0.1  # before the first retry; doubled up to RETRY_SECONDS_MAX
 RETRY_SECONDS_MAX: Final = 2.0
-_AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+# CANCELLED: a node that stops cancels its calls.
+_AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _TRIED_AGAIN: Final = (*_AWAY, grpc.StatusCode.RESOURCE_EXHAUSTED)  # the last: too many answers are on their way
 _REFUSED: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _ERRORS: Final[dict[grpc.StatusCode, type[NodeError]]] = {

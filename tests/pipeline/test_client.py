@@ -68,7 +68,9 @@ def test_errors_name_the_node(node: EventLogNode) -> None:
             client.describe()
 
 
-@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED]
+)
 def test_a_call_is_tried_again_while_patience_lasts(node: EventLogNode, code: grpc.StatusCode) -> None:
     node.append_numbers(30)
     with NodeClient(node.address, CONNECTION, "n1", patience=20.0) as client:
