@@ -363,7 +363,8 @@ class Link:
         """There is no interest: no session stays open. One at an upstream that is away would collect messages, so the link
         tries on until it has ended that, unless another node has it."""
         cleans = self.plan.upstream.resource_cleanup_mode is ResourceCleanupMode.DEFAULT
-        is_away = self._client is None or self._client.accepted is None
+        # Without an answer to the last UNSUBSCRIBE the connection may be dead, and the end of the session lost with it.
+        is_away = self._client is None or self._client.accepted is None or not self.subscriptions.is_settled()
         if cleans and is_away and self._addresses.has_session() and self._state is not State.BLOCKED:
             self._idle_at = now + IDLE_SECONDS
             return

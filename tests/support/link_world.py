@@ -113,8 +113,12 @@ class World:
     def run(self, session_present: bool = False, properties: Properties | None = None) -> list[Packet]:
         """Accept the link and answer all that it asks. Returns its filters."""
         found = self.connect(session_present, properties)
-        filters: list[Packet] = []
         self.receive(PingResp())
+        return self.answer(found)
+
+    def answer(self, found: list[Packet]) -> list[Packet]:
+        """Answer these packets, and all that follow. Returns the filters."""
+        filters: list[Packet] = []
         while found:
             for packet in found:
                 if isinstance(packet, Subscribe):

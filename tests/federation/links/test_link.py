@@ -49,7 +49,7 @@ def test_a_link_connects_with_the_first_interest_and_is_idle_without() -> None:
     world.run()
     assert world.state() is LinkState.RUNNING
     world.want_no_more()
-    assert [type(packet) for packet in world.sent()] == [Unsubscribe]
+    assert [type(packet) for packet in world.answer(world.sent())] == [Unsubscribe]
     world.advance(IDLE_SECONDS)
     assert (world.state(), world.link.wants_connection) == (LinkState.IDLE, False)
     (goodbye,) = world.sent()

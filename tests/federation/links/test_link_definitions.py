@@ -64,7 +64,7 @@ def test_a_change_ends_the_session_of_a_link_without_interest() -> None:
     world.want(b"s/a")
     world.run()
     change(world, "t/#")
-    world.connect(True)
+    world.run(session_present=True)
     world.advance(10.0)
     assert world.state() is LinkState.IDLE
     (ended,) = [packet for packet in world.sent() if isinstance(packet, Disconnect)]

@@ -47,6 +47,22 @@ def test_a_session_without_interest_is_ended_when_the_upstream_is_back() -> None
     assert (world.state(), world.link.wants_connection) == (LinkState.IDLE, False)
 
 
+def test_a_session_is_not_ended_over_a_connection_that_may_be_dead() -> None:
+    world = World()
+    world.want()
+    world.run()
+    world.want_no_more()
+    assert [type(packet) for packet in world.sent()] == [Unsubscribe]
+    world.advance(2 * IDLE_SECONDS)
+    assert world.link.wants_connection
+    world.lose()
+    world.until_next_try()
+    assert [type(packet) for packet in world.run(session_present=True)] == [Unsubscribe]
+    world.advance(IDLE_SECONDS)
+    assert world.sent() == [Disconnect(0, {props.SESSION_EXPIRY_INTERVAL: 0})]
+    assert world.state() is LinkState.IDLE
+
+
 def test_a_link_without_interest_tries_no_longer_than_its_session_is_kept() -> None:
     world = World({"expires": 60_000})
     world.want()
@@ -133,6 +149,7 @@ def test_a_session_that_the_link_has_ended_is_not_missed() -> None:
     before.want()
     before.run()
     before.want_no_more()
+    before.answer(before.sent())
     before.advance(IDLE_SECONDS)
     world = restarted(before)
     world.want()
