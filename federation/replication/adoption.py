@@ -210,7 +210,7 @@ class Adoptions:
         self._homes.say_move(home, home.arriving, home.arriving.move_number)
         home.arriving.lost[replica.node] = replica.store_id
         for name in relayed:
-            home.arriving.relayed[(replica.node, name)] = None
+            home.arriving.relayed_switch(replica.node, name, (since, replica.store_id))
         home.arriving.handing[self._name] = None
         home.arriving.until = now + HANDING_SECONDS_MAX
         self._homes.keep(home)

@@ -223,7 +223,7 @@ class Relay:
         """Return whether the session was adopted from the home, and what this node has for the home is for it."""
         sources = session.sources
         arriving = sources.before if isinstance(sources, Departing) else sources
-        if not isinstance(arriving, Arriving) or (self._home, self._name) not in arriving.relayed:
+        if not isinstance(arriving, Arriving) or not arriving.takes_relayed(self._home, self._name):
             return False
         if isinstance(sources, Departing) and sources.due is not None:
             sources.due[sources] = None

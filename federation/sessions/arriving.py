@@ -33,7 +33,7 @@ class Arriving(Sources):
     move_number  of the last MOVE: all nodes are to hear of all former homes
     unsure   nodes that have not said so, and may say that theirs are for an older home
     lost     ids of the lost stores from whose copies it comes, by the names of these homes
-    relayed  (lost home, node): the messages that the node has for that home are for it
+    relayed  by lost home and node: for which home the messages of the node are that it has for the lost one, by its epoch
     is_merged  there was a session here before, which others send to already: it takes everything, and may get it twice
     until    when `handing` is not waited for any more
     """
@@ -46,7 +46,7 @@ class Arriving(Sources):
         self.waiting = waiting
         self.unsure: dict[str, None] = {}
         self.lost: dict[str, str] = {}
-        self.relayed: dict[tuple[str, str], None] = {}
+        self.relayed: dict[tuple[str, str], Epoch] = {}
         self.is_merged = False
         self.move_number = 0
         self.until = NEVER
@@ -116,6 +116,15 @@ class Arriving(Sources):
         if self.epoch <= epoch:
             self.waiting.pop(name, None)
             self.unsure.pop(name, None)
+
+    def relayed_switch(self, lost: str, name: str, epoch: Epoch) -> None:
+        """What follows of what the node had for the lost home is for the home with this epoch, unless it said a later one."""
+        self.relayed[(lost, name)] = max(epoch, self.relayed.get((lost, name), epoch))
+
+    def takes_relayed(self, lost: str, name: str) -> bool:
+        """Return whether what the node had for the lost home is for this session."""
+        epoch = self.relayed.get((lost, name))
+        return epoch is not None and epoch[1] == self.lost.get(lost)
 
     def wait_no_more(self, now: float) -> None:
         """What came directly does not wait for the former home any more."""

@@ -388,10 +388,7 @@ class Moves:
         departings = self.departing.get(client_id, ())
         found += [departing.before for departing in departings if departing.before is not None]
         for arriving in found:
-            if epoch[1] == arriving.lost.get(lost):
-                arriving.relayed[(lost, name)] = None
-            else:
-                arriving.relayed.pop((lost, name), None)
+            arriving.relayed_switch(lost, name, epoch)
 
     def arrives(self, home: Home, session: Session, waiting: dict[str, None]) -> Arriving:
         arriving = home.arriving = Arriving(session, self._homes.epoch_of(home), self.name, waiting)

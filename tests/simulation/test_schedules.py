@@ -48,7 +48,22 @@ ONCE_BROKEN = {
     "homes_are_away": (2, 3),
     "homes_stand_still": (2, 8),
     "clients_move_while_nodes_die": (1, 8, 29, 1077, 5009, 5013, 6006),
-    "clients_move_between_the_sides_of_a_cut": (1, 15, 19, 1057, 1058, 5003, 6003, 6018, 7005, 7011, 7037, 7109, 9508),
+    "clients_move_between_the_sides_of_a_cut": (
+        1,
+        15,
+        19,
+        1057,
+        1058,
+        5003,
+        6003,
+        6018,
+        7005,
+        7011,
+        7037,
+        7109,
+        9508,
+        10057,
+    ),
     "streams_break_while_clients_move": (1, 22, 25, 31, 32, 1003, 1034, 1063, 5001, 5008, 10006),
 }
 
