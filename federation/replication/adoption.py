@@ -22,7 +22,7 @@ from broker.session.outgoing import QUEUED
 from broker.store.journal import checked
 from broker.store.kinds import DEPARTING, ENDED, OUTBOX, OUTGOING, POSITION, SUBSCRIPTION
 from broker.store.restoring import message_of, outgoing_of
-from federation.replication.relay import ADOPTED_SESSIONS, ALL, OTHERS, Relay, behind, take_promised
+from federation.replication.relay import ADOPTED_SESSIONS, ALL, OTHERS, Relay, behind, choose_again, take_promised
 from federation.replication.replica import Copy, Record, Replica
 from federation.replication.replicas import Replicas
 from federation.sessions.arriving import HANDING_SECONDS_MAX
@@ -362,6 +362,7 @@ class Adoptions:
             if not behind(block, serial, done, now):
                 continue
             data = b"".join(block.encode(now))
+            choose_again(data, sender, self._tree.group_copies, now)
             epoch = 0, self._broker.identity.store_id
             if adopter is None:
                 self._apply(self._name, home, ADOPTED_SESSIONS, data, below, now)

@@ -43,6 +43,8 @@ from federation.stream.frames import (
     decode_packet,
     extension,
 )
+from federation.stream.group_copies import GroupCopies
+from federation.stream.group_peer import GroupPeer
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import PeerReceiver
 
@@ -80,6 +82,24 @@ def behind(block: Block, serial: int, done: int, now: float) -> bool:
             return False
         block.leave_out(done - block.done, now)
     return True
+
+
+def choose_again(data: bytes, lost: GroupPeer, copies: GroupCopies, now: float) -> None:
+    """This node chose members of a lost home before its last start, in a block of its own: it keeps none of these copies.
+    Raises FrameError."""
+    pos = 0
+    while pos < len(data):
+        start = pos + HEADER_SIZE
+        end = start + int.from_bytes(data[pos + 2 : start], "big")
+        if data[pos] == GROUP_COPY:
+            flags = data[pos + 1]
+            at = body_start(data, flags, start, end) if flags & HAS_EXTENSIONS else start
+            head, at = decode_copy_head(data, at, end)
+            if head.number and not lost.has_chosen(head.number):
+                message, _ = decode_packet(data, at, end, 5, now)
+                copy = GroupCopy(head.share_name, head.topic_filter, head.hops + 1, head.key)
+                copies.orphaned(copy, message, lost, now)
+        pos = end
 
 
 class Relay:

@@ -62,6 +62,11 @@ class GroupCopies:
         self._away.pop(peer, None)
         self._abandon(peer, peer.take_kept(True), peer, now)
 
+    def orphaned(self, copy: GroupCopy, message: Message, without: GroupPeer, now: float) -> None:
+        """A copy of the process before this one waits for a node that is given up."""
+        self._orphans.append(Orphan(KeptCopy(copy, message, 0), 0, without, False))
+        self.again_at = now
+
     def _abandon(self, peer: GroupPeer, kept: dict[int, KeptCopy], without: GroupPeer | None, now: float) -> None:
         """Nobody has these copies any more: what nobody takes is dropped."""
         for number, found in kept.items():
