@@ -30,6 +30,9 @@ DIRTY_MAX: Final = 2**31
 NO_STORE: Final = -1
 
 
+STOOD_STILL: Final = "this process stood still: what was sent to it before is sent again"
+
+
 class Context(HookPoints):
     """now              monotonic seconds of the last call from the shell, for calls without a time
     dirty            connections that have output or are to be closed, each once
@@ -45,6 +48,7 @@ class Context(HookPoints):
     memory_level     what the node takes (broker/memory_limit.py); the shell measures
     node_hash        strategy.hash_of the node's name
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
+    still_at         input that comes later than this comes from before a time in which the process stood still (Copies)
     unheard          publishers of QoS 1 and 2 that wait until this node knows what others subscribe to; None when it does
     """
 
@@ -69,6 +73,7 @@ class Context(HookPoints):
         self.node_hash = 1
         self.identity = new_identity(rng, False)
         self.memory_level = MEMORY_FREE
+        self.still_at = NEVER
         self.take_limits(settings)
 
     def take_limits(self, settings: MqttSettings) -> None:

@@ -165,7 +165,7 @@ class Node(Nodes):
             self.sessions.moves.begin(now)
         self._remove(self.name, "it is this node by now")
         if self.sessions is not None:
-            self.copies = Copies(self.name, broker, journal, self.settings.replication)
+            self.copies = Copies(self.name, broker, journal, self.settings)
             self.copies.begin(self.tree, self.receivers, self._positions, self.sessions)
 
     def added(self, name: str, now: float) -> PeerSender:

@@ -13,9 +13,16 @@ from broker.broker import MEMORY_IS_FULL, Broker
 from broker.codec.connect_reader import peek_protocol_version
 from broker.codec.packets import CONNECT, PUBACK, PUBCOMP, PUBLISH
 from broker.codec.reader import decode_ack, decode_packet, decode_publish
-from broker.codec.reason_codes import KEEP_ALIVE_TIMEOUT, NOT_AUTHORIZED, QUOTA_EXCEEDED, SERVER_UNAVAILABLE
+from broker.codec.reason_codes import (
+    KEEP_ALIVE_TIMEOUT,
+    NOT_AUTHORIZED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    SERVER_UNAVAILABLE,
+)
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import decode_length
+from broker.context import STOOD_STILL
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.memory_limit import MEMORY_FULL
 from broker.message import NEVER, Message
@@ -135,6 +142,9 @@ class Connection(Output):
         if self.closed:
             return
         broker = self.broker
+        if now > broker.still_at and self.session is not None and self.session.records is not None:
+            broker.close_connection(self, SERVER_BUSY, STOOD_STILL, now)
+            return
         self.last_received_at = now
         broker.now = now
         broker.slices.begin()

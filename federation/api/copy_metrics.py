@@ -47,5 +47,10 @@ def copy_metrics(copies: Copies, now: float) -> list[Metric]:
             "Sessions of lost stores, and what these had for other nodes, that are damaged.",
             adoptions.refused,
         ),
+        counter(
+            "gmqtt_copies_stood_still_total",
+            "How often the process stood still so long that its clients had to connect again.",
+            copies.times_still,
+        ),
         counter("gmqtt_sessions_relayed_total", "Messages that other nodes had for these.", adoptions.relayed),
     ]

@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.broker import Broker
+from broker.codec.reason_codes import SERVER_BUSY
+from broker.context import STOOD_STILL
 from broker.message import NEVER
 from broker.store.journal import Journal, checked
 from federation.replication.adoption import Adoptions
@@ -15,7 +17,7 @@ from federation.replication.replication import Replication
 from federation.sessions.lost_homes import LostHomes
 from federation.sessions.sessions import Sessions
 from federation.sessions.wire import ADOPTED, KEEPERS, SessionFrame, encode_session_frame
-from federation.settings import ReplicationSettings
+from federation.settings import FederationSettings
 from federation.stream.positions import Positions
 from federation.stream.receivers import Receivers
 from federation.stream.sender import PeerSender
@@ -25,6 +27,8 @@ LOOK_SECONDS: Final = 1.0  # between two looks for homes and keepers that are aw
 ADOPTED_SECONDS_MAX: Final = (
     15.0  # a node with another store is not let in for so long, until its former sessions are adopted
 )
+BEAT_SECONDS: Final = 1.0  # between two looks at the clock
+STILL_SECONDS: Final = 5.0  # sooner than others take a node for failed, and may adopt its sessions
 REPLACE_SECONDS: Final = 10.0  # a keeper is away so long until another one takes its place
 
 
@@ -33,12 +37,14 @@ class Copies(LostHomes):
     replicas     those of others here
     adoptions    those that become this node's own sessions
     adopt_after  seconds that a home is away, until its sessions are adopted
+    times_still  how often this process stood still so long that others may have adopted its sessions
     """
 
-    def __init__(self, name: str, broker: Broker, journal: Journal, settings: ReplicationSettings) -> None:
-        self.adopt_after = settings.adopt_after
-        holds = settings.when_short == "hold"
-        self.replication = Replication(name, broker, journal, settings.copies, holds, broker.rng)
+    def __init__(self, name: str, broker: Broker, journal: Journal, settings: FederationSettings) -> None:
+        replication = settings.replication
+        self.adopt_after = replication.adopt_after
+        holds = replication.when_short == "hold"
+        self.replication = Replication(name, broker, journal, replication.copies, holds, broker.rng)
         self.replicas = Replicas()
         self._name = name
         self._broker = broker
@@ -48,6 +54,9 @@ class Copies(LostHomes):
         self._replaced: dict[str, float] = {}  # lost stores whose nodes have other ones, until when these wait
         self._told: dict[str, int] = {}  # by member: the version of the list of keepers that it was told
         self._look_at = NEVER
+        self._startup_wait = settings.startup_wait
+        self._beat_at = broker.now
+        self.times_still = 0
         self.replicas.restore(journal)
         self.replication.restore()
         broker.commits.replicator = self.replication
@@ -209,10 +218,35 @@ class Copies(LostHomes):
 
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
-        return min(self._look_at, self.replication.next_timeout())
+        return min(self._look_at, self._beat_at, self.replication.next_timeout())
 
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early. After it, turn_ended."""
+        if now >= self._beat_at:
+            self._beat(now)
         self.replication.handle_timeout(now)
         if now >= self._look_at:
             self._look(now)
+
+    def _beat(self, now: float) -> None:
+        """A process that stands still does not see how long, until it is late here."""
+        broker, receivers = self._broker, self._receivers
+        if now > broker.still_at:
+            self._stood_still(now)
+        still_at = now + BEAT_SECONDS + STILL_SECONDS if self.replication.wanted else NEVER
+        broker.still_at = receivers.still_at = still_at
+        self._beat_at = now + BEAT_SECONDS
+
+    def _stood_still(self, now: float) -> None:
+        """A keeper may have gone on with the sessions of this node. What waits in the sockets of clients and nodes is theirs
+        again: they have sent it elsewhere meanwhile, or send it once more. Clients are asked for as after a start."""
+        self.times_still += 1
+        for session in list(self._broker.sessions.values()):
+            if session.records is not None and session.connection is not None:
+                self._broker.close_connection(session.connection, SERVER_BUSY, STOOD_STILL, now)
+        for receiver in self._receivers.by_name.values():
+            stream = receiver.stream
+            if stream is not None:
+                receiver.close_stream(stream)
+                stream.end(STOOD_STILL)
+        self._sessions.starting_until = now + self._startup_wait

@@ -59,6 +59,12 @@ class Homes(Told):
         self._number += 1
         return self._number
 
+    def claim_anew(self, home: Home, counter: int) -> None:
+        """The epoch of the home is above this one, and that of its claim before."""
+        home.counter = self.counter_above(counter)
+        home.number = self.next_number()
+        self.keep(home)
+
     def made(self, client_id: str, counter: int) -> Home:
         return Home(client_id, counter, self.next_number())
 

@@ -102,10 +102,12 @@ class Sessions(Ownership):
                 home.claimant = claimant
                 return False
             home.is_opening = True
-            if self._is_somebody_away():  # of two homes that of the newest connection stays
-                home.counter = self.homes.counter_above(home.counter)
-                home.number = self.homes.next_number()
-                self.homes.keep(home)
+            is_starting = now < self.starting_until  # another node may have adopted the session meanwhile
+            if is_starting or self._is_somebody_away():  # of two homes that of the newest connection stays
+                self.homes.claim_anew(home, home.counter)
+                home.is_clean = home.is_clean or clean_start
+                if is_starting:
+                    return not self._ask(home, claimant, now)
                 self.homes.tell_claim(client_id)
             return True
         self.counters.claims += 1
@@ -408,9 +410,7 @@ class Sessions(Ownership):
             claimant = home.claimant
             session = self._broker.sessions.get(frame.client_id)
             if claimant is not None and claimant.is_open():
-                home.counter = self.homes.counter_above(epoch[0])
-                home.number = self.homes.next_number()
-                self.homes.keep(home)
+                self.homes.claim_anew(home, epoch[0])
                 if not self._ask(home, claimant, now):
                     self._let_in(home)
             elif session is not None:

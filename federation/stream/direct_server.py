@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.context import STOOD_STILL
 from broker.message import NEVER
 from federation.stream.direct_wire import (
     ACK_PONG,
@@ -62,6 +63,9 @@ class DirectServer(ServedStream):
     def receive_data(self, data: bytes, now: float) -> None:
         """Bytes came. After it, write what the batches brought for receivers here, then data_to_send."""
         if self.is_over:
+            return
+        if now > self._receivers.still_at:
+            self.end(STOOD_STILL, False)
             return
         self._received_at = now
         try:

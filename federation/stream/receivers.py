@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker.message import NEVER
 from federation.stream.promises import STORE_MARK
 from federation.stream.receiver import PeerReceiver
 
@@ -17,6 +18,7 @@ class Receivers:
     """by_name   changed by the node, as others join and leave
     store_id  of this node
     expected  store ids of members, as this node takes them: one that says another is not let in yet (Copies.holds_back)
+    still_at  as in the context of the broker
     twin      name of a node that said the same store id last: one of the two stores is a copy; "" for none
     """
 
@@ -25,6 +27,7 @@ class Receivers:
         self.store_id = store_id
         self.expected: dict[str, str] = {}
         self.twin = ""
+        self.still_at = NEVER
 
     def get(self, name: str) -> PeerReceiver:
         """Raises NotAMember."""

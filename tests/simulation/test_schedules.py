@@ -64,7 +64,7 @@ ONCE_BROKEN = {
         9508,
         10057,
     ),
-    "streams_break_while_clients_move": (1, 22, 25, 31, 32, 1003, 1034, 1063, 5001, 5008, 10006),
+    "streams_break_while_clients_move": (1, 22, 25, 31, 32, 1003, 1034, 1063, 1079, 5001, 5008, 10006),
 }
 
 # Thirty nodes, fifty domains, two copies; test_gossip.py has a hundred nodes before a push, too.

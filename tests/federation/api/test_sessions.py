@@ -179,7 +179,7 @@ async def test_a_session_that_cannot_arrive_is_leaving(start: Start) -> None:
     drained.federation.run(6.0)
     drained.federation.hosts[1].stand_still(1000.0)
     drained.control.begin(500)
-    drained.federation.run(0.5)
+    drained.federation.run(1.5)
     place = drained.place("c", 0)
     assert (place.state, place.home, list(place.waits_for)) == ("leaving", "n2", ["n2"])
 
