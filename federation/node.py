@@ -199,8 +199,12 @@ class Node(Nodes):
         if not names or self.receivers.know_interest(names):
             return bool(names) or now >= self._unheard_until
         # Others let a new store in when the sessions of its node's former one are adopted.
-        more = ADOPTED_SECONDS_MAX if self.broker.identity.starts == 1 else 0.0
+        more = ADOPTED_SECONDS_MAX if self._is_new_store() else 0.0
         return now >= self._unheard_until + more
+
+    def _is_new_store(self) -> bool:
+        identity = self.broker.identity
+        return identity.starts == 1 or bool(identity.formerly)
 
     @property
     def positions_forgotten(self) -> int:

@@ -454,6 +454,19 @@ def store_compact(config_file: str) -> None:
     _with_store(config_file, compact)
 
 
+@store.command("recover")
+@config_option(_chosen_file)
+def store_recover(config_file: str) -> None:
+    """Keep what is readable of a damaged file, as a new store. The damaged file is set aside."""
+    from broker.store.recovery import recover
+
+    found = _with_store(config_file, recover)
+    click.echo(
+        f"{found.kept} records kept; {found.damaged} damaged, or without one that they refer to; {found.gaps} places of the "
+        f"file could not be read. The damaged file is {found.aside}"
+    )
+
+
 def _with_store(config_file: str, work: Callable[[Settings, str], Any]) -> Any:
     """work(settings, folder of the file), or one line about what is wrong with the store."""
     settings, _ = _load_or_exit(config_file, True)

@@ -21,15 +21,22 @@ class StoreIdentity(Content):
     """store_id    random, hexadecimal; of a node without a store that of the process
     starts      number of starts with it, this one too
     is_durable  there is a store
+    formerly    ids of damaged stores from which it was recovered
     """
 
     def __init__(self, store_id: str, starts: int, is_durable: bool) -> None:
         self.store_id = store_id
         self.starts = starts
         self.is_durable = is_durable
+        self.formerly: tuple[str, ...] = ()
+
+    def is_or_was(self, store_id: object) -> bool:
+        return store_id == self.store_id or store_id in self.formerly
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
-        return STORE, self.store_id, self.starts
+        """(STORE, store id, starts); behind them `formerly`, where it was recovered."""
+        record = STORE, self.store_id, self.starts
+        return (*record, self.formerly) if self.formerly else record
 
 
 def new_identity(rng: random.Random, is_durable: bool) -> StoreIdentity:

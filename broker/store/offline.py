@@ -48,7 +48,7 @@ TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
 BINARIES: Final = ("payload", "properties", "events", "stamp")
 NESTED: Final = (  # bytes in them are {SUFFIX: text}
     *("filters", "retained", "expiring", "left_groups", "waiting", "records", "arriving", "before"),
-    *("names", "record"),
+    *("names", "record", "formerly"),
 )
 SUFFIX: Final = "_base64"
 MESSAGE_FIELDS: Final = ("topic", "payload", "qos", "retain", "properties", "expires_at", "client_id")
@@ -89,6 +89,7 @@ OPTIONAL: Final = {
     MESSAGE: ("link",),
     RETAINED: ("link", "stamp"),
     POSITION: ("node",),
+    STORE: ("formerly",),
     OUTBOX: ("is_kept",),
 }
 KINDS: Final = {

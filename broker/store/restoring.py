@@ -122,8 +122,10 @@ class Restoring:
             elif kind in KEPT_KINDS:
                 self.journal.kept[number] = StoredRecord(record)
             elif kind == STORE and self._identity is None:
-                _, store_id, starts = record
+                _, store_id, starts, *formerly = record
                 self._identity = StoreIdentity(cast(str, store_id), cast(int, starts) + 1, True)
+                if formerly:
+                    self._identity.formerly = cast(tuple[str, ...], formerly[0])
                 self._identity_number = number
             else:
                 raise RecordFault(f"record {number} is of the unknown kind {kind}")

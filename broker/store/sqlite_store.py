@@ -60,6 +60,19 @@ class SqliteStore(Store):
         with self._faults():
             self._open_database(not header)
 
+    def check_free(self) -> None:
+        """Raises StoreFault when there is no file, or another process has it open. Changes nothing in it."""
+        if not self.path.exists():
+            raise StoreFault(f"{self.path}: there is no store")
+        database = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", timeout=0.0, uri=True)
+        try:
+            database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+                raise self._in_use() from error
+        finally:
+            database.close()
+
     def _check_header(self, header: bytes) -> None:
         """Refuse a file before SQLite changes anything in it."""
         if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
@@ -79,9 +92,14 @@ class SqliteStore(Store):
         if size < expected:
             raise self._damaged(f"its end is missing: {size} of {expected} bytes are there")
 
+    def _in_use(self) -> StoreFault:
+        text = "another process uses it: stop that one, or give each node a data_dir of its own"
+        return StoreFault(f"{self.path}: {text}")
+
     def _damaged(self, text: str) -> StoreFault:
         return StoreFault(
-            f"{self.path} is damaged ({text}); put a copy of it back, or move it away to begin without it"
+            f"{self.path} is damaged ({text}); put a copy of it back, move it away to begin without it, "
+            "or keep what is readable with `gmqttd store recover`"
         )
 
     def _check_version(self, version: int) -> None:
@@ -120,8 +138,7 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
             if name.startswith("SQLITE_BUSY"):
-                text = "another process uses it: stop that one, or give each node a data_dir of its own"
-                raise StoreFault(f"{self.path}: {text}") from error
+                raise self._in_use() from error
             if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
                 raise self._damaged(str(error)) from error
             raise StoreFault(f"{self.path}: {error}") from error

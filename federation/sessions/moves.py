@@ -192,7 +192,7 @@ class Moves:
             if departing.epoch <= epoch:
                 departing.told_until = 0.0
                 self.due[departing] = None
-            if departing.epoch == epoch and adopted and adopted[0] == self._broker.identity.store_id:
+            if departing.epoch == epoch and adopted and self._broker.identity.is_or_was(adopted[0]):
                 departing.copied = 0, checked(int, adopted[1])
 
     def _changed(self, departing: Departing) -> None:
