@@ -84,6 +84,19 @@ class Inflight:
         self._by_id[packet_id] = outgoing
         self.next_packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
 
+    def go_on(self, outgoing: Outgoing, is_connected: bool) -> bool:
+        """Add a message of another session of the client, which has sent PUBREC for it, and waits for PUBREL. False when its
+        packet identifier is that of another message here."""
+        packet_id = outgoing.packet_id
+        if packet_id in self._by_id or (self._given_up is not None and packet_id in self._given_up):
+            return False
+        self._by_id[packet_id] = outgoing
+        if is_connected:
+            if self._resend is None:
+                self._resend = deque()
+            self._resend.append(outgoing)
+        return True
+
     def discard(self, packet_id: int) -> None:
         """Remove a message that the client does not get: it is larger than its new Maximum Packet Size, or handed over."""
         self._remove(packet_id)

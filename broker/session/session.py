@@ -104,6 +104,16 @@ class Session(HoldingSession):
         else:
             self._made_inflight().restore(outgoing)
 
+    def go_on(self, outgoing: Outgoing, now: float) -> None:
+        """The client has sent PUBREC to another session of it, which this one takes over: PUBREL is to follow."""
+        connection = self.connection
+        if self._made_inflight().go_on(outgoing, connection is not None):
+            self.context.counters.copies += 1
+            if self.records is not None:
+                self.records.restored(outgoing)
+            if connection is not None and connection.can_write():
+                self.pump(now)
+
     def is_available(self) -> bool:
         if self.queued_groups is not None:  # messages that cannot be sent now wait in the group's queue
             return self._open_connection() is not None and self.inflight_length() < self.inflight_max

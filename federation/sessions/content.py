@@ -98,7 +98,9 @@ def take_outgoing(broker: Broker, session: Session, record: Record, is_new: bool
         session.restore(outgoing)
         if session.records is not None:
             session.records.restored(outgoing)
-    elif message is not None and outgoing.state != AWAIT_PUBCOMP:
+    elif outgoing.state == AWAIT_PUBCOMP:  # a client that passes messages on behind PUBREL has not passed it on yet
+        session.go_on(outgoing, now)
+    elif message is not None:
         session.deliver(message, outgoing.qos, outgoing.retain, outgoing.identifiers, None, now)
 
 

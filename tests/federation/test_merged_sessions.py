@@ -1,0 +1,71 @@
+"""Two sessions of one client become one: what the former homes have sent goes on where the client has answered it."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.codec.packets import PubComp, PubRec, PubRel
+from broker.session.outgoing import AWAIT_PUBCOMP
+from broker_world import START, Client, World
+from federation.sessions.content import head_records, take_head
+from federation.sessions.wire import Record
+
+
+def client_of(world: World) -> Client:
+    """A durable client with a subscription of QoS 2, which answers nothing by itself."""
+    client = world.connect("c", clean_start=False, expiry=3600, auto=False)
+    client.subscribe(b"t")
+    return client
+
+
+def session_elsewhere(is_received: bool) -> list[Record]:
+    """The session on another node, which has sent a message with the packet identifier 1; is_received: PUBREC came."""
+    world = World()
+    client = client_of(world)
+    world.publish(b"t", b"from there", qos=2)
+    if is_received:
+        client.send(PubRec(1))
+    session = world.broker.sessions["c"]
+    assert session.inflight is not None
+    assert (session.inflight.messages()[0].state == AWAIT_PUBCOMP) is is_received
+    return head_records(session, 0.0, (0, 0))
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_what_the_client_has_received_is_released(is_connected: bool) -> None:
+    world = World()
+    client = client_of(world)
+    if not is_connected:
+        client.cut()
+    client.take_packets()
+    take_head(world.broker, "c", session_elsewhere(True), False, START)
+    world.flush()
+    if not is_connected:
+        client = client_of(world)
+    assert [packet for packet in client.packets if isinstance(packet, PubRel)] == [PubRel(1)]
+    client.send(PubComp(1))
+    session = world.broker.sessions["c"]
+    assert session.inflight_length() == 0
+    world.publish(b"t", b"the next", qos=2)
+    assert client.take_payloads() == [b"the next"]
+    world.check()
+
+
+def test_a_packet_identifier_that_is_in_use_here_stays_that_of_its_message() -> None:
+    world = World()
+    client = client_of(world)
+    world.publish(b"t", b"from here", qos=2)
+    take_head(world.broker, "c", session_elsewhere(True), False, START)
+    world.flush()
+    assert not [packet for packet in client.packets if isinstance(packet, PubRel)]
+    client.send(PubRec(1))
+    client.send(PubComp(1))
+    assert world.broker.sessions["c"].inflight_length() == 0
+
+
+def test_what_the_client_has_not_received_is_sent_anew() -> None:
+    world = World()
+    client = client_of(world)
+    take_head(world.broker, "c", session_elsewhere(False), False, START)
+    world.flush()
+    assert client.take_payloads() == [b"from there"]
