@@ -57,6 +57,7 @@ class Departing(Sources):
     before   the session had not arrived here as a whole; None when it had
     marks    what goes before it, None when its head has left
     is_handed  HANDED has left
+    adopted  (id of a lost store, a number above all its records that are in this session), () for none
     told_until  its head waits so long for the claim of its new home
     copied   messages whose records have numbers from the first to below the second are there already: by a copy
     record   number of its record in the store, 0 for none
@@ -84,6 +85,7 @@ class Departing(Sources):
         self.marks = marks
         self.is_handed = False
         self.copied = 0, 0
+        self.adopted: tuple[object, ...] = ()
         self.told_until = 0.0
         self.record = 0
         self.due: dict[Departing, None] | None = None
@@ -211,7 +213,7 @@ class Departing(Sources):
         homes = (self._own_name,) if self.before is None else (self._own_name, *self.before.homes)
         frames: list[bytes] = []
         for at in range(0, len(records), RECORDS_MAX):
-            more = (homes, tuple(records[at : at + RECORDS_MAX]), self.since)
+            more = (homes, tuple(records[at : at + RECORDS_MAX]), self.since, *self.adopted)
             frames.append(encode_session_frame(HAND, client_id, self.epoch, more))
         return frames
 

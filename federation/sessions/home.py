@@ -22,7 +22,7 @@ class Home(Content):
     is_clean  the client wanted a new session: what another node has of an older one ends
     record    number of its record in the store, 0 for none
     adopted   the session comes from the copy of a lost store: (its id, a number above all its records that came from there, the
-              first number of records here that were made of them, and one above the last)
+              first number of records here that were made of them, and one above the last; 0 and 0 where another node made them)
     arriving  the session comes from another node, None when all of it is here
     exchanges  (counter of a former home, packet identifiers of the client that it had not released): those that were taken
     is_opening  a client is being let in

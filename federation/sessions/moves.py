@@ -78,6 +78,8 @@ class Moves:
         departing = Departing(
             session, epoch, home.counter, sender.name, self.name, waiting, home.arriving, marks, older_until
         )
+        if home.adopted is not None and sender.keeps_copies:
+            departing.adopted = home.adopted[:2]
         self._homes.arriving.pop(home, None)
         journal = self._homes.journal
         if journal is not None:
@@ -192,8 +194,8 @@ class Moves:
             if departing.epoch <= epoch:
                 departing.told_until = 0.0
                 self.due[departing] = None
-            if departing.epoch == epoch and adopted and self._broker.identity.is_or_was(adopted[0]):
-                departing.copied = 0, checked(int, adopted[1])
+                if adopted and self._broker.identity.is_or_was(adopted[0]):
+                    departing.copied = 0, checked(int, adopted[1])
 
     def _changed(self, departing: Departing) -> None:
         if departing.record and self._homes.journal is not None:
@@ -201,7 +203,7 @@ class Moves:
 
     def take(self, frame: SessionFrame, now: float) -> Home | None:
         """Records of a session that another node has, or had, come here. Return its home where it can be served by now."""
-        names, contents, since = frame.more
+        names, contents, since, *adopted = frame.more
         homes = [checked(str, name) for name in checked(tuple, names)]
         client_id = frame.client_id
         home = self._homes.by_client.get(client_id)
@@ -226,6 +228,8 @@ class Moves:
             head = self.heads.get(key)
             if kind == HEAD_END:
                 if head is not None:
+                    if adopted:  # the lost home, when it is back, is to leave that out for the next one, too
+                        home.adopted = checked(str, adopted[0]), checked(int, adopted[1]), 0, 0
                     self._head_came(home, head, homes, checked(int, since), now)
                     served = home
             elif kind == HANDED:

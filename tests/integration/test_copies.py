@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck
@@ -41,8 +44,11 @@ async def all_whole(nodes: list[Node]) -> None:
     await eventually(are_whole, "all stores have their copies")
 
 
-async def test_a_session_outlives_the_disk_of_its_node(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    """Its queue goes on at another node, and so does the node, with an empty disk."""
+@pytest.mark.parametrize("is_recovered", [False, True])
+async def test_a_session_outlives_the_disk_of_its_node(
+    nodes: Nodes, clients: Clients, tmp_path: Path, is_recovered: bool
+) -> None:
+    """Its queue goes on at another node, and so does the node, with an empty disk, or with what was readable of it."""
 
     def with_store(join: list[Node], name: str) -> Node:
         plugins = {"prometheus": {"listen_address": "127.0.0.1:0"}}
@@ -61,7 +67,12 @@ async def test_a_session_outlives_the_disk_of_its_node(nodes: Nodes, clients: Cl
     await client.close(goodbye=False)
     await publisher.publish_all([("a/b", b"%d" % number, 1) for number in range(COUNT)])
     await first.kill()
-    shutil.rmtree(tmp_path / "first")
+    if is_recovered:
+        command = [*first.program(), "store", "recover", "-c", str(first.config_path)]
+        recovered = await asyncio.create_subprocess_exec(*command)
+        assert await recovered.wait() == 0
+    else:
+        shutil.rmtree(tmp_path / "first")
 
     async def is_failed() -> bool:
         statuses = [(await node.statuses()).get(first.name) for node in (second, third)]
@@ -81,3 +92,5 @@ async def test_a_session_outlives_the_disk_of_its_node(nodes: Nodes, clients: Cl
     await nodes.all_alive([first, second, third])
     await all_whole([first, second, third])
     assert sum([await metric(node, "gmqtt_stores_adopted_total") for node in (second, third)]) == 1
+    await publisher.publish_all([("a/b", b"end", 1)])
+    assert (await moved.message()).payload == b"end", "nothing comes again with the node"
