@@ -60,6 +60,10 @@ class Versions:
         milliseconds; 0 for now."""
         return 0
 
+    def time_ms(self, now: float) -> int:
+        """Unix milliseconds, not before those of a change that is known; 0 on a node without others."""
+        return 0
+
     def takes(self, topic: bytes, stamp: int) -> bool:
         """Return whether the change is newer than all that is known of the topic."""
         return True

@@ -169,10 +169,10 @@ class Router:
         bridge = route.bridge
         if bridge is not None:
             bridge.begin(message)
-        is_timed = False  # by the domain that it comes from
+        is_timed = False  # other domains order it by this time
         if message.retain and self.context.bridging is not None:
-            is_timed = message.origin is not None and message.origin.published_at_ms > 0
             message.retain = self.context.bridging.stays_retained(bridge, message, now)
+            is_timed = message.origin is not None and message.origin.published_at_ms > 0
         tap = self.context.tap
         if tap is not None:
             tap.published(message, publisher, now)

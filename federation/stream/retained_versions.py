@@ -131,6 +131,9 @@ class RetainedVersions(Versions):
         """Unix seconds to stamp with."""
         return self.cluster.time(now + self._broker.wall_offset)
 
+    def time_ms(self, now: float) -> int:
+        return max(int(self.time(now) * 1000), self.clock.latest >> COUNTER_BITS)
+
     def next_stamp(self, topic: bytes, time_ms: int, now: float) -> int:
         clock = time_ms << COUNTER_BITS
         if not time_ms:

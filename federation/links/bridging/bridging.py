@@ -163,20 +163,24 @@ class LinkBridging(Bridging):
             return True
         broker = self.broker
         held = broker.retained.get(message.topic)
+        payload = b""
         if held is None or held.expires_at <= now:
             newest = self.home.deletions.time_of(message.topic)
         else:
+            payload = held.payload
             newest = 0 if held.origin is None else held.origin.published_at_ms
         origin = message.origin or self.home.no_origin
         at = origin.published_at_ms
         milliseconds = int((now + broker.wall_offset) * 1000)
         if at == 0:
-            at = max(milliseconds, newest + 1)
+            at = max(milliseconds, broker.retained.versions.time_ms(now), newest + 1)
             message.origin = origin.timed(at)
         elif at > milliseconds + AHEAD_MAX:
             at = milliseconds
             message.origin = origin.timed(at)
-        elif at < newest:
+        elif at < newest or (
+            at == newest and message.payload < payload
+        ):  # of one millisecond all domains keep the same one
             return False
         if not message.payload and message.origin is not None:
             self.home.deletions.note(message.topic, message.origin)

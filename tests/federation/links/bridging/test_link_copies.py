@@ -6,8 +6,11 @@ import pytest
 
 from broker.message import Message
 from broker.origin import decode_origin
+from broker.routing.retained import RetainedMessage
 from broker_world import START, Client, World
+from federation.hybrid_clock import COUNTER_BITS, seconds_of
 from federation.links.bridging.bridging import bridging_of
+from federation.stream.retained_versions import PROCESS_BITS, RetainedVersions
 from link_clients import headers, linked, named_world, with_header
 from link_ends import own_end
 from origins import origin
@@ -199,10 +202,10 @@ def test_an_older_retained_message_does_not_replace_a_newer_one(waited: str, kep
 def test_an_older_deletion_does_not_delete_a_newer_value() -> None:
     ways = Ways()
     ways.world.publish(b"t", b"here", qos=1, retain=True)
-    for time in (999_000, 1_000_000):
+    for time in (999_000, 1_000_000, 1_000_001):
         value = with_header(f"1 time={time} path=lima")
         ways.links["lima"].publish(b"t", b"", 1, retain=True, properties=value)
-        assert retained(ways.world) == (b"here" if time < 1_000_000 else b"")
+        assert retained(ways.world) == (b"here" if time <= 1_000_000 else b"")
 
 
 def test_an_older_message_does_not_bring_back_deleted_values() -> None:
@@ -248,6 +251,32 @@ def test_a_time_that_is_far_from_coming_is_now() -> None:
 def retained(world: World) -> bytes:
     message = world.broker.retained.get(b"t")
     return b"" if message is None else message.payload
+
+
+@pytest.mark.parametrize("first", [b"older", b"newer"])
+def test_two_changes_of_one_millisecond_end_alike_in_any_order(first: bytes) -> None:
+    """A deletion is less than each value."""
+    for one, other in ((b"a", b"b"), (b"a", b"")):
+        ways = Ways()
+        for payload in (one, other) if first == b"older" else (other, one):
+            value = with_header("1 time=1000005 path=lima")
+            ways.links["lima"].publish(b"t", payload, 1, retain=True, properties=value)
+        assert retained(ways.world) == max(one, other)
+
+
+def test_the_time_of_a_retained_message_is_that_of_its_stamp() -> None:
+    """Other domains order it by its time, and other nodes by its stamp."""
+    ways = Ways()
+    versions = RetainedVersions(ways.world.broker, 60.0)
+    ahead = 2_000_000
+    versions.clock.saw(ahead << COUNTER_BITS)
+    for payload in (b"x", b"y"):
+        ways.world.publish(b"t", payload, qos=1, retain=True)
+        message = ways.world.broker.retained.get(b"t")
+        assert isinstance(message, RetainedMessage)
+        assert message.origin is not None
+        assert message.origin.published_at_ms >= ahead
+        assert int(seconds_of(message.stamp >> PROCESS_BITS) * 1000) == message.origin.published_at_ms
 
 
 def test_retained_messages_have_no_time_where_no_domains_are_linked() -> None:
