@@ -84,17 +84,20 @@ class Inflight:
         self._by_id[packet_id] = outgoing
         self.next_packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
 
-    def go_on(self, outgoing: Outgoing, is_connected: bool) -> bool:
-        """Add a message of another session of the client, which has sent PUBREC for it, and waits for PUBREL. False when its
-        packet identifier is that of another message here."""
+    def go_on(self, outgoing: Outgoing, is_connected: bool, window: int) -> bool:
+        """Add a message that another session of the client has sent to it, as it is there. False when its packet identifier is
+        that of another message here, and when it would have to be sent again and there is no room for it."""
         packet_id = outgoing.packet_id
         if packet_id in self._by_id or (self._given_up is not None and packet_id in self._given_up):
             return False
-        self._by_id[packet_id] = outgoing
         if is_connected:
+            count = len(self._by_id) + (0 if self._given_up is None else len(self._given_up))
+            if outgoing.state != AWAIT_PUBCOMP and count >= window:
+                return False
             if self._resend is None:
                 self._resend = deque()
             self._resend.append(outgoing)
+        self._by_id[packet_id] = outgoing
         return True
 
     def discard(self, packet_id: int) -> None:

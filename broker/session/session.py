@@ -104,15 +104,18 @@ class Session(HoldingSession):
         else:
             self._made_inflight().restore(outgoing)
 
-    def go_on(self, outgoing: Outgoing, now: float) -> None:
-        """The client has sent PUBREC to another session of it, which this one takes over: PUBREL is to follow."""
+    def go_on(self, outgoing: Outgoing, now: float) -> bool:
+        """Take a message over that another session of the client has sent to it. False when it has to be delivered anew: the
+        client knows it by its packet identifier, which is in use here."""
         connection = self.connection
-        if self._made_inflight().go_on(outgoing, connection is not None):
-            self.context.counters.copies += 1
-            if self.records is not None:
-                self.records.restored(outgoing)
-            if connection is not None and connection.can_write():
-                self.pump(now)
+        if not self._made_inflight().go_on(outgoing, connection is not None, self.inflight_max):
+            return False
+        self.context.counters.copies += 1
+        if self.records is not None:
+            self.records.restored(outgoing)
+        if connection is not None and connection.can_write():
+            self.pump(now)
+        return True
 
     def is_available(self) -> bool:
         if self.queued_groups is not None:  # messages that cannot be sent now wait in the group's queue

@@ -98,9 +98,9 @@ def take_outgoing(broker: Broker, session: Session, record: Record, is_new: bool
         session.restore(outgoing)
         if session.records is not None:
             session.records.restored(outgoing)
-    elif outgoing.state == AWAIT_PUBCOMP:  # a client that passes messages on behind PUBREL has not passed it on yet
-        session.go_on(outgoing, now)
-    elif message is not None:
+    elif outgoing.state != QUEUED and session.go_on(outgoing, now):
+        pass  # the client knows it by its packet identifier, and waits for PUBREL, or would take another one for a repetition
+    elif message is not None and outgoing.state != AWAIT_PUBCOMP:
         session.deliver(message, outgoing.qos, outgoing.retain, outgoing.identifiers, None, now)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.codec import properties as props
 from broker.codec.packets import PubComp, PubRec, PubRel
 from broker.session.outgoing import AWAIT_PUBCOMP
 from broker_world import START, Client, World
@@ -11,9 +12,10 @@ from federation.sessions.content import head_records, take_head
 from federation.sessions.wire import Record
 
 
-def client_of(world: World) -> Client:
+def client_of(world: World, receive_maximum: int = 10) -> Client:
     """A durable client with a subscription of QoS 2, which answers nothing by itself."""
-    client = world.connect("c", clean_start=False, expiry=3600, auto=False)
+    properties = {props.RECEIVE_MAXIMUM: receive_maximum}
+    client = world.connect("c", clean_start=False, expiry=3600, auto=False, properties=properties)
     client.subscribe(b"t")
     return client
 
@@ -63,9 +65,39 @@ def test_a_packet_identifier_that_is_in_use_here_stays_that_of_its_message() -> 
     assert world.broker.sessions["c"].inflight_length() == 0
 
 
-def test_what_the_client_has_not_received_is_sent_anew() -> None:
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_what_was_sent_is_sent_again_with_its_packet_identifier(is_connected: bool) -> None:
+    """The client may have it, and sent a PUBREC that was lost: under another identifier it would be another message."""
     world = World()
     client = client_of(world)
+    if not is_connected:
+        client.cut()
     take_head(world.broker, "c", session_elsewhere(False), False, START)
     world.flush()
-    assert client.take_payloads() == [b"from there"]
+    if not is_connected:
+        client = client_of(world)
+    (packet,) = client.take_publishes()
+    assert (packet.payload, packet.packet_id, packet.dup) == (b"from there", 1, True)
+    world.publish(b"t", b"the next", qos=2)
+    assert [(packet.payload, packet.packet_id) for packet in client.take_publishes()] == [(b"the next", 2)]
+    world.check()
+
+
+@pytest.mark.parametrize("why", ["in use", "no room"])
+def test_what_cannot_go_on_is_sent_anew(why: str) -> None:
+    """With another packet identifier, and not beyond the client's Receive Maximum."""
+    world = World()
+    client = client_of(world, 1 if why == "no room" else 10)
+    session = world.broker.sessions["c"]
+    if why == "no room":
+        session.begin_packet_ids(7)
+    world.publish(b"t", b"from here", qos=2)
+    take_head(world.broker, "c", session_elsewhere(False), False, START)
+    world.flush()
+    packet_id = 7 if why == "no room" else 1
+    assert client.take_payloads() == ([b"from here"] if why == "no room" else [b"from here", b"from there"])
+    client.send(PubRec(packet_id))
+    client.send(PubComp(packet_id))
+    assert client.take_payloads() == ([b"from there"] if why == "no room" else [])
+    assert session.inflight_length() == 1
+    world.check()
