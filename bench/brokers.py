@@ -12,7 +12,7 @@ from typing import Final
 from accounts import write_accounts
 from cluster import CERT, LOOPBACK, BenchFailed, Cluster, Ports, Server, find_program
 from linked_brokers import linked_cluster
-from rows import GMQTT, MOSQUITTO, NATS, NULL_RELAY, OTHER, OURS, THIS, Row
+from rows import GMQTT, MOSQUITTO, NATS, NATS_3, NULL_RELAY, ONE_COPY, OTHER, OURS, THIS, Row
 
 # For this broker and for the Go broker. max_queued_messages: mosquitto has no limit here either, and with the Go broker's
 # default of 1000 a queue overflows under 10 publishers. max_subscriptions_per_client: a row needs 100,000; Go has no such key.
@@ -30,13 +30,14 @@ plugins:
     gossip_addr: 127.0.0.1:{gossip}
     retry_join: [{join}]
     retry_interval: 1s
-{node_tls}{more_keys}plugin_order: [{first}admin, federation{last}]
+{node_tls}{copies}{more_keys}plugin_order: [{first}admin, federation{last}]
 log: {{level: warn, format: text}}
 {store}"""
 STORE: Final = "data_dir: {folder}\n"
 EVENT_LOG: Final = """\
   event_log: {{dir: {folder}, sync: {sync}}}
 """
+ONE_COPY_KEYS: Final = "    replication: {copies: 1}\n"
 # Made by `gmqttd cert` for each node.
 NODE_TLS: Final = """\
     require_tls: true
@@ -85,13 +86,16 @@ notifications false
 restart_timeout 1
 """
 
-# NATS demands server_name and JetStream for MQTT; a domain of its own for each server keeps MQTT's streams apart.
+# NATS demands server_name and JetStream for MQTT. Two servers: a domain of its own for each keeps MQTT's streams apart. Three:
+# a cluster with one domain, whose default is three replicas of MQTT's streams.
 NATS_CONFIG: Final = """\
 server_name: {name}
 listen: "127.0.0.1:{client}"
 mqtt {{ listen: "127.0.0.1:{mqtt}" }}
-jetstream {{ store_dir: "{folder}", domain: {name} }}
+jetstream {{ store_dir: "{folder}"{domain} }}
 """
+NATS_CLUSTER: Final = 'cluster {{ name: bench, listen: "127.0.0.1:{port}", routes: [{routes}] }}\n'
+NATS_SERVERS: Final = 3  # of that cluster
 NATS_HUB: Final = 'leafnodes {{ listen: "127.0.0.1:{leaf}" }}\n'
 NATS_LEAF: Final = 'leafnodes {{ remotes: [ {{ url: "nats-leaf://127.0.0.1:{leaf}" }} ] }}\n'
 
@@ -103,7 +107,8 @@ PEER_SETTINGS: Final = (
     "defaults, but: gmqttd and the Go broker with max_queued_messages 100000 and server_receive_maximum 65535; mosquitto with "
     "max_queued_messages 0, persistence false, bridge `topic # in 1` with cleansession true and notifications false; RabbitMQ: "
     "rabbitmq_mqtt on two nodes, the second one federates amq.topic, otherwise the defaults; NATS with "
-    "JetStream in a temporary folder, a domain for each server, two servers as hub and leaf node; secured: 1,000 accounts with "
+    "JetStream in a temporary folder, a domain for each server, two servers as hub and leaf node, or three as a "
+    "cluster; secured: 1,000 accounts with "
     "SHA-2 hashes, an acl_file with 4,000 rules, metrics, $SYS"
 )
 
@@ -162,6 +167,7 @@ def gmqttd_servers(
     has_store: bool,
     is_secured: bool,
     node_tls: bool = False,
+    copies: str = "",
 ) -> list[Server]:
     servers: list[Server] = []
     join = ""
@@ -187,6 +193,7 @@ def gmqttd_servers(
             last=", event_log" if log else "",
             more_keys=keys,
             node_tls=node_tls_keys(command, folder, name, ports) if node_tls else "",
+            copies=copies,
             store=STORE.format(folder=folder / f"{name}-store") if has_store else "",
             **taken,
         )
@@ -221,15 +228,28 @@ def nats_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> list[
     servers: list[Server] = []
     leaf = ports.take()
     for number in range(1, nodes + 1):
-        name = f"nats{number}"
-        mqtt = ports.take()
-        text = NATS_CONFIG.format(name=name, client=ports.take(), mqtt=mqtt, folder=folder / name)
-        if nodes > 1:
-            text += (NATS_LEAF if servers else NATS_HUB).format(leaf=leaf)
-        config = folder / f"{name}.conf"
-        config.write_text(text)
-        servers.append(Server(name, [str(command), "-c", str(config)], mqtt))
+        more = "" if nodes == 1 else (NATS_LEAF if servers else NATS_HUB).format(leaf=leaf)
+        servers.append(nats_server(number, f", domain: nats{number}", more, folder, ports, command))
     return servers
+
+
+def nats_cluster(folder: Path, ports: Ports, command: Path) -> Cluster:
+    taken = [ports.take() for _ in range(NATS_SERVERS)]
+    routes = ", ".join(f'"nats-route://{LOOPBACK}:{port}"' for port in taken)
+    servers = [
+        nats_server(number, "", NATS_CLUSTER.format(port=port, routes=routes), folder, ports, command)
+        for number, port in enumerate(taken, 1)
+    ]
+    return Cluster(servers, folder, starts_together=True)
+
+
+def nats_server(number: int, domain: str, more: str, folder: Path, ports: Ports, command: Path) -> Server:
+    name = f"nats{number}"
+    mqtt = ports.take()
+    config = folder / f"{name}.conf"
+    text = NATS_CONFIG.format(name=name, client=ports.take(), mqtt=mqtt, folder=folder / name, domain=domain)
+    config.write_text(text + more)
+    return Server(name, [str(command), "-c", str(config)], mqtt)
 
 
 def null_relay(folder: Path, ports: Ports, compiler: Path) -> Server:
@@ -250,7 +270,9 @@ def make_cluster(participant: str, command: Path, folder: Path, ports: Ports, ro
     if participant == MOSQUITTO:
         return Cluster(mosquitto_servers(nodes, folder, ports, command, row.transport, is_secured), folder)
     if participant == NATS:
-        return Cluster(nats_servers(nodes, folder, ports, command), folder)
+        return Cluster(nats_servers(row.nats_servers or nodes, folder, ports, command), folder)
+    if participant == NATS_3:
+        return nats_cluster(folder, ports, command)
     if participant == NULL_RELAY:
         return Cluster([null_relay(folder, ports, command)], folder)
     if row.links:
@@ -260,6 +282,7 @@ def make_cluster(participant: str, command: Path, folder: Path, ports: Ports, ro
     has_store = row.has_store and participant != GMQTT
     node_tls = row.node_tls and participant == THIS
     servers = gmqttd_servers(
-        nodes, folder, ports, command, row.joins_late, log, row.transport, has_store, is_secured, node_tls
+        *(nodes, folder, ports, command, row.joins_late, log, row.transport, has_store, is_secured, node_tls),
+        ONE_COPY_KEYS if participant == ONE_COPY else "",
     )
     return Cluster(servers, folder, row.joins_late)

@@ -78,10 +78,11 @@ class Server:
 
 
 class Cluster:
-    """One or two running brokers. Publishers connect to the first node, subscribers to the last.
+    """The running processes of a broker. Publishers connect to the first node, subscribers to the last.
 
     helper  command of a process that runs meanwhile and is not measured
     later   a node that the generator starts and stops itself
+    starts_together  no server is ready before the others run
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Cluster:
         joins_late: bool = False,
         helper: Sequence[str] = (),
         later: Server | None = None,
+        starts_together: bool = False,
     ) -> None:
         self.first = f"{LOOPBACK}:{servers[0].mqtt}"
         self.last = f"{LOOPBACK}:{servers[-1].subscribers or servers[-1].mqtt}"
@@ -104,6 +106,7 @@ class Cluster:
         self._helper: subprocess.Popen[bytes] | None = None
         self._servers = servers
         self._folder = folder
+        self._starts_together = starts_together
         self._is_joined = len(servers) > 1 and not joins_late
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -124,6 +127,9 @@ class Cluster:
                         server.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
                     )
                 self._processes.append(process)
+                if not self._starts_together:
+                    self._wait_until_ready(server)
+            for server in self._servers if self._starts_together else ():
                 self._wait_until_ready(server)
             if self._is_joined:
                 self._wait_until_joined()

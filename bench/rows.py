@@ -7,23 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-# Participants. "this" is this checkout, and so are four others: "no log" without the row's event log, "3.1.1" with clients of
+# Participants. "this" is this checkout, and so are others: "no log" without the row's event log, "3.1.1" with clients of
 # MQTT 3.1.1 instead of 5, "few" with FEW subscriptions instead of MANY, "no link" without the row's link, "no tls" without the
-# row's TLS between nodes. "other" is the commit of --against, "gmqtt" the Go broker.
+# row's TLS between nodes, "one copy" with each store on one node alone. "other" is the commit of --against, "gmqtt" the Go
+# broker, "nats, 3 replicas" a cluster of three servers instead of one.
 THIS: Final = "this"
 NO_LOG: Final = "no log"
 V311: Final = "3.1.1"
 FEW: Final = "few"
 NO_LINK: Final = "no link"
 NO_TLS: Final = "no tls"
-OURS: Final = (THIS, NO_LOG, V311, FEW, NO_LINK, NO_TLS)
+ONE_COPY: Final = "one copy"
+OURS: Final = (THIS, NO_LOG, V311, FEW, NO_LINK, NO_TLS, ONE_COPY)
 OTHER: Final = "other"
 MOSQUITTO: Final = "mosquitto"
 NATS: Final = "nats"
+NATS_3: Final = "nats, 3 replicas"
 GMQTT: Final = "gmqtt"
 RABBITMQ: Final = "rabbitmq"
 NULL_RELAY: Final = "null relay"  # null_relay.c: what the kernel takes for the same bytes
-PEERS: Final = (MOSQUITTO, NATS, GMQTT, RABBITMQ, NULL_RELAY)
+PEERS: Final = (MOSQUITTO, NATS, NATS_3, GMQTT, RABBITMQ, NULL_RELAY)
 OTHER_RATIO_MAX: Final = 1.1
 # Links of a row between two clusters of one node each.
 PAIR: Final = "pair"  # the second one has a link to the first one
@@ -62,6 +65,7 @@ class Row:
     has_store     this checkout, and another commit of it, keeps sessions and their messages in SQLite
     secured       participants with accounts and topic rules, this checkout with metrics too; {login} is then that of an account
     links         PAIR, AWAY or MANY; "" for none
+    nats_servers  number of those, 0 for `nodes`
     joins_late    the second node joins the first one during the slice
     rounds_max    most rounds, for rows whose slices take long
     """
@@ -81,10 +85,12 @@ class Row:
     has_store: bool = False
     secured: tuple[str, ...] = ()
     links: str = ""
+    nats_servers: int = 0
 
 
 LOAD: Final = "mqtt_load.py --pub {first} --sub {last} --settle {settle} --messages {count} {login} {raw} {pids}"
 FLEET: Final = "mqtt_fleet.py --pub {first} --sub {last} --settle {settle} --messages {count} {pids}"
+OFFLINE: Final = "mqtt_offline.py --pub {first} --sub {last} --settle {settle} --messages {count} {pids}"
 CONNECTIONS: Final = "mqtt_connections.py --to {first} --connections {count} {pids}"
 SUBSCRIPTIONS: Final = (
     "mqtt_subscriptions.py --to {first} --subscriptions {subscriptions} --messages {count} {login} {pids}"
@@ -204,6 +210,20 @@ ROWS: Final = (
     Row("two nodes, 10 pairs, QoS 0", LOAD, 50_000, cpu(mosquitto=0.4, nats=2.0), WITH_NATS, nodes=2),
     Row("two nodes, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(mosquitto=0.5), nodes=2),
     Row("two nodes with stores, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(), nodes=2, has_store=True),
+    # NATS syncs every two minutes, here each commit is synced on both nodes.
+    Row(
+        "two nodes, copies 2, QoS 1 for offline durable sessions",
+        OFFLINE,
+        20_000,
+        (
+            Figure("cpu_us_per_msg", "CPU µs a message", {OTHER: OTHER_RATIO_MAX, NATS: 0.5, NATS_3: 0.25}),
+            Figure("read_us_per_msg", "CPU µs a message that is read later"),
+        ),
+        (OTHER, ONE_COPY, NATS, NATS_3),
+        nodes=2,
+        has_store=True,
+        nats_servers=1,
+    ),
     Row("two nodes, 10 shared groups, QoS 1", f"{LOAD} --qos 1 --share", 20_000, cpu(), (OTHER,), nodes=2),
     Row("two nodes, 500 pairs, one at a time, QoS 0", ONE_AT_A_TIME, 5_000, cpu(), nodes=2),
     *(

@@ -32,7 +32,23 @@ from cluster import ROOT, BenchFailed, Cluster, Ports, find_program
 from linked_brokers import RABBITMQ_FOLDER, rabbitmq_version
 from report import lines_of, replace_table, report, write
 from revision import build_revision, git
-from rows import FEW, GMQTT, MOSQUITTO, NATS, NO_LINK, NULL_RELAY, OTHER, OURS, PEERS, RABBITMQ, ROWS, THIS, V311, Row
+from rows import (
+    FEW,
+    GMQTT,
+    MOSQUITTO,
+    NATS,
+    NATS_3,
+    NO_LINK,
+    NULL_RELAY,
+    OTHER,
+    OURS,
+    PEERS,
+    RABBITMQ,
+    ROWS,
+    THIS,
+    V311,
+    Row,
+)
 from slices import Slice, Slices
 
 BENCH: Final = ROOT / "bench"
@@ -182,6 +198,7 @@ def find_commands(arguments: argparse.Namespace, other: Path | None) -> tuple[di
     programs = {
         MOSQUITTO: "mosquitto",
         NATS: "nats-server",
+        NATS_3: "nats-server",
         NULL_RELAY: "cc",
         RABBITMQ: str(RABBITMQ_FOLDER / "rabbitmq-server"),
         GMQTT: os.environ.get(GMQTT_VARIABLE, ""),
@@ -218,7 +235,12 @@ def describe(commands: Mapping[str, Path], subject: Mapping[str, str]) -> dict[s
         **subject,
     }
     for name, command in commands.items():
-        if name == THIS or name not in (GMQTT, NULL_RELAY, *OURS):  # the Go broker has no command for its version
+        if name == THIS or name not in (
+            GMQTT,
+            NATS_3,
+            NULL_RELAY,
+            *OURS,
+        ):  # the Go broker has no command for its version
             command_line = [str(command), VERSION.get(name, "version")]
             facts[f"{name}, version"] = rabbitmq_version() if name == RABBITMQ else first_line(command_line)
     return {**facts, "settings": PEER_SETTINGS}
