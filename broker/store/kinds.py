@@ -21,5 +21,6 @@ DEPARTING: Final = 13  # a session that goes to another node (federation/session
 ENDED: Final = 14  # a session that has ended while another node was away that may have it (federation/sessions/home.py)
 HEAD: Final = 15  # the beginning of a session that comes from another node (federation/sessions/home.py)
 REPLICA: Final = 16  # a copy of another node's store (federation/replication/replica.py)
-COPY: Final = 17  # a record of it
+COPY: Final = 17  # a record of it, as older versions kept it
 KEEPERS: Final = 18  # which nodes keep a copy of this store (federation/replication/replication.py)
+RUN: Final = 19  # records of a copy, as they came

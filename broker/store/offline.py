@@ -35,6 +35,7 @@ from broker.store.kinds import (
     RECEIVED,
     REPLICA,
     RETAINED,
+    RUN,
     SESSION,
     STORE,
     SUBSCRIPTION,
@@ -45,7 +46,7 @@ from broker.store.store import VERSION, Store, StoreFault, pack_record, unpack_r
 
 HEADER: Final = "gmqttd_store"
 TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
-BINARIES: Final = ("payload", "properties", "events", "stamp")
+BINARIES: Final = ("payload", "properties", "events", "stamp", "packed")
 NESTED: Final = (  # bytes in them are {SUFFIX: text}
     *("filters", "retained", "expiring", "left_groups", "waiting", "records", "arriving", "before"),
     *("names", "record", "formerly"),
@@ -80,6 +81,7 @@ FIELDS: Final = {
     REPLICA: ("node", "store_id", "starts", "version", "position", "is_complete", "names"),
     COPY: ("replica", "there", "record"),
     KEEPERS: ("version", "names"),
+    RUN: ("replica", "packed"),
 }
 # At the end of records that have something to do with links, queues of groups, or a federation, and of positions since they
 # belong to nodes; each with those before it.
@@ -98,7 +100,7 @@ KINDS: Final = {
     **{"store": STORE, "outbox": OUTBOX, "position": POSITION, "interest": INTEREST},
     **{"tombstone": TOMBSTONE},
     **{"home": HOME, "departing": DEPARTING, "ended": ENDED, "head": HEAD},
-    **{"replica": REPLICA, "copy": COPY, "keepers": KEEPERS},
+    **{"replica": REPLICA, "copy": COPY, "keepers": KEEPERS, "run": RUN},
 }
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 

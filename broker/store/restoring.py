@@ -39,6 +39,7 @@ from broker.store.kinds import (
     RECEIVED,
     REPLICA,
     RETAINED,
+    RUN,
     SESSION,
     STORE,
     SUBSCRIPTION,
@@ -48,7 +49,7 @@ from broker.store.records import monotonic_time
 
 KEPT_KINDS: Final = (  # of other packages
     *(OUTBOX, POSITION, INTEREST, TOMBSTONE, HOME, ENDED, HEAD),
-    *(REPLICA, COPY, KEEPERS),
+    *(REPLICA, COPY, KEEPERS, RUN),
 )
 # The last batch of the process before may be on other nodes, and not here: its numbers are not used again.
 NUMBERS_OF_A_BATCH: Final = 2**24

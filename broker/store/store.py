@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgpack  # type: ignore[import-untyped]
@@ -78,6 +78,19 @@ def pack_record(record: Sequence[object]) -> bytes:
     """A record as the store keeps it: CRC-32, then the values in MessagePack."""
     data: bytes = msgpack.packb(record)
     return zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "big") + data
+
+
+def pack_batch(records: Mapping[int, Sequence[object] | None]) -> list[tuple[int, bytes | None]]:
+    """Records by number as a store takes them, None for a deleted one."""
+    pack = msgpack.Packer().pack
+    found: list[tuple[int, bytes | None]] = []
+    for number, record in records.items():
+        if record is None:
+            found.append((number, None))
+        else:
+            data: bytes = pack(record)
+            found.append((number, zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "big") + data))
+    return found
 
 
 def unpack_record(number: int, packed: bytes) -> tuple[object, ...]:

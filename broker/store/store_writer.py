@@ -17,7 +17,7 @@ from broker.server.writer_thread import WriterThread
 from broker.session.refused import refuse_waiting
 from broker.store.journal import Journal
 from broker.store.records import all_contents, encode_changes
-from broker.store.store import LostCommits, OwnerLost, Store, StoreFault, pack_record
+from broker.store.store import LostCommits, OwnerLost, Store, StoreFault, pack_batch
 
 RETRY_SECONDS: Final = 1.0  # between two attempts while the store takes nothing
 
@@ -104,7 +104,7 @@ class StoreWriter(TurnEnd):
     def _write_batch(self, call: Write, batch: Batch) -> float:
         """In the writer's thread. Returns the seconds that it took."""
         begun = self._host.loop.time()
-        call([(number, None if record is None else pack_record(record)) for number, record in batch.items()])
+        call(pack_batch(batch))
         return self._host.loop.time() - begun
 
     def _written(self, result: float | Exception) -> None:

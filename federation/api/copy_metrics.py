@@ -10,6 +10,7 @@ from federation.replication.copies import Copies
 def copy_metrics(copies: Copies, now: float) -> list[Metric]:
     replication, adoptions = copies.replication, copies.adoptions
     keepers = replication.keepers.values()
+    replicas = copies.replicas.by_store.values()
     since = replication.short_since()
     return [
         gauge("gmqtt_copies_wanted", "Copies of the store that there should be on other nodes.", replication.wanted),
@@ -34,11 +35,22 @@ def copy_metrics(copies: Copies, now: float) -> list[Metric]:
             "Bytes sent to present keepers.",
             sum(keeper.bytes_sent for keeper in keepers),
         ),
-        gauge("gmqtt_copies_kept", "Copies of the stores of other nodes that are here.", len(copies.replicas.by_store)),
+        gauge("gmqtt_copies_kept", "Copies of the stores of other nodes that are here.", len(replicas)),
         gauge(
             "gmqtt_copies_kept_records",
             "Records in these copies.",
-            sum(len(replica.copies) for replica in copies.replicas.by_store.values()),
+            sum(len(replica.where) for replica in replicas),
+        ),
+        gauge("gmqtt_copies_kept_bytes", "Bytes of these copies.", sum(replica.size for replica in replicas)),
+        gauge(
+            "gmqtt_copies_kept_dead_bytes",
+            "Bytes of these that are of deleted records.",
+            sum(replica.size - replica.living for replica in replicas),
+        ),
+        counter(
+            "gmqtt_copies_moved_records_total",
+            "Records of present copies that were written once more so that those before them could go.",
+            sum(replica.moved for replica in replicas),
         ),
         counter("gmqtt_stores_adopted_total", "Lost stores whose sessions this node has adopted.", adoptions.stores),
         counter("gmqtt_sessions_adopted_total", "Sessions of these.", adoptions.adopted),

@@ -22,8 +22,9 @@ from broker.session.outgoing import QUEUED
 from broker.store.journal import checked
 from broker.store.kinds import DEPARTING, ENDED, OUTBOX, OUTGOING, POSITION, SUBSCRIPTION
 from broker.store.restoring import message_of, outgoing_of
+from federation.replication.contents import Contents, Record
 from federation.replication.relay import ADOPTED_SESSIONS, ALL, OTHERS, Relay, behind, choose_again, take_promised
-from federation.replication.replica import Copy, Record, Replica
+from federation.replication.replica import Replica
 from federation.replication.replicas import Replicas
 from federation.sessions.arriving import HANDING_SECONDS_MAX
 from federation.sessions.homes import Homes
@@ -61,8 +62,9 @@ class Adoption:
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.left: deque[int] = deque(replica.sessions)
-        self.below = max(replica.copies, default=0) + 1
+        contents = replica.open()
+        self.left: deque[int] = deque(contents.sessions)
+        self.below = max(contents.records, default=0) + 1
 
 
 class Adoptions:
@@ -130,30 +132,30 @@ class Adoptions:
 
     def _adopt(self, adoption: Adoption, number: int, now: float) -> None:
         replica = adoption.replica
-        session = replica.copies.get(number)
-        if session is None:
+        contents = replica.contents
+        if contents is None or number not in contents.records:
             return
-        found = [session, *replica.sessions.get(number, {}).values()]
-        client_id = checked(str, session.record[1])
+        numbers = [number, *contents.sessions.get(number, {})]
+        client_id = checked(str, contents.records[number][1])
         try:
             if client_id.startswith(GROUP_QUEUE_PREFIX):
-                self._give_jobs(replica, found, now)
+                self._give_jobs(contents, numbers, now)
             else:
-                self._take_session(adoption, client_id, found, now)
+                self._take_session(adoption, contents, client_id, numbers, now)
         except FAULTS:
             self.refused += 1
-        for copy in found[1:]:
-            replica.remove(copy.number)
-        if replica.by_client.get(client_id) == number and client_id in replica.homes:
-            replica.remove(replica.homes[client_id])
-        replica.remove(number)
+        if replica.by_client.get(client_id) == number and client_id in contents.homes:
+            numbers.append(contents.homes[client_id])
+        replica.remove(numbers)
 
-    def _take_session(self, adoption: Adoption, client_id: str, found: list[Copy], now: float) -> None:
+    def _take_session(
+        self, adoption: Adoption, contents: Contents, client_id: str, numbers: list[int], now: float
+    ) -> None:
         replica = adoption.replica
         head: list[Record] = []
         queue: list[tuple[int, Record]] = []
-        home_number = replica.homes.get(client_id)
-        home_record = None if home_number is None else replica.copies[home_number].record
+        home_number = contents.homes.get(client_id)
+        home_record = None if home_number is None else contents.records[home_number]
         since = 0
         before: object = None  # how it had arrived there
         goes_on = self._moves.passed_on.get(client_id)  # its client has claimed it for another node
@@ -161,13 +163,13 @@ class Adoptions:
         relayed: dict[str, None] = {self._name: None}
         for name in self._senders:
             relayed[name] = None
-        for copy in found:
-            record = copy.record
+        for number in numbers:
+            record = contents.records[number]
             kind = record[0]
             if kind == OUTGOING:
-                whole = self._with_message(replica, record)
+                whole = self._with_message(contents, record)
                 if whole[8] == QUEUED:
-                    queue.append((copy.number, whole))
+                    queue.append((number, whole))
                 else:
                     head.append(whole)
             elif kind == DEPARTING:
@@ -221,18 +223,17 @@ class Adoptions:
         journal = self._replicas.journal
         return 0 if journal is None else journal.next_number
 
-    def _with_message(self, replica: Replica, record: Record) -> Record:
+    def _with_message(self, contents: Contents, record: Record) -> Record:
         number = cast(int, record[2])
-        copy = replica.copies.get(number) if number else None
-        return (*record[:2], None if copy is None else copy.record, *record[3:])
+        return (*record[:2], contents.records.get(number) if number else None, *record[3:])
 
-    def _give_jobs(self, replica: Replica, found: list[Copy], now: float) -> None:
+    def _give_jobs(self, contents: Contents, numbers: list[int], now: float) -> None:
         """What waited for a shared group goes to its members."""
         offset = self._broker.wall_offset
-        for copy in sorted(found, key=lambda copy: copy.number):
-            if copy.record[0] != OUTGOING:
+        for number in sorted(numbers):
+            if contents.records[number][0] != OUTGOING:
                 continue
-            record = self._with_message(replica, copy.record)
+            record = self._with_message(contents, contents.records[number])
             if record[2] is None:
                 continue
             message = message_of(cast(Record, record[2]), offset)
@@ -248,18 +249,17 @@ class Adoptions:
         """All sessions are here: what other nodes have for them may come, and what the home had for other nodes goes."""
         replica = adoption.replica
         positions: list[Record] = []
-        blocks: list[tuple[int, Copy]] = []
-        for copy in list(replica.copies.values()):
-            record = copy.record
+        blocks: list[tuple[int, Record]] = []
+        for record in () if replica.contents is None else replica.contents.records.values():
             if record[0] == POSITION:
                 positions.append(record[1:])
             elif record[0] == OUTBOX:
-                blocks.append((checked(int, record[2]), copy))
+                blocks.append((checked(int, record[2]), record))
             elif record[0] == ENDED:
                 self._take_ended(record)
-        for _, copy in sorted(blocks, key=lambda item: item[0]):
+        for _, record in sorted(blocks, key=lambda item: item[0]):
             try:
-                self._send_rest(replica, copy.record, now)
+                self._send_rest(replica, record, now)
             except FAULTS:
                 self.refused += 1
         more = replica.node, tuple(positions), adoption.below

@@ -11,7 +11,8 @@ from broker.broker import Broker
 from broker.session.session import Session
 from broker.store.journal import Content, Journal
 from broker.store.records import durable_sessions, encode_changes, note_contents
-from federation.replication.replica import COPIED_KINDS, Record
+from federation.replication.contents import Record
+from federation.replication.replica import COPIED_KINDS
 
 
 class Base:

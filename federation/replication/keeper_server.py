@@ -92,11 +92,11 @@ class KeeperServer(HomeStream):
             self._count += 1
             if kind == BATCH:
                 number, records, is_last = decode_batch(reader.body)
-                replica.apply(records)
+                replica.apply(records, reader.packed)
                 if is_last:
                     replica.reached(number)
             elif kind == BASE:
-                replica.apply_base(decode_records(reader.body))
+                replica.apply_base(decode_records(reader.body), reader.packed)
             elif kind == BASE_END:
                 replica.end_base(self._starts, decode_number(reader.body))
 

@@ -1,13 +1,19 @@
-"""The copy of another node's store that this node keeps: its records, in the store of this node."""
+"""The copy of another node's store that this node keeps: in runs, each of which is one record in the store of this node.
+
+A run is what came in one frame, as it came: records of the other store by number, and the numbers of deleted ones. The newest
+run with a number says what that record is. Runs go in their order, the oldest first: so what a run says of a deleted record is
+needed no more when the run goes, since the record was in an older one. What still lives in the oldest run is written once more
+then.
+"""
 
 # compiled with mypyc
 from __future__ import annotations
 
+from collections import deque
 from typing import Final, cast
 
-from broker.store.journal import Content, Journal, checked
+from broker.store.journal import Content, Journal
 from broker.store.kinds import (
-    COPY,
     DEPARTING,
     ENDED,
     HEAD,
@@ -18,44 +24,47 @@ from broker.store.kinds import (
     POSITION,
     RECEIVED,
     REPLICA,
+    RUN,
     SESSION,
     SUBSCRIPTION,
 )
+from federation.replication.contents import Contents, Record, check_record
+from federation.replication.wire import pack_records, unpack_records
 
 COPIED_KINDS: Final = (
     *(SESSION, SUBSCRIPTION, MESSAGE, OUTGOING, RECEIVED),
     *(OUTBOX, POSITION, HOME, DEPARTING, ENDED, HEAD),
 )
 """What all nodes have is not copied, nor what belongs to a store alone: retained messages, interest, copies of others."""
-OF_SESSION: Final = (
-    SUBSCRIPTION,
-    OUTGOING,
-    RECEIVED,
-    DEPARTING,
-)  # their second value is the number of a session's record
-
-Record = tuple[object, ...]
+DEAD_BYTES_MAX: Final = 2**20  # in the runs of a replica, beside as many as live; policy: the oldest run goes
+MOVED_BYTES_MAX: Final = (
+    2**18
+)  # about so many living bytes are written once more for one frame; the rest with the next ones
+RUN_BYTES: Final = 128  # what a run takes beside what came
 
 
-class Copy(Content):
-    """One record of the other store.
-
-    replica  number of the record of the replica
-    number   of the record there
-    own      of the record here
+class Run(Content):
+    """replica  number of the record of the replica
+    own      of the run's record here
+    packed   what came (wire)
+    living   number of records in it that are so now
+    share    bytes of each
+    size     bytes of all
     """
 
-    __slots__ = ("number", "own", "record", "replica")
+    __slots__ = ("living", "own", "packed", "replica", "share", "size")
 
-    def __init__(self, replica: int, number: int, record: Record) -> None:
+    def __init__(self, replica: int, packed: bytes) -> None:
         self.replica = replica
-        self.number = number
-        self.record = record
         self.own = 0
+        self.packed = packed
+        self.size = len(packed) + RUN_BYTES
+        self.living = 0
+        self.share = 0
 
     def values(self, wall_offset: float) -> Record:
-        """(COPY, number of the replica's record, number there, record)."""
-        return COPY, self.replica, self.number, self.record
+        """(RUN, number of the replica's record, what came)."""
+        return RUN, self.replica, self.packed
 
 
 class Replica(Content):
@@ -66,10 +75,13 @@ class Replica(Content):
     position    number of the last batch that is here
     is_complete  the whole store was here once; what has come since is `position`
     own         number of its record here
-    copies      by the number of the record there
-    sessions    by the number of a session's record there: the records that belong to it, by their numbers
+    runs        the oldest first
+    where       the run that has a record, by the number of the record there
     by_client   the number of a session's record there, by client id
-    homes       the number of the record HOME there, by client id
+    contents    of the records, once `open` was called
+    size        bytes of the runs
+    living      of these, bytes of records that live
+    moved       number of records that were written once more
     """
 
     def __init__(self, node: str, store_id: str, journal: Journal) -> None:
@@ -81,12 +93,16 @@ class Replica(Content):
         self.is_complete = False
         self.names: tuple[str, ...] = ()
         self.own = 0
-        self.copies: dict[int, Copy] = {}
-        self.sessions: dict[int, dict[int, Copy]] = {}
+        self.runs: deque[Run] = deque()
+        self.where: dict[int, Run] = {}
         self.by_client: dict[str, int] = {}
-        self.homes: dict[str, int] = {}
-        self._journal = journal
+        self.contents: Contents | None = None
+        self.size = 0
+        self.living = 0
+        self.moved = 0
+        self._sessions: dict[int, str] = {}  # client ids, by the number of a session's record there
         self._fresh: dict[int, None] | None = None  # records that have come since the base began
+        self._journal = journal
 
     def values(self, wall_offset: float) -> Record:
         """(REPLICA, node, store id, starts, version, position, is_complete, names of the keepers)."""
@@ -107,6 +123,8 @@ class Replica(Content):
         else:
             self.own = self._journal.keep(self)
 
+    # --- what comes ---
+
     def begin_stream(self, version: int, names: tuple[str, ...]) -> None:
         """Its node brings it up to date, or brings all of it."""
         self._fresh = None
@@ -114,18 +132,19 @@ class Replica(Content):
         self.names = names
         self.changed()
 
-    def apply_base(self, records: dict[int, Record | None]) -> None:
+    def apply_base(self, records: dict[int, Record | None], packed: bytes) -> None:
         """A part of all that the other store has; what does not come before `end_base` is there no more."""
         if self._fresh is None:
             self._fresh = {}
-        self.apply(records)
+        self._fresh.update(dict.fromkeys(records))
+        self.apply(records, packed)
 
     def end_base(self, starts: int, position: int) -> None:
         fresh = self._fresh or {}
-        for number in list(self.copies):
-            if number not in fresh:
-                self.remove(number)
         self._fresh = None
+        self.remove([number for number in self.where if number not in fresh])
+        for number, client_id in self._sessions.items():
+            self.by_client.setdefault(client_id, number)
         self.starts = starts
         self.is_complete = True
         self.reached(position)
@@ -135,69 +154,125 @@ class Replica(Content):
         self.position = position
         self.changed()
 
-    def apply(self, records: dict[int, Record | None]) -> None:
-        """Records as they are in the other store now."""
-        fresh = self._fresh
+    def apply(self, records: dict[int, Record | None], packed: bytes) -> None:
+        """Records as they are in the other store now, None for a deleted one; packed: the same, as it came."""
+        for record in records.values():
+            if record is not None:
+                check_record(record)
+        run = Run(self.own, packed)
+        run.own = self._journal.keep(run)
+        self._take(run, records)
+        self._clean()
+
+    def remove(self, numbers: list[int]) -> None:
+        """They are in the other store no more, or are this node's own."""
+        for packed in pack_records(dict.fromkeys(numbers)) if numbers else ():
+            self.apply(unpack_records(packed), packed)
+
+    def restore(self, number: int, packed: bytes) -> Run:
+        """Take a run, which the store here has, behind those before it. Raises WireError and TypeError for one that no node has
+        sent."""
+        run = Run(self.own, packed)
+        run.own = number
+        records = unpack_records(packed)
+        for record in records.values():
+            if record is not None:
+                check_record(record)
+        self._take(run, records)
+        return run
+
+    def _take(self, run: Run, records: dict[int, Record | None]) -> None:
+        where = self.where
+        living = 0
         for number, record in records.items():
+            before = where.get(number)
+            if before is not None:
+                before.living -= 1
+                self.living -= before.share
+                if number in self._sessions and (record is None or record[:2] != (SESSION, self._sessions[number])):
+                    self._end_session(number)
             if record is None:
-                self.remove(number)
-            elif record[0] in COPIED_KINDS:
-                self.put(number, record)
-                if fresh is not None:
-                    fresh[number] = None
+                where.pop(number, None)
+                continue
+            where[number] = run
+            living += 1
+            if record[0] == SESSION:
+                client_id = cast(str, record[1])
+                self._sessions[number] = client_id
+                if number > self.by_client.get(client_id, 0):  # another one of the client is leaving
+                    self.by_client[client_id] = number
+        self._append(run, living)
+        if self.contents is not None:
+            self.contents.take(records)
 
-    def put(self, number: int, record: Record) -> None:
-        copy = self.copies.get(number)
-        if copy is not None and copy.record[:2] == record[:2]:
-            copy.record = record
-            self._journal.change(copy.own, copy)
-            return
-        if copy is not None:  # a number of a start that was lost
-            self.remove(number)
-        copy = Copy(self.own, number, record)
-        copy.own = self._journal.keep(copy)
-        self.restore(copy)
+    def _append(self, run: Run, living: int) -> None:
+        run.living = living
+        run.share = run.size // max(living, 1)
+        self.runs.append(run)
+        self.size += run.size
+        self.living += run.share * living
 
-    def restore(self, copy: Copy) -> None:
-        """Take the record, which the store here has."""
-        record = copy.record
-        self.copies[copy.number] = copy
-        kind = record[0]
-        if kind == SESSION:
-            self.by_client[checked(str, record[1])] = copy.number
-            self.sessions.setdefault(copy.number, {})
-        elif kind == HOME:
-            self.homes[checked(str, record[1])] = copy.number
-        elif kind in OF_SESSION:
-            self.sessions.setdefault(cast(int, record[1]), {})[copy.number] = copy
+    def _end_session(self, number: int) -> None:
+        client_id = self._sessions.pop(number)
+        if self.by_client.get(client_id) == number:
+            del self.by_client[client_id]
 
-    def remove(self, number: int) -> None:
-        copy = self.copies.pop(number, None)
-        if copy is None:
-            return
-        self._journal.drop(copy.own)
-        record = copy.record
-        kind = record[0]
-        if kind == SESSION:
-            if self.by_client.get(cast(str, record[1])) == number:
-                del self.by_client[cast(str, record[1])]
-            if not self.sessions.get(number, True):
-                del self.sessions[number]
-        elif kind == HOME:
-            if self.homes.get(cast(str, record[1])) == number:
-                del self.homes[cast(str, record[1])]
-        elif kind in OF_SESSION:
-            session = cast(int, record[1])
-            records = self.sessions.get(session)
-            if records is not None:
-                records.pop(number, None)
-                if not records and session not in self.copies:
-                    del self.sessions[session]
+    # --- what goes ---
+
+    def _clean(self) -> None:
+        """Let the oldest runs go until the others have no more dead bytes than they may."""
+        moved: dict[int, Record | None] = {}
+        moved_bytes = 0
+        while self.size > 2 * self.living + moved_bytes + DEAD_BYTES_MAX and moved_bytes < MOVED_BYTES_MAX:
+            run = self.runs[0]
+            if run.living:
+                moved_bytes += run.share * run.living
+                moved.update(self._living(run))
+            self._drop_oldest()
+        self.moved += len(moved)
+        for packed in pack_records(moved) if moved else ():
+            run = Run(self.own, packed)
+            run.own = self._journal.keep(run)
+            numbers = list(unpack_records(packed))
+            for number in numbers:
+                self.where[number] = run
+            self._append(run, len(numbers))
+
+    def _drop_oldest(self) -> None:
+        run = self.runs.popleft()
+        self.size -= run.size
+        self.living -= run.share * run.living
+        self._journal.drop(run.own)
 
     def drop(self) -> None:
         """Forget all of it."""
-        for number in list(self.copies):
-            self.remove(number)
+        while self.runs:
+            self._drop_oldest()
         if self.own:
             self._journal.drop(self.own)
             self.own = 0
+        self.where.clear()
+        self.by_client.clear()
+        self._sessions.clear()
+        self.contents = None
+
+    # --- what is there ---
+
+    def open(self) -> Contents:
+        """Its records by what they belong to, from now on."""
+        if self.contents is None:
+            self.contents = Contents()
+            self.contents.take(self.records())
+        return self.contents
+
+    def records(self) -> dict[int, Record]:
+        """All records, by rising numbers."""
+        found: dict[int, Record] = {}
+        for run in self.runs:
+            found.update(self._living(run))
+        return {number: found[number] for number in sorted(found)}
+
+    def _living(self, run: Run) -> dict[int, Record]:
+        where = self.where
+        records = unpack_records(run.packed)
+        return {number: record for number, record in records.items() if record is not None and where.get(number) is run}

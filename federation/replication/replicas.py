@@ -6,8 +6,10 @@ from __future__ import annotations
 from typing import Final
 
 from broker.store.journal import Journal, StoredRecord, checked
-from broker.store.kinds import COPY, REPLICA
-from federation.replication.replica import Copy, Replica
+from broker.store.kinds import COPY, REPLICA, RUN
+from federation.replication.contents import Record
+from federation.replication.replica import Replica
+from federation.replication.wire import pack_records, unpack_records
 
 REPLICAS_MAX: Final = 64  # of a node; further homes are refused, and look for another keeper
 
@@ -40,6 +42,7 @@ class Replicas:
         """Take what the store keeps. Raises ValueError and TypeError for a record that no node has written."""
         self.journal = journal
         by_number: dict[int, Replica] = {}
+        copies: dict[Replica, dict[int, Record | None]] = {}  # which an older version has written
         for number, content in list(journal.kept.items()):
             if not isinstance(content, StoredRecord):
                 continue
@@ -55,15 +58,24 @@ class Replicas:
                 replica.own = number
                 by_number[number] = self.by_store[replica.store_id] = replica
                 journal.kept[number] = replica
+            elif record[0] == RUN:
+                _, own, packed = record
+                found = self._of(by_number, number, own)
+                journal.kept[number] = found.restore(number, checked(bytes, packed))
             elif record[0] == COPY:
                 _, own, there, values = record
-                found = by_number.get(checked(int, own))
-                if found is None:
-                    raise ValueError(f"record {number} is of a replica that is not there")
-                copy = Copy(found.own, checked(int, there), checked(tuple, values))
-                copy.own = number
-                journal.kept[number] = copy
-                found.restore(copy)
+                found = self._of(by_number, number, own)
+                copies.setdefault(found, {})[checked(int, there)] = checked(tuple, values)
+                journal.drop(number)
+        for found, records in copies.items():
+            for packed in pack_records(records):
+                found.apply(unpack_records(packed), packed)
+
+    def _of(self, by_number: dict[int, Replica], number: int, own: object) -> Replica:
+        found = by_number.get(checked(int, own))
+        if found is None:
+            raise ValueError(f"record {number} is of a replica that is not there")
+        return found
 
     def hello(
         self, node: str, store_id: str, starts: int, version: int, names: tuple[str, ...]

@@ -32,42 +32,61 @@ PING: Final = 8
 PONG: Final = 9
 HEADER_SIZE: Final = 5
 FRAME_BYTES: Final = 2**18  # of records in one frame, and
-FRAME_RECORDS: Final = 4_096
+FRAME_RECORDS: Final = 1_024
+ARRAY_OF_3: Final = b"\x93"  # of MessagePack, as the next two
+FALSE: Final = b"\xc2"
+TRUE: Final = b"\xc3"
 SMALL_BYTES_MAX: Final = 65_536  # of frames that are no records
 
 Record = tuple[object, ...]
 Records = dict[int, "Record | None"]
 
 
-class WireError(Exception):
+class WireError(ValueError):
     """The other side does not speak this, or speaks it wrong. The text says what was wrong."""
 
 
 def encode_frame(kind: int, body: object) -> bytes:
-    data: bytes = msgpack.packb(body)
+    return _frame(kind, msgpack.packb(body))
+
+
+def _frame(kind: int, data: bytes) -> bytes:
     return (len(data) + 1).to_bytes(4, "big") + bytes((kind,)) + data
 
 
 def encode_records(records: Records) -> list[bytes]:
     """BASE frames, as many as keep each of them small; a large record has its own."""
-    return [encode_frame(BASE, part) for part in _parts(records)]
+    return [_frame(BASE, packed) for packed in pack_records(records)]
 
 
 def encode_batch(number: int, records: Records) -> list[bytes]:
     """BATCH frames of a batch, likewise."""
-    parts = _parts(records)
-    return [encode_frame(BATCH, (number, part, part is parts[-1])) for part in parts]
+    head = ARRAY_OF_3 + msgpack.packb(number)
+    *parts, last = pack_records(records)
+    return [*[_frame(BATCH, head + part + FALSE) for part in parts], _frame(BATCH, head + last + TRUE)]
 
 
-def _parts(records: Records) -> list[Records]:
-    size = sum(
-        [len(value) for record in records.values() if record for value in record if isinstance(value, bytes | str)]
-    )
-    if len(records) < 2 or (size <= FRAME_BYTES and len(records) <= FRAME_RECORDS):
-        return [records]
+def pack_records(records: Records) -> list[bytes]:
+    """The records in MessagePack, in as many pieces as keep each of them small; at least one."""
+    if len(records) > FRAME_RECORDS:
+        items = list(records.items())
+        pieces = [dict(items[at : at + FRAME_RECORDS]) for at in range(0, len(items), FRAME_RECORDS)]
+        return [packed for piece in pieces for packed in pack_records(piece)]
+    packed: bytes = msgpack.packb(records)
+    if len(packed) <= FRAME_BYTES or len(records) < 2:
+        return [packed]
     items = list(records.items())
     half = len(items) // 2
-    return _parts(dict(items[:half])) + _parts(dict(items[half:]))
+    return pack_records(dict(items[:half])) + pack_records(dict(items[half:]))
+
+
+def unpack_records(packed: bytes) -> Records:
+    """The records of the body of a BASE or BATCH. Raises WireError."""
+    try:
+        body = msgpack.unpackb(packed, use_list=False, strict_map_key=False)
+    except ValueError as error:
+        raise WireError(f"records that are not MessagePack: {error}") from None
+    return decode_records(body) if isinstance(body, dict) else decode_batch(body)[1]
 
 
 def decode_hello(body: Any) -> tuple[str, str, int, int, tuple[str, ...]]:
@@ -119,11 +138,13 @@ class FrameReader:
     """Splits what the other side sends. bytes_max bounds one frame; an incomplete one is kept.
 
     kind, body  of the frame that next_frame found
+    packed      its body as it came
     """
 
     def __init__(self, bytes_max: int) -> None:
         self.kind = 0
         self.body: Any = None
+        self.packed = b""
         self._bytes_max = bytes_max
         self._chunks: list[bytes] = []
         self._size = 0
@@ -156,10 +177,9 @@ class FrameReader:
             if left >= needed:
                 self.kind = data[pos + 4]
                 self._pos = pos + needed
+                self.packed = data[pos + HEADER_SIZE : self._pos]
                 try:
-                    self.body = msgpack.unpackb(
-                        memoryview(data)[pos + HEADER_SIZE : self._pos], use_list=False, strict_map_key=False
-                    )
+                    self.body = msgpack.unpackb(self.packed, use_list=False, strict_map_key=False)
                 except ValueError as error:
                     raise WireError(f"frame of kind {self.kind} is not MessagePack: {error}") from None
                 return True

@@ -28,6 +28,7 @@ from broker.store.kinds import (
     RECEIVED,
     REPLICA,
     RETAINED,
+    RUN,
     SESSION,
     STORE,
     TOMBSTONE,
@@ -100,6 +101,7 @@ def records(make_world: Any) -> dict[int, Any]:
         1010: (HEAD, "n2", "coming", ((SESSION, "coming"), (RECEIVED, 0, 7))),
         1012: (REPLICA, "n2", "0f" * 16, 3, 1, 17, True, ("n1", "n3")),
         1013: (COPY, 1012, 5, (RECEIVED, 4, 7)),
+        1016: (RUN, 1012, b"\x81\x05\xc0"),
         1014: (KEEPERS, 2, ("n2",)),
     }
     session = next(record for record in stored.values() if record[0] == SESSION)

@@ -14,12 +14,11 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.message import NEVER
 from broker.store.identity import StoreIdentity
 from broker.store.journal import Content, Journal
-from broker.store.kinds import ENDED, OUTGOING, RECEIVED, RETAINED, SESSION
+from broker.store.kinds import ENDED
 from broker.store.records import encode_changes
 from federation.replication.keeper import KEEPER_SECONDS, Keeper, KeeperOutlet
 from federation.replication.keeper_server import KeeperServer
 from federation.replication.placement import choose_keepers
-from federation.replication.replica import Replica
 from federation.replication.replicas import Replicas
 from federation.replication.replication import BATCHES_BYTES_MAX, Replication
 from federation.replication.wire import ACK, HELLO, PREFACE, FrameReader, WireError, encode_frame
@@ -122,7 +121,7 @@ class Pair(KeeperOutlet):
 
     def copied(self) -> dict[int, Any]:
         replica = self.replicas.by_store[HOME_STORE]
-        return {number: copy.record[1] for number, copy in replica.copies.items()}
+        return {number: record[1] for number, record in replica.records().items()}
 
 
 def whole() -> Pair:
@@ -237,25 +236,6 @@ def test_a_keeper_whose_last_acknowledgement_was_lost_is_whole_when_it_is_back()
     assert pair.is_acknowledged()
     assert not pair.is_held()
     assert pair.keeper.bases == 1
-
-
-def test_a_base_leaves_nothing_that_is_there_no_more() -> None:
-    journal = Journal()
-    replica = Replica("n1", HOME_STORE, journal)
-    replica.begin_stream(1, ("n2",))
-    replica.apply_base({1: (SESSION, "one"), 2: (OUTGOING, 1, 0), 3: (RECEIVED, 1, 7), 4: (RETAINED, b"t")})
-    replica.end_base(1, 5)
-    assert sorted(replica.copies) == [1, 2, 3], "retained messages are on all nodes"
-    assert replica.by_client == {"one": 1}
-    assert sorted(replica.sessions[1]) == [2, 3]
-    replica.apply({1: None, 2: None, 5: (SESSION, "one")})
-    replica.apply_base({5: (SESSION, "other")})
-    replica.end_base(2, 9)
-    assert sorted(replica.copies) == [5]
-    assert replica.by_client == {"other": 5}
-    assert replica.sessions == {5: {}}
-    replica.drop()
-    assert journal.kept == {}
 
 
 @pytest.mark.parametrize(

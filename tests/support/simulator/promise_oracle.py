@@ -15,13 +15,13 @@ from typing import Final
 from broker.counters import COPY_DROP_REASONS
 from broker.message import NEVER
 from broker.store.kinds import (
-    COPY,
     HOME,
     INTEREST,
     KEEPERS,
     POSITION,
     REPLICA,
     RETAINED,
+    RUN,
     SESSION,
     STORE,
     SUBSCRIPTION,
@@ -33,7 +33,7 @@ from simulator.durable_station import GROUP_FILTER, DurableStation, matches
 from simulator.promises import Promises, counted_drops
 
 LASTING_KINDS: Final = frozenset(
-    (HOME, SESSION, SUBSCRIPTION, RETAINED, STORE, POSITION, INTEREST, REPLICA, COPY, KEEPERS)
+    (HOME, SESSION, SUBSCRIPTION, RETAINED, STORE, POSITION, INTEREST, REPLICA, RUN, KEEPERS)
 )
 """Records that do not wait for somebody."""
 COMPARED_KINDS: Final = frozenset(COPIED_KINDS) - {POSITION}
@@ -162,7 +162,7 @@ def _not_copied(promises: Promises) -> str:
             if node.name not in home.node.copies.replication.keepers:
                 return f"P2: {node.name} keeps a copy of {home.name} and is no keeper of it"
             there = {number: record for number, record in disk.records.items() if record[0] in COMPARED_KINDS}
-            here = {number: copy.record for number, copy in replica.copies.items() if copy.record[0] in COMPARED_KINDS}
+            here = {number: record for number, record in replica.records().items() if record[0] in COMPARED_KINDS}
             if here != there:
                 number = next(number for number in {**here, **there} if here.get(number) != there.get(number))
                 return f"P2: {node.name} has {here.get(number)} of {home.name} for {there.get(number)}"

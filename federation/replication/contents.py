@@ -1,0 +1,68 @@
+"""The records of a replica by what they belong to. It is made when they become this node's own."""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from broker.store.journal import checked
+from broker.store.kinds import DEPARTING, HOME, OUTGOING, RECEIVED, SESSION, SUBSCRIPTION
+
+OF_SESSION: Final = (
+    SUBSCRIPTION,
+    OUTGOING,
+    RECEIVED,
+    DEPARTING,
+)  # their second value is the number of a session's record
+OF_CLIENT: Final = (SESSION, HOME)  # their second value is a client id
+
+Record = tuple[object, ...]
+
+
+def check_record(record: Record) -> None:
+    """Raises TypeError for a record that belongs nowhere."""
+    kind = record[0]
+    if kind in OF_SESSION:
+        checked(int, record[1] if len(record) > 1 else None)
+    elif kind in OF_CLIENT:
+        checked(str, record[1] if len(record) > 1 else None)
+
+
+class Contents:
+    """records   by number
+    sessions  by the number of a session's record: the numbers of those that belong to it
+    homes     the number of the record HOME, by client id
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[int, Record] = {}
+        self.sessions: dict[int, dict[int, None]] = {}
+        self.homes: dict[str, int] = {}
+
+    def take(self, records: Mapping[int, Record | None]) -> None:
+        """Records as they are now, None for a deleted one; `check_record` has passed them."""
+        for number, record in records.items():
+            if number in self.records:
+                self._remove(number)
+            if record is not None:
+                self._put(number, record)
+
+    def _put(self, number: int, record: Record) -> None:
+        self.records[number] = record
+        kind = record[0]
+        if kind == SESSION:
+            self.sessions.setdefault(number, {})
+        elif kind == HOME:
+            self.homes[cast(str, record[1])] = number
+        elif kind in OF_SESSION:
+            self.sessions.setdefault(cast(int, record[1]), {})[number] = None
+
+    def _remove(self, number: int) -> None:
+        record = self.records.pop(number)
+        kind = record[0]
+        if kind == HOME:
+            if self.homes.get(cast(str, record[1])) == number:
+                del self.homes[cast(str, record[1])]
+        elif kind in OF_SESSION:
+            self.sessions[cast(int, record[1])].pop(number, None)
