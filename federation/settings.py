@@ -103,7 +103,7 @@ class ReplicationSettings:
         "Number of stores that have the durable sessions of this node, with their messages: its own, and those of so many "
         "others as there are, up to this. 1: its own alone.",
         Whole(1, 3, 2),
-        "Each further copy costs what the store itself does, on another node, and its time to answer.",
+        "Each further copy costs CPU and disk of another node, and its time to answer.",
     )
     when_short: str = extension(
         "serve",

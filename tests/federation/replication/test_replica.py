@@ -182,7 +182,8 @@ def test_a_run_of_a_replica_that_is_not_there_is_refused() -> None:
 def test_pieces_of_records_are_small() -> None:
     many: Records = dict.fromkeys(range(FRAME_RECORDS * 2 + 1), (MESSAGE, b"x"))
     large: Records = dict.fromkeys(range(10), (MESSAGE, b"x" * (FRAME_BYTES // 3)))
-    for records in (many, large, {1: (MESSAGE, b"x" * FRAME_BYTES * 2)}, {}):
+    one: Records = {1: (MESSAGE, b"x" * FRAME_BYTES * 2)}
+    for records in (many, large, one, {}):
         pieces = pack_records(records)
         found: Records = {}
         for packed in pieces:
