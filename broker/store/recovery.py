@@ -18,14 +18,14 @@ from broker.broker import Broker
 from broker.config.settings import Settings
 from broker.store.durability import make_store
 from broker.store.identity import StoreIdentity, new_identity
-from broker.store.kinds import COPY, KEEPERS, REPLICA, STORE
+from broker.store.kinds import COPY, KEEPERS, REPLICA, RUN, STORE
 from broker.store.restoring import RecordFault, Restoring
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
 from broker.store.store import StoreFault, pack_record, unpack_record
 
 NUMBER_MAX: Final = 2**63 - 1  # of a row
 STARTS_UNKNOWN: Final = 2**16  # more than a store was ever started: serial numbers rise over all starts
-OF_COPIES: Final = (REPLICA, COPY, KEEPERS)  # other nodes send theirs again, and keep another copy of this store
+OF_COPIES: Final = (REPLICA, COPY, RUN, KEEPERS)  # other nodes send theirs again, and keep another copy of this store
 SUFFIXES: Final = ("", "-wal")
 
 
