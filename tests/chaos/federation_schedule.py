@@ -10,26 +10,42 @@ from random import Random
 from typing import Final
 
 QUIET_SECONDS: Final = (0.2, 2.0)  # of traffic before a fault
-CUT_SECONDS: Final = (0.1, 120.0)  # as many below 3.5 s as above
-STILL_SECONDS: Final = (0.1, 40.0)
-DOWN_SECONDS: Final = (0.0, 10.0)
 
 
 class Trouble(StrEnum):
     """KILL             kill -9 of a node
     KILL_ALL         of all nodes at once
     KILL_BESIDE_STILL  of one node while another stands still (SIGSTOP), which goes on when the first is there again
+    WIPE             kill -9 of a node, whose disk is empty when it is back; all stores were whole
     STILL            a node stands still
+    STILL_LONG       for so long that another one adopts its sessions
     CUT              one or two nodes reach the others no more, nor these them
+    FULL             the disk of a node takes nothing more
+    DRAIN            a node gives its clients and sessions to others
     RESTART          a node stops with SIGTERM
     """
 
     KILL = "kill"
     KILL_ALL = "kill of all"
     KILL_BESIDE_STILL = "kill while another stands still"
+    WIPE = "kill and loss of the disk"
     STILL = "stands still"
+    STILL_LONG = "stands still until its sessions are adopted"
     CUT = "cut"
+    FULL = "full disk"
+    DRAIN = "drain"
     RESTART = "stop and start"
+
+
+LENGTHS: Final[dict[Trouble, tuple[float, float]]] = {  # seconds; as many below the geometric mean as above
+    Trouble.STILL: (0.1, 10.0),
+    Trouble.STILL_LONG: (15.0, 40.0),
+    Trouble.CUT: (0.1, 120.0),
+    Trouble.FULL: (0.5, 15.0),
+}
+DOWN_SECONDS: Final = (0.0, 10.0)  # of all others
+ENDS: Final = {Trouble.FULL: ", then kill", Trouble.DRAIN: ", then stop and start"}
+OF_TWO: Final = frozenset((Trouble.KILL_BESIDE_STILL, Trouble.CUT))
 
 
 @dataclass(frozen=True)
@@ -37,25 +53,29 @@ class Incident:
     """quiet_seconds  of traffic before it
     seconds        until what is hit comes back
     nodes          numbers of those that are hit
+    is_harder      a full disk or a drain ends with kill -9 or SIGTERM
     """
 
     trouble: Trouble
     quiet_seconds: float
     seconds: float
     nodes: tuple[int, ...]
+    is_harder: bool
+
+    @property
+    def end(self) -> str:
+        return ENDS.get(self.trouble, "") if self.is_harder else ""
 
 
 def draw_incidents(seed: int, nodes: int, seconds_max: float) -> Iterator[Incident]:
-    """Incidents without end, each kind as often as each other; none is longer than seconds_max."""
+    """Incidents without end, each kind as often as each other; none is longer than seconds_max, or the least of its kind."""
     random = Random(seed)
     while True:
         for trouble in random.sample(list(Trouble), len(Trouble)):
-            low, high = {Trouble.CUT: CUT_SECONDS, Trouble.STILL: STILL_SECONDS}.get(trouble, DOWN_SECONDS)
-            high = min(high, seconds_max)
+            low, high = LENGTHS.get(trouble, DOWN_SECONDS)
+            high = max(low, min(high, seconds_max))
             seconds = random.uniform(low, high) if low == 0 else exp(random.uniform(log(low), log(high)))
-            hit = random.sample(range(nodes), 2)
-            if trouble is Trouble.KILL_ALL:
-                hit = list(range(nodes))
-            elif trouble is not Trouble.KILL_BESIDE_STILL and (trouble is not Trouble.CUT or random.random() < 0.5):
+            hit = random.sample(range(nodes), nodes if trouble is Trouble.KILL_ALL else 2 if trouble in OF_TWO else 1)
+            if trouble is Trouble.CUT and random.random() < 0.5:
                 hit = hit[:1]
-            yield Incident(trouble, random.uniform(*QUIET_SECONDS), seconds, tuple(hit))
+            yield Incident(trouble, random.uniform(*QUIET_SECONDS), seconds, tuple(hit), random.random() < 0.5)

@@ -14,7 +14,8 @@ from chaos_report import Report
 from chaos_run import ChaosRun
 from clock_node import ClockNode
 from failover_run import PAUSES, FailoverReport, run_failovers
-from federation_run import NODES, FederationReport, FederationRun
+from federation_report import FederationReport
+from federation_run import NODES, FederationRun
 from federation_schedule import draw_incidents as draw_federation
 from job_run import QUERIES, compare
 from link_run import LinkReport, LinkRun
@@ -115,7 +116,8 @@ async def run(options: argparse.Namespace, directory: Path) -> Report | StoreRep
     if options.kind == "federation":
         seconds = 60 * options.minutes
         incidents = draw_federation(options.seed, NODES, seconds / 4)
-        return await FederationRun(directory, say).run(incidents, seconds)
+        say(f"seed {options.seed}")
+        return await FederationRun(directory, say, seed=options.seed).run(incidents, seconds)
     if options.kind == "links":
         return await run_links(options, directory)
     is_kill_run = options.kind == "pipeline"

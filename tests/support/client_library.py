@@ -23,7 +23,7 @@ PYTHON: Final = PACKAGES / "venv" / "bin" / "python"
 LINE_BYTES_MAX: Final = 64 * 2**20
 
 
-def _missing(library: str) -> str:
+def missing_library(library: str) -> str:
     """Why the library cannot be run, "" when it can."""
     if library == "mqttjs":
         if shutil.which("node") is None:
@@ -166,7 +166,7 @@ class Libraries:
 
     async def start(self, library: str, version: int) -> LibraryClient:
         """A client that is not connected yet. Skips the test where the library is missing."""
-        missing = _missing(library)
+        missing = missing_library(library)
         if missing:
             self._skip(missing)
         process = await asyncio.create_subprocess_exec(

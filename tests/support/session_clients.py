@@ -1,9 +1,10 @@
-"""Clients that keep their Session State over lost connections [MQTT5 4.1, 4.4], and note what they were promised and what they
-got."""
+"""Clients that keep their Session State over lost connections and over changes of the node [MQTT5 4.1, 4.4], and note what they
+were promised and what they got."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ from broker.codec.packets import (
     SubscribeFilter,
 )
 from broker.codec.reader import PacketReader
-from broker.codec.reason_codes import USE_ANOTHER_SERVER
+from broker.codec.reason_codes import UNSPECIFIED_ERROR, USE_ANOTHER_SERVER
 from broker.codec.writer import encode_packet
 from mqtt_client import opened
 
@@ -43,6 +44,7 @@ class SessionClient:
     faults  promises that the server broke
     others  further ports: it takes the next one where nobody answers, and goes where a server sends it
     referred  how often a server sent it elsewhere
+    left    connections that it left open when it went to another node; the servers are to close them
     """
 
     def __init__(self, port: int | Path, client_id: str) -> None:
@@ -50,7 +52,10 @@ class SessionClient:
         self.faults: list[str] = []
         self.others: list[int | Path] = []
         self.referred = 0
+        self.left: set[asyncio.Task[None]] = set()
         self._port = port
+        self._conversation: asyncio.Task[None] | None = None
+        self._leaves_open = False
         self._writer: asyncio.StreamWriter | None = None
         self._is_known = False  # a CONNACK came
         self._is_accepted = False  # it came over this connection
@@ -60,23 +65,52 @@ class SessionClient:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
+        for left in self.left:
+            left.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             if not self._task.cancelled() and self._task.exception() is not None:
                 self.faults.append(f"{self.client_id}: {self._task.exception()!r}")
 
+    @property
+    def port(self) -> int | Path:
+        """Where it is, or will be next."""
+        return self._port
+
+    @property
+    def is_online(self) -> bool:
+        return self._is_accepted
+
+    def go(self, port: int | Path, leaves_open: bool = False) -> None:
+        """Go on at another node, without DISCONNECT; the connection to this one stays open, and is read, on demand."""
+        self._port = port
+        self._leaves_open = leaves_open and self._is_accepted
+        if self._conversation is not None:
+            self._conversation.cancel()
+
     async def _run(self) -> None:
         while True:
+            self._conversation = asyncio.create_task(self._converse())
             try:
-                await self._converse()
-            except OSError:
-                if self.others:
-                    self.others.append(self._port)
-                    self._port = self.others.pop(0)
+                await asyncio.wait([self._conversation])
+            except asyncio.CancelledError:
+                self._conversation.cancel()
+                await asyncio.wait([self._conversation])
+                raise
+            if not self._conversation.cancelled():
+                self._ended(self._conversation.exception())
             self._writer = None
             self._is_accepted = False
             await asyncio.sleep(RECONNECT_SECONDS)
+
+    def _ended(self, error: BaseException | None) -> None:
+        if isinstance(error, OSError):
+            if self.others:
+                self.others.append(self._port)
+                self._port = self.others.pop(0)
+        elif error is not None:
+            raise error
 
     async def _converse(self) -> None:
         reader, writer = await opened(self._port)
@@ -94,13 +128,19 @@ class SessionClient:
                     else:
                         self.received(packet)
         finally:
-            writer.close()
+            if self._leaves_open:
+                self._leaves_open = False
+                left = asyncio.create_task(_until_closed(reader, writer))
+                self.left.add(left)
+                left.add_done_callback(self.left.discard)
+            else:
+                writer.close()
 
     def _welcomed(self, packet: ConnAck) -> None:
         if packet.reason_code:
-            return  # the node stops
+            raise ConnectionRefusedError("the node stops, or takes no sessions now")
         if self._is_known and not packet.session_present:
-            self.faults.append(f"{self.client_id}: the session is gone")
+            self.session_is_gone()
         self._is_known = self._is_accepted = True
         self.connected()
 
@@ -110,17 +150,30 @@ class SessionClient:
         assert reference is not None
         self.others.append(self._port)
         self._port = int(reference.rpartition(":")[2])
-        self.others.remove(self._port)
+        if self._port in self.others:
+            self.others.remove(self._port)
 
     def send(self, packet: Packet) -> None:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(encode_packet(packet, 5))
+
+    def session_is_gone(self) -> None:
+        self.faults.append(f"{self.client_id}: the session is gone")
 
     def connected(self) -> None:
         raise AssertionError("a subclass implements this")
 
     def received(self, packet: Packet) -> None:
         raise AssertionError("a subclass implements this")
+
+
+async def _until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        with contextlib.suppress(OSError):
+            while await reader.read(65536):
+                pass
+    finally:
+        writer.close()
 
 
 class SessionPublisher(SessionClient):
@@ -189,25 +242,45 @@ class SessionPublisher(SessionClient):
             topic = self.topics[qos]
             packet = Publish(topic.encode(), b"%d" % self.sent[topic], qos, False, False, self._packet_id)
             self.sent[topic] += 1
+            self.sends(topic)
             self._inflight[self._packet_id] = packet
             self.send(packet)
         if self._is_enough and not self._inflight:
             self.done.set()
 
     def received(self, packet: Packet) -> None:
-        if isinstance(packet, PubAck | PubComp):
-            self._check(packet.reason_code)
+        if isinstance(packet, PubComp):  # also 0x92: PUBREL is sent again when PUBCOMP was lost
             self._inflight.pop(packet.packet_id, None)
             self._fill()
-        elif isinstance(packet, PubRec):
-            self._check(packet.reason_code)
-            if packet.packet_id in self._inflight:
-                self._inflight[packet.packet_id] = PubRel(packet.packet_id)
+        elif isinstance(packet, PubAck | PubRec):
+            published = self._inflight.get(packet.packet_id)
+            if packet.reason_code >= UNSPECIFIED_ERROR:
+                if isinstance(published, Publish):
+                    del self._inflight[packet.packet_id]
+                    self.refused(published, packet.reason_code)
+                self._fill()
+            elif isinstance(published, Publish):
+                self.accepted(published)
+                if isinstance(packet, PubAck):
+                    del self._inflight[packet.packet_id]
+                    self._fill()
+                else:
+                    self._inflight[packet.packet_id] = PubRel(packet.packet_id)
+            if isinstance(packet, PubRec) and packet.packet_id in self._inflight:
                 self.send(PubRel(packet.packet_id))
 
-    def _check(self, reason_code: int) -> None:
-        if reason_code >= 0x80 and reason_code != 0x92:  # PUBREL is sent again when PUBCOMP was lost
-            self.faults.append(f"{self.client_id}: reason code 0x{reason_code:02x}")
+    def inflight(self) -> list[Publish]:
+        """What the server has not taken over."""
+        return [packet for packet in self._inflight.values() if isinstance(packet, Publish)]
+
+    def sends(self, topic: str) -> None:
+        """The next number of the topic is about to be published."""
+
+    def accepted(self, packet: Publish) -> None:
+        """The server has taken the message over."""
+
+    def refused(self, packet: Publish, reason_code: int) -> None:
+        self.faults.append(f"{self.client_id}: reason code 0x{reason_code:02x}")
 
 
 class SessionSubscriber(SessionClient):
@@ -221,7 +294,7 @@ class SessionSubscriber(SessionClient):
         self.numbers: dict[str, list[int]] = {}
         self.subscribed = asyncio.Event()
         self.changed: Callable[[], None] = lambda: None
-        self._unreleased: set[int] = set()
+        self._unreleased: dict[int, tuple[bytes, bytes]] = {}  # topic and payload by packet identifier
 
     def connected(self) -> None:
         if not self.subscribed.is_set():
@@ -231,7 +304,7 @@ class SessionSubscriber(SessionClient):
         if isinstance(packet, SubAck):
             self.subscribed.set()
         elif isinstance(packet, PubRel):
-            self._unreleased.discard(packet.packet_id)
+            self._unreleased.pop(packet.packet_id, None)
             self.send(PubComp(packet.packet_id))
         elif isinstance(packet, Publish):
             if packet.qos == 1:
@@ -239,8 +312,13 @@ class SessionSubscriber(SessionClient):
                 self.send(PubAck(packet.packet_id))
             else:
                 if packet.packet_id not in self._unreleased:
-                    self._unreleased.add(packet.packet_id)
+                    self._unreleased[packet.packet_id] = (packet.topic, packet.payload)
                     self._note(packet)
+                elif self._unreleased[packet.packet_id] != (packet.topic, packet.payload):
+                    older, newer = self._unreleased[packet.packet_id], (packet.topic, packet.payload)
+                    self.faults.append(
+                        f"{self.client_id}: {newer} with the packet identifier of {older}, without PUBREL"
+                    )
                 self.send(PubRec(packet.packet_id))
 
     def _note(self, packet: Publish) -> None:

@@ -1,0 +1,93 @@
+"""What nodes say over REST of sessions and copies, and in their logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from node_process import Node
+from waiting import eventually
+
+WHOLE_SECONDS_MAX: Final = 180.0
+IS_WHOLE: Final = "the copy of the store on another node is whole"
+NOT_WHOLE: Final = "the copy of the store on another node is not whole"
+
+
+async def metrics(node: Node, *names: str) -> list[float]:
+    status, text = await node.rest_text("GET", "/metrics")
+    assert status == 200, text
+    found = [re.search(rf"^{name} (\S+)$", text, re.MULTILINE) for name in names]
+    return [float(value[1]) if value else 0.0 for value in found]
+
+
+async def all_whole(nodes: Sequence[Node], client_ids: Iterable[str]) -> None:
+    """Wait until each store has its copies, and each session is shown as one that has."""
+    waiting = set(client_ids)
+
+    async def are_whole() -> bool:
+        try:
+            for node in nodes:
+                wanted, whole = await metrics(node, "gmqtt_copies_wanted", "gmqtt_copies_whole")
+                if whole < wanted or not wanted:
+                    return False
+            homes = {client_id: node for node in nodes for client_id in await connections(node)}
+            for client_id in waiting & homes.keys():
+                _, place = await homes[client_id].rest("GET", f"/v1/federation/sessions/{quote(client_id)}")
+                if place.get("state") != "here" or place.get("short"):
+                    return False
+        except OSError:
+            return False
+        return homes.keys() >= waiting
+
+    await eventually(are_whole, "all stores have their copies", WHOLE_SECONDS_MAX)
+
+
+def is_known_as_whole(node: Node, log_bytes: int) -> bool:
+    """Whether a node has not said, behind this place of its log, that it is short of a copy."""
+    return NOT_WHOLE not in node.log_path.read_bytes()[log_bytes:].decode("utf-8", "replace")
+
+
+async def connections(node: Node) -> dict[str, bool]:
+    """By client identifier of the sessions of a node: whether the client is connected."""
+    status, answer = await node.rest("GET", "/v1/clients?page_size=1000")
+    assert status == 200, answer
+    return {client["client_id"]: client.get("disconnected_at") is None for client in answer["clients"]}
+
+
+class Owners:
+    """Which of the clients have a session on two nodes, or a connection to two."""
+
+    def __init__(self, nodes: Sequence[Node], client_ids: Iterable[str]) -> None:
+        self._nodes = nodes
+        self._left = set(client_ids)
+        self._last: dict[str, list[str]] = {}
+
+    async def look(self) -> bool:
+        """Whether each has been seen with one owner by now."""
+        owners: dict[str, list[str]] = {}
+        for node in self._nodes:
+            try:
+                found = await connections(node)
+            except OSError:
+                return False
+            for client_id, is_connected in found.items():
+                owners.setdefault(client_id, []).append(f"{node.name}{' (connected)' if is_connected else ''}")
+        self._last = owners
+        self._left = {client_id for client_id in self._left if len(owners.get(client_id, [])) != 1}
+        return not self._left
+
+    def wrong(self) -> list[str]:
+        return [f"{client_id} has a session on {self._last.get(client_id, [])}" for client_id in sorted(self._left)]
+
+
+async def places(nodes: Sequence[Node], client_id: str) -> str:
+    """What each node says of a session."""
+    found: dict[str, Any] = {}
+    for node in nodes:
+        try:
+            _, found[node.name] = await node.rest("GET", f"/v1/federation/sessions/{quote(client_id)}")
+        except OSError as error:
+            found[node.name] = str(error)
+    return str(found)
