@@ -196,11 +196,13 @@ class Node(Nodes):
     def _has_heard(self, now: float) -> bool:
         """Return whether the interest of all members is known, since this start, or was waited for long enough."""
         names = self.receivers.by_name
-        if not names or self.receivers.know_interest(names):
-            return bool(names) or now >= self._unheard_until
+        return (bool(names) and self.receivers.know_interest(names)) or now >= self._heard_by()
+
+    def _heard_by(self) -> float:
+        """Return how long it is waited for."""
         # Others let a new store in when the sessions of its node's former one are adopted.
-        more = ADOPTED_SECONDS_MAX if self._is_new_store() else 0.0
-        return now >= self._unheard_until + more
+        more = ADOPTED_SECONDS_MAX if self.receivers.by_name and self._is_new_store() else 0.0
+        return self._unheard_until + more
 
     def _is_new_store(self) -> bool:
         identity = self.broker.identity
@@ -431,7 +433,7 @@ class Node(Nodes):
         at = min(at, self.tree.group_copies.again_at)
         if self.promises is not None:
             at = min(at, self.promises.next_timeout())
-            at = min(at, self._unheard_until)
+            at = min(at, self._heard_by())
         return at
 
     def handle_timeout(self, now: float) -> None:
