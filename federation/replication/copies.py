@@ -178,7 +178,9 @@ class Copies(LostHomes):
                 self._adopt_at.pop(store_id, None)
                 continue
             adopt_at = self._adopt_at.setdefault(store_id, now + self.adopt_after)
-            if (self._is_replaced(replica) or now >= adopt_at) and self._is_first(replica):
+            # A keeper before this one that lives, and has not adopted for so long, has no copy: it has lost its disk, too.
+            is_next = now >= adopt_at + self.adopt_after
+            if is_next or ((self._is_replaced(replica) or now >= adopt_at) and self._is_first(replica)):
                 self._adopt_at.pop(store_id, None)
                 self.adoptions.begin(replica)
             else:

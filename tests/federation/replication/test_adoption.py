@@ -94,3 +94,33 @@ def test_a_damaged_session_costs_no_other_one() -> None:
     assert COPY not in kinds
     assert node.sessions is not None
     assert node.sessions.homes.by_client["whole"].counter == 1_001, "who has claimed the client since stays its home"
+
+
+def test_a_first_keeper_that_has_lost_its_disk_too_is_not_waited_for_for_ever() -> None:
+    station = Station(
+        {
+            1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n3", "n1")),
+            2: (COPY, 1, 1, session("c")),
+            3: (COPY, 1, 2, (HOME, "c", 1_000, False, None)),
+        }
+    )
+
+    def member(name: str, store_id: str) -> Member:
+        tags = {**own_tags("127.0.0.1:8901", True), "store": store_id}
+        return Member(name, "127.0.0.1", 8901, tags, MemberStatus.ALIVE)
+
+    node = station.node
+    home, keeper = member("n2", LOST), member("n3", "0a" * 16)
+    node.member_events([MemberJoin(home), MemberJoin(keeper)], 0.0)
+    node.handle_timeout(1.0)
+    node.member_events([MemberFailed(home), MemberFailed(keeper)], 2.0)
+    node.member_events([MemberJoin(member("n3", "0b" * 16))], 3.0)
+    adopt_after = FederationSettings().replication.adopt_after
+    found: list[int] = []
+    for at in range(4, 4 + 3 * int(adopt_after)):
+        node.handle_timeout(float(at))
+        node.turn_ended(float(at))
+        if station.broker.sessions:
+            found.append(at)
+    assert list(station.broker.sessions) == ["c"]
+    assert found[0] > adopt_after + 4, "the first one may still do it"
