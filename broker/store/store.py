@@ -77,20 +77,17 @@ class Store(ABC):
 def pack_record(record: Sequence[object]) -> bytes:
     """A record as the store keeps it: CRC-32, then the values in MessagePack."""
     data: bytes = msgpack.packb(record)
-    return zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "big") + data
+    return _with_checksum(data)
 
 
 def pack_batch(records: Mapping[int, Sequence[object] | None]) -> list[tuple[int, bytes | None]]:
     """Records by number as a store takes them, None for a deleted one."""
-    pack = msgpack.Packer().pack
-    found: list[tuple[int, bytes | None]] = []
-    for number, record in records.items():
-        if record is None:
-            found.append((number, None))
-        else:
-            data: bytes = pack(record)
-            found.append((number, zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "big") + data))
-    return found
+    pack = msgpack.Packer().pack  # one for all: making it costs as much as packing a record
+    return [(number, None if record is None else _with_checksum(pack(record))) for number, record in records.items()]
+
+
+def _with_checksum(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "big") + data
 
 
 def unpack_record(number: int, packed: bytes) -> tuple[object, ...]:
