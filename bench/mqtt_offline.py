@@ -17,6 +17,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 
 from mqtt_load import (
@@ -55,14 +56,19 @@ def leave(sock: Stream) -> None:
     sock.close()
 
 
+def watch(socks: Iterable[Stream]) -> select.epoll:
+    """Tells which of them can be read."""
+    epoll = select.epoll()
+    for sock in socks:
+        sock.setblocking(False)
+        epoll.register(sock.fileno(), select.EPOLLIN)
+    return epoll
+
+
 def publish(publishers: list[Publisher], goal: int, window: int) -> None:
     """Until the last PUBACK."""
-    epoll = select.epoll()
-    by_fd: dict[int, Publisher] = {}
-    for publisher in publishers:
-        publisher.sock.setblocking(False)
-        by_fd[publisher.sock.fileno()] = publisher
-        epoll.register(publisher.sock.fileno(), select.EPOLLIN)
+    by_fd = {publisher.sock.fileno(): publisher for publisher in publishers}
+    epoll = watch(publisher.sock for publisher in publishers)
     last = time.perf_counter()
     while any(publisher.acked < goal for publisher in publishers):
         is_stuck = True
@@ -71,9 +77,7 @@ def publish(publishers: list[Publisher], goal: int, window: int) -> None:
             is_due = publisher.sent < goal and room >= min(publisher.block, goal - publisher.sent)
             if (publisher.pending is not None or is_due) and publisher.push(room):
                 is_stuck = False
-        if is_stuck:
-            time.sleep(TICK_SECONDS)
-        for fd, _ in epoll.poll(0):
+        for fd, _ in epoll.poll(TICK_SECONDS if is_stuck else 0):
             data = by_fd[fd].sock.recv(262144)
             if not data:
                 raise SystemExit("broker closed a connection under load")
@@ -85,12 +89,8 @@ def publish(publishers: list[Publisher], goal: int, window: int) -> None:
 
 def read_all(readers: list[Subscriber], goal: int) -> int:
     """Return how many messages have come. Each is acknowledged."""
-    epoll = select.epoll()
-    by_fd: dict[int, Subscriber] = {}
-    for reader in readers:
-        reader.sock.setblocking(False)
-        by_fd[reader.sock.fileno()] = reader
-        epoll.register(reader.sock.fileno(), select.EPOLLIN)
+    by_fd = {reader.sock.fileno(): reader for reader in readers}
+    epoll = watch(reader.sock for reader in readers)
     last = time.perf_counter()
     count = 0
     while count < goal and time.perf_counter() - last < PATIENCE_SECONDS:

@@ -53,8 +53,7 @@ Record = tuple[object, ...]
 class SessionFrame(NamedTuple):
     """more: of a CLAIM (is_answered, is_clean, has_ended) and, where the session was adopted, the id of that store and the
     number that its records are below; of an ANSWER (verdict, counter, store id) and the same; of a MOVE the names of the former
-    homes, of a HAND its
-    records (docs/protocol-extensions.md)."""
+    homes, of a HAND those, its records, the counter of the former home, and the same."""
 
     operation: int
     client_id: str
