@@ -179,7 +179,10 @@ class Copies(LostHomes):
                 continue
             adopt_at = self._adopt_at.setdefault(store_id, now + self.adopt_after)
             # A keeper before this one that lives, and has not adopted for so long, has no copy: it has lost its disk, too.
-            is_next = now >= adopt_at + self.adopt_after
+            next_at = adopt_at + self.adopt_after
+            if self._is_replaced(replica):  # before the home is let in with its new store
+                next_at = min(next_at, self._replaced[store_id] - ADOPTED_SECONDS_MAX / 2)
+            is_next = now >= next_at
             if is_next or ((self._is_replaced(replica) or now >= adopt_at) and self._is_first(replica)):
                 self._adopt_at.pop(store_id, None)
                 self.adoptions.begin(replica)

@@ -44,7 +44,7 @@ ONCE_BROKEN = {
     "disks_are_replaced": (1, 2),
     "subscribers_come_while_a_node_is_down": (1, 2),
     "homes_are_lost": (3, 2, 24, 7003),
-    "two_homes_are_lost": (2, 20, 7002),
+    "two_homes_are_lost": (2, 20, 7002, 20004, 30001),
     "homes_are_away": (3, 2),
     "homes_stand_still": (3, 2, 8),
     "clients_move_while_nodes_die": (1, 8, 29, 1077, 5009, 5013, 6006),

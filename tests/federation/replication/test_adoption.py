@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.store.kinds import COPY, HOME, REPLICA, SESSION, SUBSCRIPTION
+from federation.replication.copies import ADOPTED_SECONDS_MAX
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
 from federation.settings import FederationSettings
 from federation.stream.receiver import OpenStream
@@ -96,7 +99,10 @@ def test_a_damaged_session_costs_no_other_one() -> None:
     assert node.sessions.homes.by_client["whole"].counter == 1_001, "who has claimed the client since stays its home"
 
 
-def test_a_first_keeper_that_has_lost_its_disk_too_is_not_waited_for_for_ever() -> None:
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_first_keeper_that_has_lost_its_disk_too_is_not_waited_for_for_ever(is_back: bool) -> None:
+    """A home that is back with an empty disk is let in after ADOPTED_SECONDS_MAX: what is here for its former store has gone to
+    who has adopted that by then."""
     station = Station(
         {
             1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n3", "n1")),
@@ -115,6 +121,8 @@ def test_a_first_keeper_that_has_lost_its_disk_too_is_not_waited_for_for_ever() 
     node.handle_timeout(1.0)
     node.member_events([MemberFailed(home), MemberFailed(keeper)], 2.0)
     node.member_events([MemberJoin(member("n3", "0b" * 16))], 3.0)
+    if is_back:
+        node.member_events([MemberJoin(member("n2", "0d" * 16))], 3.0)
     adopt_after = FederationSettings().replication.adopt_after
     found: list[int] = []
     for at in range(4, 4 + 3 * int(adopt_after)):
@@ -123,4 +131,7 @@ def test_a_first_keeper_that_has_lost_its_disk_too_is_not_waited_for_for_ever() 
         if station.broker.sessions:
             found.append(at)
     assert list(station.broker.sessions) == ["c"]
-    assert found[0] > adopt_after + 4, "the first one may still do it"
+    if is_back:
+        assert found[0] < 3 + ADOPTED_SECONDS_MAX
+    else:
+        assert found[0] > adopt_after + 4, "the first one may still do it"
