@@ -23,8 +23,9 @@ from federation.serf.events import (
     MemberUpdate,
     NameConflict,
 )
+from federation.serf.leaving import SerfPhase
 from federation.serf.retry_join import RetryJoin
-from federation.serf.serf import Serf, SerfPhase
+from federation.serf.serf import Serf
 from federation.settings import FederationSettings
 from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import GossipSockets

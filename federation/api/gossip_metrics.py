@@ -16,6 +16,13 @@ _TOTALS: Final = {
     "probes_failed": "Probes without an answer in time.",
     "suspicions": "Members that were suspected.",
     "refutations": "Suspicions of this node that it refuted.",
+    "user_events_sent": "User events of this node.",
+    "user_events_received": "User events of any node, each counted once.",
+    "queries_sent": "Queries of this node.",
+    "queries_received": "Queries of any node, each counted once.",
+    "query_responses_received": "Acks and responses to queries of this node.",
+    "query_responses_late": "Acks and responses to queries that were over.",
+    "query_responses_repeated": "Acks and responses that came more than once; relays send them again.",
 }
 
 

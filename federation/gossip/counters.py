@@ -31,6 +31,7 @@ class DropReason(StrEnum):
     EVENT_SLOT_FULL = "event_buffer_slot_full"
     EVENT_TOO_OLD = "event_too_old"
     UNKNOWN_QUERY = "unknown_internal_query"
+    RESPONSES_FULL = "query_responses_full"
     MESSAGE_TOO_LARGE = "message_too_large"
     PACKETS_FULL = "packets_not_taken"
 
@@ -38,7 +39,9 @@ class DropReason(StrEnum):
 class Counters:
     """Totals since the start of the process. `dropped` maps each DropReason to a number; `drops` is their sum.
 
-    send_errors  datagrams that the kernel refused to send, or reported as undeliverable
+    send_errors               datagrams that the kernel refused to send, or reported as undeliverable
+    query_responses_late      acks and responses to no query under way
+    query_responses_repeated  further ones of the same member: relays send each once more
     """
 
     def __init__(self) -> None:
@@ -51,6 +54,13 @@ class Counters:
         self.probes_failed = 0
         self.refutations = 0
         self.suspicions = 0
+        self.user_events_sent = 0
+        self.user_events_received = 0
+        self.queries_sent = 0
+        self.queries_received = 0
+        self.query_responses_received = 0
+        self.query_responses_late = 0
+        self.query_responses_repeated = 0
 
     def drop(self, reason: DropReason, count: int = 1) -> None:
         self.dropped[reason] += count

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from federation.gossip.addresses import Address
+from federation.serf.messages import Query
 
 
 class MemberStatus(IntEnum):
@@ -93,4 +94,53 @@ class Left:
     """This node's leave is over: the others know of it. The node may stop or join again."""
 
 
-Event = MemberJoin | MemberLeave | MemberFailed | MemberUpdate | MemberReap | NameConflict | JoinResult | Left
+@dataclass(frozen=True, slots=True)
+class UserEventReceived:
+    """A user event of any node, this one included. Each comes once."""
+
+    lamport_time: int
+    name: str
+    payload: bytes
+    coalesce: bool
+
+
+@dataclass(slots=True, eq=False)
+class QueryReceived:
+    """A query of any node that this one may answer once until `deadline` (Serf.answer)."""
+
+    query: Query
+    deadline: float
+    is_answered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResponded:
+    """A member acknowledged the query with this number, or responded to it."""
+
+    number: int
+    origin: str
+    payload: bytes
+    is_ack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEnded:
+    """The query with this number is over: its deadline passed, or its owner ended it."""
+
+    number: int
+
+
+Event = (
+    MemberJoin
+    | MemberLeave
+    | MemberFailed
+    | MemberUpdate
+    | MemberReap
+    | NameConflict
+    | JoinResult
+    | Left
+    | UserEventReceived
+    | QueryReceived
+    | QueryResponded
+    | QueryEnded
+)

@@ -81,17 +81,20 @@ class JoinIntent(Message):
     node: str = wire("Node", name_field)
 
 
-UserEvent = tuple[int, str, bytes]
-"""Lamport time, name and payload."""
+@dataclass(slots=True)
+class UserEvent(Message):
+    """`coalesce`: of several events of this name a receiver may keep the latest."""
+
+    TYPE = USER_EVENT
+
+    lamport_time: int = wire("LTime", time_field)
+    name: str = wire("Name", text_field)
+    payload: bytes = wire("Payload", bytes_field)
+    coalesce: bool = wire("CC", bool_field)
 
 
-def decode_user_event(body: bytes) -> UserEvent:
-    fields = decode_fields(body)
-    return (
-        time_field(fields, b"LTime"),
-        text_field(fields, b"Name"),
-        bytes_field(fields, b"Payload"),
-    )
+RecentEvent = tuple[int, str, bytes]
+"""A user event of a push-pull: Lamport time, name and payload."""
 
 
 @dataclass(slots=True)
@@ -136,7 +139,7 @@ class SerfState:
     query_time: int = 0
     status_times: dict[str, int] = field(default_factory=dict)
     left_members: list[str] = field(default_factory=list)
-    events: list[UserEvent] = field(default_factory=list)
+    events: list[RecentEvent] = field(default_factory=list)
     refused: int = 0
 
     @staticmethod
@@ -261,6 +264,11 @@ class RelayMessage:
     addr: bytes
     port: int
     message: bytes
+
+    def encode(self, name: str) -> bytes:
+        """`name`: that of the node at the address."""
+        address = {"IP": self.addr, "Port": self.port, "Zone": ""}
+        return b"\x09" + encode({"DestAddr": address, "DestName": name}) + self.message
 
     @staticmethod
     def decode(body: bytes) -> RelayMessage:

@@ -6,13 +6,21 @@ import re
 from typing import Final
 
 from federation.gossip.errors import WireError
-from federation.gossip.msgpack_fields import as_fields, decode, text_field
+from federation.gossip.msgpack_fields import as_fields, decode, encode, text_field
 from federation.serf.messages import FILTER_NODE, FILTER_TAG
 
 # Expressions come from other nodes and run on the loop's thread. Without groups and with at most two repetitions the time
 # grows with the square of a tag's length, not exponentially. Other expressions match nothing.
 EXPRESSION_LENGTH_MAX: Final = 128
 _REPETITIONS_MAX: Final = 2
+
+
+def encode_filters(nodes: tuple[str, ...], tags: dict[str, str]) -> tuple[bytes, ...] | None:
+    """The filters of a query: one of these nodes, and each tag matches its expression. None for none."""
+    found = [bytes((FILTER_NODE,)) + encode(list(nodes))] if nodes else []
+    for tag, expression in tags.items():
+        found.append(bytes((FILTER_TAG,)) + encode({"Expr": expression, "Tag": tag}))
+    return tuple(found) or None
 
 
 def filters_match(filters: tuple[bytes, ...] | None, own_name: str, tags: dict[str, str]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.gossip.counters import Counters, DropReason
-from federation.serf.messages import EVENTS_MAX, UserEvent
+from federation.serf.messages import EVENTS_MAX, RecentEvent
 
 SLOT_MAX: Final = 64
 """Different events or queries at one Lamport time; further ones are dropped and counted."""
@@ -56,9 +56,9 @@ class RecentMessages:
             slot[1][key] = None
         return True
 
-    def messages(self) -> list[UserEvent]:
+    def messages(self) -> list[RecentEvent]:
         """All remembered messages."""
-        found: list[UserEvent] = []
+        found: list[RecentEvent] = []
         for slot in self._slots:
             if slot is not None:
                 for name, payload in slot[1]:

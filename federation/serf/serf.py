@@ -1,6 +1,6 @@
 """A Serf node without input and output: members with status, intents, leave (wire-gossip 8).
 
-User events and queries of other nodes are passed on and acknowledged. This node sends none but the one about its name.
+User events and queries are in modules of their own; what comes of them is among the events.
 
 The doors of a core: `receive_packet`, `packets_to_send` and the streams; `next_timeout`, `handle_timeout`; `take_events`.
 `now` is monotonic seconds. Ask for packets, stream requests, events and the next timeout after every call.
@@ -8,13 +8,10 @@ The doors of a core: `receive_packet`, `packets_to_send` and the streams; `next_
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from enum import IntEnum
 from random import Random
-from typing import Final
 
 from federation.gossip.addresses import Address, ip_text, pack_ip
-from federation.gossip.broadcasts import BROADCAST_BYTES_MAX, Broadcast, BroadcastQueue, retransmit_limit
+from federation.gossip.broadcasts import retransmit_limit
 from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
@@ -24,10 +21,13 @@ from federation.gossip.members import FactsPool, NodeFacts
 from federation.gossip.messages import OUR_VERSIONS
 from federation.gossip.msgpack_fields import LEAVE_TIME_MAX
 from federation.serf import messages
+from federation.serf.asked_queries import AskedQueries, AskedQuery, QueryParameters
+from federation.serf.broadcasts import SerfBroadcasts
 from federation.serf.config import SerfConfig
-from federation.serf.events import Event, JoinResult, Left, Member, MemberJoin, NameConflict
+from federation.serf.events import Event, JoinResult, Left, Member, MemberJoin, NameConflict, QueryReceived
 from federation.serf.joins import JOIN_ADDRESSES_MAX, PendingJoin
 from federation.serf.lamport import LamportClock
+from federation.serf.leaving import Leaving, SerfPhase
 from federation.serf.messages import (
     FLAG_NO_BROADCAST,
     JoinIntent,
@@ -37,29 +37,14 @@ from federation.serf.messages import (
     RelayMessage,
     SerfState,
     UserEvent,
-    decode_user_event,
 )
-from federation.serf.query_handler import QueryHandler
-from federation.serf.recent import RecentMessages
+from federation.serf.name_conflict import NameConflicts
+from federation.serf.query_handler import QUERY_CONFLICT, QueryHandler
 from federation.serf.roster import INTENT_ABOUT_SELF, INTENT_NEW, Roster
 from federation.serf.tags import encode_tags
+from federation.serf.user_events import UserEvents
 
-USER_EVENT_HARD_MAX: Final = 9216
-"""Bytes of name and payload of a user event of any node; longer ones are dropped and counted (wire-gossip 8.7)."""
-CONFLICT_REPORT_INTERVAL: Final = 30.0
-"""Seconds between two reports of a conflict about the same name."""
-CONFLICT_REPORTS_MAX: Final = 128
-"""Names whose last report is remembered; the oldest is forgotten for a further one."""
-
-
-class SerfPhase(IntEnum):
-    """A leave broadcasts the leave intent, then the dead message, then waits. After it the node may join again."""
-
-    ALIVE = 0
-    SPREADING_INTENT = 1
-    SPREADING_DEAD = 2
-    PROPAGATING = 3
-    LEFT = 4
+_DEFAULTS = QueryParameters()
 
 
 class Serf(GossipDelegate):
@@ -81,18 +66,17 @@ class Serf(GossipDelegate):
         self._events: list[Event] = []
         self.roster = Roster(facts, config, self.counters, self._events)
         self.gossip = Gossip(facts, config.profile, rng, self.counters, self, self._pool, now)
-        self._queries = QueryHandler(config, self.gossip, self.roster, self._events, rng, self.counters)
-        self._event_clock = LamportClock()
-        self._recent_events = RecentMessages(self.counters)
-        self._intent_queue = BroadcastQueue()
-        self._query_queue = BroadcastQueue()
-        self._event_queue = BroadcastQueue()
+        query_clock = LamportClock()
+        self.asked_queries = AskedQueries(config, self.roster, query_clock, self._events, rng, self.counters)
+        self._queries = QueryHandler(
+            self.gossip, self.roster, self.asked_queries, query_clock, self._events, rng, self.counters
+        )
+        self.user_events = UserEvents(self._events, self.counters)
+        self.broadcasts = SerfBroadcasts(self.counters)
+        self._conflicts = NameConflicts(self.roster, self._events, self.counters)
+        self._leaving = Leaving(config, self.gossip, self._events)
         self._joins: dict[int, PendingJoin] = {}
         self._last_join_id = 0
-        self._conflict_reports: OrderedDict[str, float] = OrderedDict()
-        self.phase = SerfPhase.ALIVE
-        self._phase_deadline = 0.0
-        self._leave_broadcast: Broadcast | None = None
         self._reap_at = now + config.reap_interval
         self._reconnect_at = now + config.reconnect_interval
         self._events.append(MemberJoin(self.local_member))
@@ -124,20 +108,17 @@ class Serf(GossipDelegate):
 
     def next_timeout(self) -> float:
         first = min(self.gossip.next_timeout(), self._reap_at, self._reconnect_at)
-        if self._leave_broadcast is not None and self._leave_broadcast.finished:
-            return 0.0  # it was sent with other packets: the next phase begins at once
-        if self._leave_broadcast is not None or self.phase == SerfPhase.PROPAGATING:
-            first = min(first, self._phase_deadline)
-        query_at = self._queries.next_timeout()
-        if query_at is not None:
-            first = min(first, query_at)
-        prune_at = self.roster.next_timeout()
-        return first if prune_at is None else min(first, prune_at)
+        for part in (self._leaving, self.asked_queries, self.roster):
+            at = part.next_timeout()
+            if at is not None:
+                first = min(first, at)
+        return first
 
     def handle_timeout(self, now: float) -> None:
         self.gossip.handle_timeout(now)
-        self._advance_leave(now)
-        self._queries.handle_timeout(now)
+        self._leaving.advance(now)
+        self.asked_queries.handle_timeout(now)
+        self._conflicts.handle_timeout()
         self.roster.prune_due(now)
         if now >= self._reap_at:
             self._reap_at = now + self.config.reap_interval
@@ -147,6 +128,10 @@ class Serf(GossipDelegate):
             self._reconnect(now)
 
     # --- calls of the owner
+
+    @property
+    def phase(self) -> SerfPhase:
+        return self._leaving.phase
 
     @property
     def local_member(self) -> Member:
@@ -195,13 +180,13 @@ class Serf(GossipDelegate):
             return
         if self.phase != SerfPhase.ALIVE:
             return
-        self.phase = SerfPhase.SPREADING_INTENT
+        self._leaving.phase = SerfPhase.SPREADING_INTENT
         intent = LeaveIntent(self.roster.clock.increment(), self._name, False, False)
         self._apply_leave_intent(intent, now)
-        self._phase_deadline = now + self.config.broadcast_timeout
-        if self.gossip.table.alive_others > 0:
-            self._leave_broadcast = self._queue(self._intent_queue, intent.encode())
-        self._advance_leave(now)
+        has_others = self.gossip.table.alive_others > 0
+        self._leaving.begin(
+            self.broadcasts.queue(self.broadcasts.intents, intent.encode()) if has_others else None, now
+        )
 
     def set_tags(self, tags: dict[str, str], now: float) -> None:
         """Tell other tags of this node from now on. ValueError when they are too long."""
@@ -211,7 +196,7 @@ class Serf(GossipDelegate):
         """Become alive again after a leave, with a new incarnation and an intent that is newer than the leave's."""
         if self.phase != SerfPhase.LEFT:
             return
-        self.phase = SerfPhase.ALIVE
+        self._leaving.phase = SerfPhase.ALIVE
         self.gossip.membership.rejoin(now)
         self._announce_join(now)
 
@@ -221,7 +206,33 @@ class Serf(GossipDelegate):
             raise ValueError(f"{name!r} is this node itself; use leave")
         intent = LeaveIntent(self.roster.clock.increment(), name, prune, True)
         self._apply_leave_intent(intent, now)
-        self._queue(self._intent_queue, intent.encode())
+        self.broadcasts.queue(self.broadcasts.intents, intent.encode())
+
+    def user_event(self, name: str, payload: bytes, coalesce: bool = False) -> None:
+        """Send a user event to all members, this node included. ValueError when it is too long."""
+        self.broadcasts.queue(self.broadcasts.events, self.user_events.send(name, payload, coalesce))
+
+    def query(
+        self,
+        name: str,
+        payload: bytes,
+        now: float,
+        parameters: QueryParameters = _DEFAULTS,
+        is_quiet: bool = False,
+    ) -> AskedQuery:
+        """Ask all members, this node included. Gives the collector of acks and responses, which fills until its deadline.
+
+        The events QueryResponded and QueryEnded have its number; `is_quiet`: there are none. ValueError: it is too long, or
+        too many queries are under way.
+        """
+        asked = self.asked_queries.ask(name, payload, parameters, is_quiet, now)
+        self._queries.receive(asked.query, now)
+        self.broadcasts.queue(self.broadcasts.queries, asked.query.encode())
+        return asked
+
+    def answer(self, received: QueryReceived, payload: bytes, now: float) -> None:
+        """Respond to a query, once. ValueError: it is too late, or the payload is too long."""
+        self._queries.answer(received, payload, now)
 
     # --- calls of gossip (GossipDelegate)
 
@@ -235,19 +246,12 @@ class Serf(GossipDelegate):
         self.roster.node_left(facts, gracefully, now)
 
     def node_conflict(self, existing: NodeFacts, other: NodeFacts, now: float) -> None:
-        ours = existing.name == self._name
-        last = self._conflict_reports.get(existing.name)
-        if last is not None and now - last < CONFLICT_REPORT_INTERVAL:
+        if not self._conflicts.report(existing, other, now):
             return
-        self._conflict_reports.pop(existing.name, None)
-        if len(self._conflict_reports) >= CONFLICT_REPORTS_MAX:
-            self._conflict_reports.popitem(last=False)
-        self._conflict_reports[existing.name] = now
-        self._events.append(NameConflict(existing.name, other.ip, other.port, ours, False))
-        if not ours:
+        if existing.name != self._name:
             self.gossip.tell_conflict(existing, other)
-        if ours and self.phase == SerfPhase.ALIVE and not self._queries.asks_about_name:
-            self._queue(self._query_queue, self._queries.ask_about_name(now))
+        elif self.phase == SerfPhase.ALIVE and self._conflicts.vote is None:
+            self._conflicts.vote = self.query(QUERY_CONFLICT, self._name.encode(), now, is_quiet=True)
 
     def name_taken(self, ip: str, port: int, now: float) -> None:
         self._events.append(NameConflict(self._name, ip, port, True, True))
@@ -266,17 +270,10 @@ class Serf(GossipDelegate):
 
     def take_broadcasts(self, overhead: int, budget: int, count_max: int) -> list[bytes]:
         limit = retransmit_limit(self.config.profile.retransmit_mult, len(self.roster.records))
-        found: list[bytes] = []
-        for queue in (self._intent_queue, self._query_queue, self._event_queue):
-            if len(queue) == 0:
-                continue
-            for message in queue.take(overhead + 1, budget, count_max - len(found), limit):
-                budget -= overhead + 1 + len(message)
-                found.append(b"\x08" + message)
-        return found
+        return self.broadcasts.take(overhead, budget, count_max, limit)
 
     def has_broadcasts(self) -> bool:
-        return len(self._intent_queue) > 0 or len(self._query_queue) > 0 or len(self._event_queue) > 0
+        return not self.broadcasts.is_empty()
 
     def user_message(self, message: bytes, now: float) -> None:
         if not message:
@@ -291,11 +288,11 @@ class Serf(GossipDelegate):
         status_times, left = self.roster.status_times()
         return SerfState(
             self.roster.clock.time,
-            self._event_clock.time,
+            self.user_events.clock.time,
             self._queries.clock.time,
             status_times,
             left,
-            self._recent_events.messages(),
+            self.user_events.recent(),
         ).encode()
 
     def merge_remote_state(self, state: bytes, now: float) -> None:
@@ -304,7 +301,7 @@ class Serf(GossipDelegate):
         remote = SerfState.decode(state[1:])
         self.counters.drop(DropReason.MALFORMED_SERF, remote.refused)
         self.roster.clock.witness(remote.lamport_time - 1)
-        self._event_clock.witness(remote.event_time - 1)
+        self.user_events.clock.witness(remote.event_time - 1)
         self._queries.clock.witness(remote.query_time - 1)
         # These intents are derived from the other side's state. They are not passed on.
         left = dict.fromkeys(remote.left_members)
@@ -314,8 +311,8 @@ class Serf(GossipDelegate):
         for name, time in remote.status_times.items():
             if name not in left:
                 self.roster.apply_join(JoinIntent(time, name), now)
-        for event in remote.events:
-            self._receive_user_event(event)
+        for time, name, payload in remote.events:
+            self.user_events.receive(UserEvent(time, name, payload, False))
 
     # --- messages
 
@@ -324,19 +321,19 @@ class Serf(GossipDelegate):
         body = message[1:]
         if kind == messages.JOIN:
             if self.roster.apply_join(JoinIntent.decode(body), now) == INTENT_NEW:
-                self._pass_on(self._intent_queue, message)
+                self.broadcasts.pass_on(self.broadcasts.intents, message)
         elif kind == messages.LEAVE:
             if self._apply_leave_intent(LeaveIntent.decode(body), now):
-                self._pass_on(self._intent_queue, message)
+                self.broadcasts.pass_on(self.broadcasts.intents, message)
         elif kind == messages.USER_EVENT:
-            if self._receive_user_event(decode_user_event(body)):
-                self._pass_on(self._event_queue, message)
+            if self.user_events.receive(UserEvent.decode(body)):
+                self.broadcasts.pass_on(self.broadcasts.events, message)
         elif kind == messages.QUERY:
             query = Query.decode(body)
-            if self._queries.receive(query) and not query.flags & FLAG_NO_BROADCAST:
-                self._pass_on(self._query_queue, message)
+            if self._queries.receive(query, now) and not query.flags & FLAG_NO_BROADCAST:
+                self.broadcasts.pass_on(self.broadcasts.queries, message)
         elif kind == messages.QUERY_RESPONSE:
-            self._queries.receive_response(QueryResponse.decode(body), now)
+            self.asked_queries.receive_response(QueryResponse.decode(body), now)
         elif kind == messages.RELAY:
             relay = RelayMessage.decode(body)
             if not relay.message or relay.message[0] == messages.RELAY:
@@ -344,20 +341,6 @@ class Serf(GossipDelegate):
             self.gossip.send_user_message(relay.message, (ip_text(relay.addr), relay.port))
         else:
             self.counters.drop(DropReason.UNKNOWN_MESSAGE)
-
-    def _pass_on(self, queue: BroadcastQueue, message: bytes) -> None:
-        """Broadcast a message of another node unchanged."""
-        if len(message) > BROADCAST_BYTES_MAX:
-            self.counters.drop(DropReason.MESSAGE_TOO_LARGE)  # it would never fit into a packet
-        else:
-            self._queue(queue, message)
-
-    def _queue(self, queue: BroadcastQueue, message: bytes) -> Broadcast:
-        dropped = queue.dropped
-        broadcast = queue.queue(message)
-        if queue.dropped != dropped:
-            self.counters.drop(DropReason.BROADCASTS_FULL, queue.dropped - dropped)
-        return broadcast
 
     # --- intents (wire-gossip 8.3)
 
@@ -375,42 +358,9 @@ class Serf(GossipDelegate):
         """
         intent = JoinIntent(max(self.roster.clock.time, time_min), self._name)
         self.roster.apply_join(intent, now)
-        self._queue(self._intent_queue, intent.encode())
+        self.broadcasts.queue(self.broadcasts.intents, intent.encode())
 
-    # --- user events
-
-    def _receive_user_event(self, event: UserEvent) -> bool:
-        """True when the event is new: pass it on."""
-        time, name, payload = event
-        self._event_clock.witness(time)
-        if len(name) + len(payload) > USER_EVENT_HARD_MAX:
-            self.counters.drop(DropReason.MESSAGE_TOO_LARGE)
-            return False
-        return self._recent_events.add(time, (name, payload), self._event_clock.time)
-
-    # --- leave, reconnect
-
-    def _advance_leave(self, now: float) -> None:
-        if self.phase in (SerfPhase.ALIVE, SerfPhase.LEFT):
-            return
-        alone = self.gossip.table.alive_others == 0
-        if self.phase == SerfPhase.SPREADING_INTENT and self._is_spread(now, alone):
-            self.phase = SerfPhase.SPREADING_DEAD
-            self._leave_broadcast = self.gossip.membership.leave(now)
-            self._phase_deadline = now + self.config.broadcast_timeout
-        if self.phase == SerfPhase.SPREADING_DEAD and self._is_spread(now, alone):
-            self.phase = SerfPhase.PROPAGATING
-            self._leave_broadcast = None
-            self._phase_deadline = now + self.config.leave_propagate_delay
-        if self.phase == SerfPhase.PROPAGATING and (alone or now >= self._phase_deadline):
-            self.phase = SerfPhase.LEFT
-            self._events.append(Left())
-
-    def _is_spread(self, now: float, alone: bool) -> bool:
-        """Return whether the broadcast of this phase was sent to its limit, no other member is alive, or the phase
-        timed out."""
-        broadcast = self._leave_broadcast
-        return alone or broadcast is None or broadcast.finished or now >= self._phase_deadline
+    # --- reconnect
 
     def _reconnect(self, now: float) -> None:
         """Try to reach one random failed member; the members together make about one attempt for each (wire-gossip 8.9)."""

@@ -13,8 +13,9 @@ from broker.server.bounded_log import CounterLog
 from federation.errors import JoinFailed
 from federation.gossip.addresses import Address
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave
+from federation.serf.leaving import SerfPhase
 from federation.serf.retry_join import RetryJoin, SeedsJoined, SeedsUnreachable
-from federation.serf.serf import Serf, SerfPhase
+from federation.serf.serf import Serf
 from federation.settings import DEFAULT_GOSSIP_PORT
 from federation.shell.gossip_protocols import AcceptedStream, Datagrams, GossipLink, OpenedStream
 from federation.shell.gossip_sockets import TCP_BACKLOG, GossipSockets

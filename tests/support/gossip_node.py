@@ -16,18 +16,17 @@ from federation.gossip.messages import (
     Alive,
     Ping,
 )
-from federation.gossip.msgpack_fields import encode
 from federation.gossip.wire import open_packet
-from federation.serf.messages import SerfState, UserEvent
+from federation.serf.messages import RecentEvent, SerfState, UserEvent
 from federation.serf.serf import Serf
 
 
 def user_event(time: int, name: str, payload: bytes = b"", may_be_coalesced: bool = False) -> bytes:
     """The message of a user event, as Serf's agents send it."""
-    return b"\x03" + encode({"CC": may_be_coalesced, "LTime": time, "Name": name, "Payload": payload})
+    return UserEvent(time, name, payload, may_be_coalesced).encode()
 
 
-def user_events(serf: Serf) -> list[UserEvent]:
+def user_events(serf: Serf) -> list[RecentEvent]:
     """The user events that a node remembers and tells in its push-pulls."""
     return SerfState.decode(serf.local_state()[1:]).events
 

@@ -51,10 +51,9 @@ from federation.serf.messages import (
     QueryResponse,
     RelayMessage,
     SerfState,
-    decode_user_event,
+    UserEvent,
 )
 from federation.serf.tags import decode_tags
-from gossip_node import user_event
 from lzw_encoder import compress
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "gossip-vectors.json").read_text())
@@ -211,10 +210,14 @@ def check_serf(message: bytes, decoded: dict[str, Any]) -> None:
         assert {"LTime": leave.lamport_time, "Node": leave.node, "Prune": leave.prune} == shown
         assert leave.encode() == message
     elif kind == serf_messages.USER_EVENT:
-        time, name, payload = decode_user_event(body)
-        may_be_coalesced = shown is not None and shown["CC"]
-        assert shown == {"CC": may_be_coalesced, "LTime": time, "Name": name, "Payload": as_shown(payload)}
-        assert user_event(time, name, payload, may_be_coalesced) == message
+        event = UserEvent.decode(body)
+        assert shown == {
+            "CC": event.coalesce,
+            "LTime": event.lamport_time,
+            "Name": event.name,
+            "Payload": as_shown(event.payload),
+        }
+        assert event.encode() == message
     elif kind == serf_messages.QUERY:
         query = Query.decode(body)
         assert shown is not None
@@ -256,6 +259,7 @@ def check_serf(message: bytes, decoded: dict[str, Any]) -> None:
         relay = RelayMessage.decode(body)
         destination = decoded["header"]["DestAddr"]
         assert (ip_text(relay.addr), relay.port) == (destination["IP"], destination["Port"])
+        assert relay.encode(decoded["header"]["DestName"]) == message
         check_serf(relay.message, decoded["inner"])
     else:
         raise AssertionError(f"no Serf message of type {kind} was expected")

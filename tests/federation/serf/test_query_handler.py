@@ -10,10 +10,19 @@ from federation.gossip.counters import DropReason
 from federation.gossip.messages import USER
 from federation.gossip.wire import open_packet
 from federation.serf.config import SerfConfig
-from federation.serf.events import MemberStatus, NameConflict
-from federation.serf.messages import FLAG_ACK, QUERY_RESPONSE, ConflictResponse, Query, QueryResponse
+from federation.serf.events import MemberStatus, NameConflict, QueryReceived
+from federation.serf.messages import (
+    FLAG_ACK,
+    FLAG_NO_BROADCAST,
+    QUERY_RESPONSE,
+    RELAY,
+    ConflictResponse,
+    Query,
+    QueryResponse,
+    RelayMessage,
+)
 from federation.serf.messages import encode_unknown_name as unknown
-from federation.serf.query_handler import QUERY_CONFLICT
+from federation.serf.query_handler import QUERY_CONFLICT, RELAYS_OF_RESPONSE_MAX
 from federation.serf.serf import Serf
 
 OUR_VERSIONS = bytes((1, 5, 2, 2, 5, 4))
@@ -48,13 +57,75 @@ def test_a_query_is_acknowledged_once_and_passed_on(name: str) -> None:
     assert all(b"not encrypted" in (response.payload or b"") for response in responses[1:])
     assert serf.counters.dropped[DropReason.UNKNOWN_QUERY] == (1 if name == "_serf_new" else 0)
     assert serf.take_broadcasts(2, 1400, 10) == [b"\x08" + query(name)]
-    assert serf.take_events() == []
+    received = [event.query.name for event in serf.take_events() if isinstance(event, QueryReceived)]
+    assert received == (["load"] if name == "load" else [])
 
 
 def test_no_ack_is_sent_unless_asked_for() -> None:
     serf = new_serf()
     serf.user_message(query("load", flags=0), 0.0)
     assert responses_sent(serf) == []
+
+
+def test_a_query_with_the_flag_is_not_passed_on() -> None:
+    serf = new_serf()
+    serf.user_message(query("load", flags=FLAG_NO_BROADCAST), 0.0)
+    assert not serf.has_broadcasts()
+    assert [type(event) for event in serf.take_events()] == [QueryReceived]
+
+
+def test_a_query_from_before_the_join_is_dropped() -> None:
+    serf = new_serf()
+    serf._queries.min_time = 6
+    serf.user_message(query("load"), 0.0)
+    assert (serf.take_events(), responses_sent(serf), serf.has_broadcasts()) == ([], [], False)
+
+
+def received_query(serf: Serf) -> QueryReceived:
+    serf.user_message(query("load", flags=0), 10.0)
+    (received,) = serf.take_events()
+    assert isinstance(received, QueryReceived)
+    return received
+
+
+def test_a_query_is_answered_once_before_its_deadline() -> None:
+    serf = new_serf()
+    received = received_query(serf)
+    with pytest.raises(ValueError, match="1024"):
+        serf.answer(received, bytes(1024), 10.5)
+    serf.answer(received, b"0.7", 11.0)
+    (response,) = responses_sent(serf)
+    assert (response.origin, response.flags, response.payload) == ("me", 0, b"0.7")
+    with pytest.raises(ValueError, match="already"):
+        serf.answer(received, b"0.8", 11.0)
+    late = received_query(new_serf())
+    with pytest.raises(ValueError, match="deadline"):
+        serf.answer(late, b"0.7", 11.1)
+    assert responses_sent(serf) == []
+
+
+@pytest.mark.parametrize(("factor", "others", "relays"), [(0, 4, 0), (2, 4, 2), (4, 4, 4), (5, 4, 0), (255, 300, None)])
+def test_a_response_is_relayed_by_others(factor: int, others: int, relays: int | None) -> None:
+    """Serf sends no relays when it knows too few members."""
+    serf = new_serf()
+    for number in range(2, others + 2):
+        node = Serf(SerfConfig(f"n{number}", f"10.0.{number >> 8}.{number & 255}", 8902), Random(number), 0.0)
+        serf.gossip.membership.merge(node.gossip.membership.encode_nodes(), 0.0)
+    serf.packets_to_send()
+    asked = Query(5, 9, bytes((10, 0, 0, 2)), 8902, "n2", None, FLAG_ACK, factor, 10**9, "_serf_ping", None)
+    serf.user_message(asked.encode(), 0.0)
+    found = [
+        (RelayMessage.decode(message[2:]), destination)
+        for data, destination in serf.packets_to_send()
+        for message in open_packet(data, serf.counters)
+        if message[:2] == bytes((USER, RELAY))
+    ]
+    assert len(found) == (RELAYS_OF_RESPONSE_MAX if relays is None else relays)
+    assert len({destination for _, destination in found}) == len(found)
+    assert ("10.0.0.1", 8902) not in [destination for _, destination in found]
+    for relay, _ in found:
+        assert (relay.addr, relay.port) == (bytes((10, 0, 0, 2)), 8902)
+        assert QueryResponse.decode(relay.message[1:]).origin == "me"
 
 
 def test_a_response_of_more_than_1024_bytes_is_dropped() -> None:

@@ -18,8 +18,9 @@ from federation.serf.events import (
     MemberStatus,
     MemberUpdate,
 )
+from federation.serf.leaving import SerfPhase
 from federation.serf.messages import JoinIntent, LeaveIntent, QueryResponse, SerfState
-from federation.serf.serf import Serf, SerfPhase
+from federation.serf.serf import Serf
 from federation.serf.tags import encode_tags
 from gossip_node import user_event, user_events
 

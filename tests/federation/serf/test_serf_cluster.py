@@ -8,6 +8,7 @@ import pytest
 
 from federation.gossip.addresses import Address
 from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, LEAVE_TIME_MAX, WITNESSED_TIME_MAX
+from federation.serf.asked_queries import AskedQuery, QueryParameters
 from federation.serf.config import SerfConfig
 from federation.serf.events import (
     Event,
@@ -16,6 +17,8 @@ from federation.serf.events import (
     MemberEvent,
     MemberStatus,
     NameConflict,
+    QueryReceived,
+    UserEventReceived,
 )
 from federation.serf.messages import LeaveIntent, SerfState
 from federation.serf.serf import Serf
@@ -233,6 +236,54 @@ def test_a_user_event_reaches_each_member_once() -> None:
     cluster.run(5.0)
     for number in range(1, 7):
         assert user_events(cluster.serf(number)) == [(1, "deploy", b"now")]
+
+
+def test_a_user_event_of_a_node_is_delivered_once_everywhere() -> None:
+    cluster = Cluster(6, faults=Faults(loss=0.2, duplication=0.3))
+    cluster.do(3, lambda serf: serf.user_event("deploy", b"now"))
+    cluster.run(60.0)
+    for number in range(1, 7):
+        events = [event for event in cluster.take(number) if isinstance(event, UserEventReceived)]
+        assert events == [UserEventReceived(1, "deploy", b"now", False)]
+
+
+@pytest.mark.parametrize("relay_factor", [0, 3])
+def test_a_query_collects_the_answers_of_all_that_its_filters_name(relay_factor: int) -> None:
+    cluster = Cluster(8)
+    parameters = QueryParameters(tuple(f"n{n}" for n in range(2, 7)), {"fed_addr": "8901$"}, True, relay_factor)
+    found: list[AskedQuery] = []
+    cluster.do(1, lambda serf: found.append(serf.query("load", b"1m", cluster.world.now, parameters)))
+    answered: list[int] = []
+    for _ in range(20):
+        cluster.run(0.1)
+        for number in range(1, 9):
+            for event in cluster.take(number):
+                if isinstance(event, QueryReceived):
+                    answered.append(number)
+                    payload = b"%d" % number
+                    cluster.do(number, lambda serf: serf.answer(event, payload, cluster.world.now))  # noqa: B023
+    cluster.run(5.0)
+    assert sorted(answered) == [2, 3, 4, 5, 6]
+    (asked,) = found
+    assert asked.is_over
+    assert sorted(asked.acks) == ["n2", "n3", "n4", "n5", "n6"]
+    assert asked.responses == {f"n{n}": b"%d" % n for n in range(2, 7)}
+    repeated = cluster.serf(1).counters.query_responses_repeated
+    assert (repeated > 0) == (relay_factor > 0)
+
+
+def test_relays_bring_answers_where_the_direct_way_is_cut() -> None:
+    cluster = Cluster(6, seed=2)  # the few broadcasts of the query reach all members
+    answers: list[int] = []
+    for relay_factor in (0, 4):
+        found: list[AskedQuery] = []
+        parameters = QueryParameters(request_ack=True, relay_factor=relay_factor)
+        cluster.do(1, lambda serf: found.append(serf.query("_serf_ping", b"", cluster.world.now, parameters)))  # noqa: B023
+        cluster.world.cut([cluster.hosts[5]], [cluster.hosts[0]])
+        cluster.run(4.0)
+        cluster.world.heal()
+        answers.append(len(found[0].acks))
+    assert answers == [5, 6]
 
 
 @pytest.mark.parametrize("through", [1, 2])

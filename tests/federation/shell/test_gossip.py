@@ -18,8 +18,9 @@ from federation.gossip.counters import DropReason
 from federation.gossip.messages import Ping
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberLeave
+from federation.serf.leaving import SerfPhase
 from federation.serf.retry_join import RetryJoin
-from federation.serf.serf import Serf, SerfPhase
+from federation.serf.serf import Serf
 from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
 from waiting import DEADLINE, eventually
@@ -275,7 +276,7 @@ async def test_a_node_without_udp_stays_alive_by_stream_pings() -> None:
 async def test_a_leave_that_was_told_is_heard_though_its_last_wait_is_cut_short() -> None:
     async with running("a", "b") as (a, b):
         await b.shell.join([a.address])
-        b.serf.config = replace(b.serf.config, leave_propagate_delay=60.0)
+        b.serf._leaving._config = replace(b.serf.config, leave_propagate_delay=60.0)
         assert await b.shell.leave(3.0)
         assert b.serf.phase == SerfPhase.PROPAGATING
         await a.event(MemberLeave, "b")

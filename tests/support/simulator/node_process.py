@@ -14,8 +14,8 @@ from federation.gossip.addresses import Address
 from federation.node import Node
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave, NameConflict
+from federation.serf.leaving import SerfPhase
 from federation.serf.retry_join import RetryJoin
-from federation.serf.serf import SerfPhase
 from federation.settings import FederationSettings, ReplicationSettings
 from federation.tags import TAG_DRAINING, TAG_EXTENSIONS, own_tags
 from simulator.client import Client, ClientEnd

@@ -114,4 +114,4 @@ def _line(event: Event) -> str:
         return f"JoinResult {event.joined} {event.errors}"
     if isinstance(event, NameConflict):
         return f"NameConflict {event.name} {event.ip}:{event.port} ours={event.ours} lost={event.lost}"
-    return "Left"
+    return type(event).__name__
