@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address
+from collections.abc import Iterable
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 Address = tuple[str, int]
 """(IP address as text, port)."""
 
+_KNOWN_MAX: Final = 4096
+"""Addresses whose answer is remembered; then all are forgotten."""
 _MAPPED_PREFIX: Final = bytes(10) + b"\xff\xff"
 
 
@@ -25,3 +28,35 @@ def ip_text(addr: bytes) -> str:
             return f"{addr[12]}.{addr[13]}.{addr[14]}.{addr[15]}"
         return str(IPv6Address(addr))
     return ""
+
+
+class Networks:
+    """Networks in CIDR notation. Without any every address is in them."""
+
+    def __init__(self, cidrs: Iterable[str] = ()) -> None:
+        """Raises ValueError with what is wrong with a network."""
+        self._networks: list[IPv4Network | IPv6Network] = [ip_network(cidr) for cidr in cidrs]
+        self._known: dict[str, bool] = {}
+
+    def allow(self, ip: str) -> bool:
+        """Return whether the address is in one of them. IPv4 in IPv6 counts as IPv4."""
+        if not self._networks:
+            return True
+        known = self._known.get(ip)
+        if known is None:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            known = self._known[ip] = self._contain(ip)
+        return known
+
+    def _contain(self, ip: str) -> bool:
+        try:
+            address = ip_address(ip)
+        except ValueError:
+            return False
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self._networks)
+
+
+EVERYWHERE: Final = Networks()

@@ -7,8 +7,6 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 from typing import Final
 
-BROADCAST_BYTES_MAX: Final = 1390
-"""Longest message that fits into a packet of GossipConfig.packet_bytes_max; longer ones must not be queued."""
 QUEUE_LENGTH_MAX: Final = 4096
 """Messages without a name in one queue. Further ones push out the message that would be sent last; `dropped` counts."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from federation.gossip.addresses import EVERYWHERE, Networks
+
 
 @dataclass(frozen=True, slots=True)
 class GossipConfig:
@@ -57,6 +59,14 @@ class GossipConfig:
 
     packet_bytes_max: int = 1400
     """Largest datagram sent. Datagrams above the path's MTU are fragmented and lost more easily."""
+
+    networks: Networks = EVERYWHERE
+    """Networks of members. Datagrams and streams from elsewhere, and members elsewhere, are dropped and counted."""
+
+    @property
+    def broadcast_bytes_max(self) -> int:
+        """Longest message that fits into a datagram with a CRC, as user message in a compound; others are not queued."""
+        return self.packet_bytes_max - 10
 
 
 LAN = GossipConfig()

@@ -29,7 +29,8 @@ from federation.gossip.messages import (
 )
 from federation.gossip.probe import Probe
 from federation.gossip.push_pull import VersionRange, find_namesake
-from federation.gossip.streams import StreamDecoder, StreamEncrypted, StreamLabelled
+from federation.gossip.sealing import Sealing, StreamRefused
+from federation.gossip.streams import StreamDecoder
 
 STREAMS_MAX: Final = 128
 """Open streams, counted separately for those that this node opened and those that others opened."""
@@ -65,16 +66,22 @@ class Exchange:
         self.probe = probe
         self.join_id = join_id
         self.index = index
-        self.decoder = StreamDecoder()
+        self.decoder: StreamDecoder
 
 
 class Exchanges:
     """All streams of one node. `incoming_streams` and `incoming_bytes` count what other nodes hold open."""
 
     def __init__(
-        self, config: GossipConfig, membership: Membership, counters: Counters, delegate: GossipDelegate
+        self,
+        config: GossipConfig,
+        membership: Membership,
+        counters: Counters,
+        delegate: GossipDelegate,
+        sealing: Sealing,
     ) -> None:
         self._config = config
+        self.sealing = sealing
         self._membership = membership
         self._counters = counters
         self._delegate = delegate
@@ -85,6 +92,13 @@ class Exchanges:
         self._requests: list[StreamRequest] = []
 
     # --- streams that other nodes open
+
+    def admits(self, ip: str) -> bool:
+        """Return whether streams from this address are taken; count it when they are not."""
+        if self._config.networks.allow(ip):
+            return True
+        self._counters.drop(DropReason.ADDRESS_NOT_ALLOWED)
+        return False
 
     def open_incoming(self) -> IncomingStream | None:
         """For a stream that was accepted; None when STREAMS_MAX are open: close it."""
@@ -103,12 +117,7 @@ class Exchanges:
         return False
 
     def count_fault(self, error: WireError) -> None:
-        if isinstance(error, StreamEncrypted):
-            self._counters.drop(DropReason.ENCRYPTED)
-        elif isinstance(error, StreamLabelled):
-            self._counters.drop(DropReason.LABELLED)
-        else:
-            self._counters.drop(DropReason.MALFORMED_STREAM)
+        self._counters.drop(error.reason if isinstance(error, StreamRefused) else DropReason.MALFORMED_STREAM)
 
     def answer(self, decoder: StreamDecoder, now: float) -> bytes:
         """The answer to a complete message; b"" for none."""
@@ -209,8 +218,10 @@ class Exchanges:
             self._report(exchange, "too many streams are open", now)
             return
         self._last_request_id += 1
+        exchange.decoder = StreamDecoder(self.sealing, is_answer=True)
         self._exchanges[self._last_request_id] = exchange
-        self._requests.append(StreamRequest(self._last_request_id, exchange.address, data, timeout))
+        sealed = self.sealing.seal_request(data)
+        self._requests.append(StreamRequest(self._last_request_id, exchange.address, sealed, timeout))
 
     def _receive_complete_reply(self, exchange: Exchange, now: float) -> str:
         """Gives "", or what is wrong with the reply."""
@@ -264,7 +275,7 @@ class IncomingStream:
 
     def __init__(self, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
-        self._decoder = StreamDecoder()
+        self._decoder = StreamDecoder(exchanges.sealing)
         self._held = 0
         self._is_abandoned = False
         self.closed = False
@@ -281,12 +292,14 @@ class IncomingStream:
             if not self._decoder.complete:
                 return b""
             self._end()
-            return self._exchanges.answer(self._decoder, now)
+            answer = self._exchanges.answer(self._decoder, now)
         except WireError as error:
             self._exchanges.count_fault(error)
-            text = str(error)
-        self._end()
-        return encode_error(text)
+            self._end()
+            if isinstance(error, StreamRefused) and error.reason == DropReason.WRONG_LABEL:
+                return b""  # as in memberlist: a node of another cluster, which could not read it
+            answer = encode_error(str(error))
+        return self._exchanges.sealing.seal_answer(answer)
 
     def _end(self) -> None:
         """Release the bytes held. The stream counts as open until `abandon`."""

@@ -6,6 +6,7 @@ The delegate is told what happened.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -37,6 +38,7 @@ from federation.gossip.messages import (
 from federation.gossip.msgpack_fields import UINT32_MAX
 from federation.gossip.probe import Probe, Relay, Relays
 from federation.gossip.push_pull import push_pull_scale
+from federation.gossip.sealing import PLAIN, Sealing
 from federation.gossip.wire import (
     COMPOUND_OVERHEAD,
     COMPOUND_PARTS_MAX,
@@ -44,7 +46,6 @@ from federation.gossip.wire import (
     add_crc,
     make_compound,
     open_packet,
-    seal_packet,
 )
 
 PACKETS_PENDING_MAX: Final = 8192
@@ -69,14 +70,19 @@ class Gossip:
         delegate: GossipDelegate,
         pool: FactsPool,
         now: float,
+        sealing: Sealing = PLAIN,
     ) -> None:
+        # What the layers outside take is not there for messages, here and wherever else it is asked how many fit.
+        config = replace(config, packet_bytes_max=config.packet_bytes_max - sealing.overhead)
         self._config = config
+        self.broadcast_bytes_max = config.broadcast_bytes_max
+        self._sealing = sealing
         self._delegate = delegate
         self._name = facts.name
         self.counters = counters
         self.membership = Membership(facts, config, rng, counters, delegate, pool, now)
         self.table = self.membership.table
-        self.exchanges = Exchanges(config, self.membership, counters, delegate)
+        self.exchanges = Exchanges(config, self.membership, counters, delegate, sealing)
         self._packets: list[tuple[bytes, Address]] = []
         self._sequence = 0
         self._probe: Probe | None = None
@@ -91,7 +97,10 @@ class Gossip:
 
     def receive_packet(self, data: bytes, source: Address, now: float) -> None:
         self.counters.packets_received += 1
-        for message in open_packet(data, self.counters):
+        if not self._config.networks.allow(source[0]):
+            self.counters.drop(DropReason.ADDRESS_NOT_ALLOWED)
+            return
+        for message in open_packet(data, self.counters, self._sealing):
             try:
                 self._receive_message(message, source, now)
             except WireError:
@@ -207,7 +216,7 @@ class Gossip:
         if len(self._packets) >= PACKETS_PENDING_MAX:
             self.counters.drop(DropReason.PACKETS_FULL)
         elif address[0] and address[1]:
-            self._packets.append((seal_packet(data), address))
+            self._packets.append((self._sealing.seal_packet(data), address))
 
     def _take_broadcasts(self, budget: int, count_max: int) -> list[bytes]:
         limit = retransmit_limit(self._config.retransmit_mult, len(self.table))

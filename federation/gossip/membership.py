@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from federation.gossip.awareness import Awareness
-from federation.gossip.broadcasts import BROADCAST_BYTES_MAX, Broadcast, BroadcastQueue
+from federation.gossip.broadcasts import Broadcast, BroadcastQueue
 from federation.gossip.config import GossipConfig
 from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
@@ -129,6 +129,9 @@ class Membership:
             return
         facts = self._pool.get(alive.node, alive.addr, alive.port, alive.meta, versions)
         node = self.table.get(alive.node)
+        if node is not self.own and not self._config.networks.allow(facts.ip):
+            self._counters.drop(DropReason.ADDRESS_NOT_ALLOWED)
+            return
         moved = False
         if node is None:
             if alive.incarnation == 0:
@@ -154,7 +157,7 @@ class Membership:
         if alive.incarnation <= node.incarnation and not moved:
             return  # known already, or outdated
         self._suspicions.end(alive.node)
-        if len(encoded) > BROADCAST_BYTES_MAX:
+        if len(encoded) > self._config.broadcast_bytes_max:
             encoded = alive.encode()  # without the unknown fields
         self.queue.queue(encoded, alive.node)
         meta_changed = node.facts.meta != facts.meta
@@ -195,7 +198,7 @@ class Membership:
             return  # unknown
         if suspect.incarnation < node.incarnation:
             return  # outdated: the member has refuted it
-        if len(encoded) > BROADCAST_BYTES_MAX:
+        if len(encoded) > self._config.broadcast_bytes_max:
             encoded = suspect.encode(SUSPECT)
         suspicion = self._suspicions.get(suspect.node)
         if suspicion is not None:
@@ -236,7 +239,9 @@ class Membership:
                 return
             self._leave_broadcast = self.queue.queue(encoded, dead.node)
         else:
-            self.queue.queue(encoded if len(encoded) <= BROADCAST_BYTES_MAX else dead.encode(DEAD), dead.node)
+            self.queue.queue(
+                encoded if len(encoded) <= self._config.broadcast_bytes_max else dead.encode(DEAD), dead.node
+            )
         node.incarnation = dead.incarnation
         self.table.set_state(node, STATE_LEFT if dead.node == dead.origin else STATE_DEAD, now)
         self._members_changed()

@@ -12,9 +12,7 @@ from federation.gossip.members import MEMBERS_MAX
 from federation.gossip.messages import (
     ACK,
     COMPRESS,
-    ENCRYPT,
     ERROR,
-    LABEL,
     PING,
     PUSH_PULL,
     USER,
@@ -22,6 +20,7 @@ from federation.gossip.messages import (
     PushPullNode,
 )
 from federation.gossip.msgpack_fields import Fields, as_fields, bool_field, new_unpacker, uint_field, unpack_next
+from federation.gossip.sealing import PLAIN, Sealing, StreamOpener
 from federation.gossip.wire import decompress_body
 
 # The protocol allows 40 MiB. A state of MEMBERS_MAX members needs about 3 MiB. Decompression blocks the node for about
@@ -29,14 +28,6 @@ from federation.gossip.wire import decompress_body
 STREAM_BYTES_MAX: Final = 8 << 20
 STREAM_COMPRESSED_MAX: Final = 2 << 20
 PUSH_PULL_NODES_MAX: Final = MEMBERS_MAX
-
-
-class StreamEncrypted(WireError):
-    """The stream is encrypted; this node has no keyring (wire-gossip 5.1)."""
-
-
-class StreamLabelled(WireError):
-    """The stream belongs to a cluster with a label; this node has none (wire-gossip 5.2)."""
 
 
 class StreamDecoder:
@@ -49,8 +40,9 @@ class StreamDecoder:
     Raises WireError as soon as the bytes cannot become a valid message. Bytes after the message are ignored.
     """
 
-    def __init__(self, compressed_allowed: bool = True) -> None:
-        self._compressed_allowed = compressed_allowed
+    def __init__(self, sealing: Sealing | None = PLAIN, is_answer: bool = False) -> None:
+        """`sealing` is that of this node; None for what was compressed: it has no layers of its own."""
+        self._opener = None if sealing is None else StreamOpener(sealing, is_answer, STREAM_BYTES_MAX)
         self._unpacker = new_unpacker(STREAM_BYTES_MAX)
         self._received = 0
         self._header: Fields | None = None
@@ -72,6 +64,10 @@ class StreamDecoder:
         size_max = STREAM_COMPRESSED_MAX if self.message_type == COMPRESS else STREAM_BYTES_MAX
         if self._received > size_max:
             raise WireError(f"stream is longer than {size_max} bytes")
+        if self._opener is not None:
+            data = self._opener.receive_data(data)
+            if not data:
+                return
         if self.message_type < 0:
             self.message_type = data[0]
             data = data[1:]
@@ -81,12 +77,8 @@ class StreamDecoder:
 
     def _check_type(self) -> None:
         kind = self.message_type
-        if kind == ENCRYPT:
-            raise StreamEncrypted("stream is encrypted, and this node has no key")
-        if kind == LABEL:
-            raise StreamLabelled("stream carries a label, and this node has none")
         if kind == COMPRESS:
-            if not self._compressed_allowed:
+            if self._opener is None:
                 raise WireError("compressed twice")
         elif kind not in (PING, ACK, PUSH_PULL, USER, ERROR):
             raise WireError(f"message type {kind} does not belong on a stream")
@@ -131,7 +123,9 @@ class StreamDecoder:
             self.complete = True
 
     def _decompressed(self, header: Fields) -> None:
-        inner = StreamDecoder(compressed_allowed=False)
+        if self._received > STREAM_COMPRESSED_MAX:  # an encrypted stream comes out at once
+            raise WireError(f"compressed stream is longer than {STREAM_COMPRESSED_MAX} bytes")
+        inner = StreamDecoder(sealing=None)
         inner.receive_data(decompress_body(header, STREAM_BYTES_MAX))
         if not inner.complete:
             raise WireError("compressed message is cut off")

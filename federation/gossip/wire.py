@@ -1,7 +1,4 @@
-"""The layers of a datagram: label, encryption, CRC, compression, compound, then single messages (wire-gossip 3).
-
-Decryption has its place in `open_packet` and encryption in `seal_packet`; neither is implemented yet (wire-gossip 5.1).
-"""
+"""The layers of a datagram: label, encryption, CRC, compression, compound, then single messages (wire-gossip 3)."""
 
 from __future__ import annotations
 
@@ -11,8 +8,9 @@ from typing import Final
 from federation.gossip.counters import Counters, DropReason
 from federation.gossip.errors import WireError
 from federation.gossip.lzw import decompress
-from federation.gossip.messages import COMPOUND, COMPRESS, HAS_CRC, INDIRECT_PING, LABEL
+from federation.gossip.messages import COMPOUND, COMPRESS, HAS_CRC
 from federation.gossip.msgpack_fields import UINT8_MAX, Fields, bytes_field, decode_fields, uint_field
+from federation.gossip.sealing import PLAIN, Sealing
 
 NESTING_MAX: Final = 4
 """Compounds and compressed parts inside each other."""
@@ -25,31 +23,15 @@ COMPOUND_PARTS_MAX: Final = 127
 COMPOUND_OVERHEAD: Final = 2
 PART_OVERHEAD: Final = 2
 
-SEALED_BYTES_MIN: Final = 29  # version, nonce, tag
 _CRC_BYTES: Final = 5
 
 
-def is_encrypted(data: bytes) -> bool:
-    """Return whether a datagram looks like a sealed block (wire-gossip 5.1).
-
-    A sealed block has no type byte. It begins with its version, 0 or 1, like a ping or indirect ping, where a small msgpack
-    map follows. The random nonce of a sealed block looks like one in 16 of 256 cases; those count as malformed.
-    """
-    return len(data) >= SEALED_BYTES_MIN and data[0] <= INDIRECT_PING and data[1] & 0xF0 != 0x80
-
-
-def open_packet(data: bytes, counters: Counters) -> list[bytes]:
+def open_packet(data: bytes, counters: Counters, sealing: Sealing = PLAIN) -> list[bytes]:
     """The messages of one datagram, each with its type byte. Undecodable parts are dropped and counted."""
     opened = _Opened(counters)
     messages = opened.messages
+    data = sealing.open_packet(data, counters)
     if not data:
-        counters.drop(DropReason.MALFORMED_PACKET)
-        return messages
-    if data[0] == LABEL:
-        counters.drop(DropReason.LABELLED)
-        return messages
-    if is_encrypted(data):
-        counters.drop(DropReason.ENCRYPTED)
         return messages
     if data[0] == HAS_CRC and len(data) >= _CRC_BYTES:
         if zlib.crc32(data[_CRC_BYTES:]) != int.from_bytes(data[1:_CRC_BYTES], "big"):
@@ -139,8 +121,3 @@ def make_compound(messages: list[bytes]) -> bytes:
 
 def add_crc(data: bytes) -> bytes:
     return b"\x0c" + zlib.crc32(data).to_bytes(4, "big") + data
-
-
-def seal_packet(data: bytes) -> bytes:
-    """The bytes to send for a finished datagram: unchanged, as there is no keyring yet."""
-    return data

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from federation.gossip.broadcasts import BROADCAST_BYTES_MAX, Broadcast, BroadcastQueue
+from federation.gossip.broadcasts import Broadcast, BroadcastQueue
 from federation.gossip.counters import Counters, DropReason
 
 _USER_MESSAGE: Final = b"\x08"
 
 
 class SerfBroadcasts:
-    """Each queue has a bound of its own; messages that it pushes out are counted."""
+    """Each queue has a bound of its own; messages that it pushes out are counted. `bytes_max`: longest message."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, bytes_max: int, counters: Counters) -> None:
+        self._bytes_max = bytes_max
         self._counters = counters
         self.intents = BroadcastQueue()
         self.queries = BroadcastQueue()
@@ -21,7 +22,7 @@ class SerfBroadcasts:
 
     def pass_on(self, queue: BroadcastQueue, message: bytes) -> None:
         """Broadcast a message of another node unchanged."""
-        if len(message) > BROADCAST_BYTES_MAX:
+        if len(message) > self._bytes_max:
             self._counters.drop(DropReason.MESSAGE_TOO_LARGE)  # it would never fit into a packet
         else:
             self.queue(queue, message)

@@ -30,6 +30,18 @@ class SerfConfig:
     profile: GossipConfig = LAN
     """Intervals and timeouts of the gossip."""
 
+    encrypt_keys: tuple[bytes, ...] = ()
+    """Keys of the gossip, of 16, 24 or 32 bytes; the first one encrypts. Without any nothing is encrypted."""
+
+    verify_incoming: bool = True
+    """False: with keys, what is not encrypted is taken, too."""
+
+    verify_outgoing: bool = True
+    """False: in spite of keys, nothing that is sent is encrypted."""
+
+    label: str = ""
+    """Name of the cluster on each datagram and stream, at most 255 bytes; others are dropped. Serf's agents have none."""
+
     broadcast_timeout: float = 5.0
     """Longest wait for a broadcast of this node's leave to be sent to its limit."""
 

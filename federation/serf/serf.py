@@ -17,9 +17,11 @@ from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
 from federation.gossip.exchange import IncomingStream, StreamRequest
 from federation.gossip.gossip import Gossip
+from federation.gossip.keyring import Keyring
 from federation.gossip.members import FactsPool, NodeFacts
 from federation.gossip.messages import OUR_VERSIONS
 from federation.gossip.msgpack_fields import LEAVE_TIME_MAX
+from federation.gossip.sealing import Sealing
 from federation.serf import messages
 from federation.serf.asked_queries import AskedQueries, AskedQuery, QueryParameters
 from federation.serf.broadcasts import SerfBroadcasts
@@ -48,7 +50,7 @@ _DEFAULTS = QueryParameters()
 
 
 class Serf(GossipDelegate):
-    """One node. Many nodes in one process may share `pool` to save memory."""
+    """One node. Many nodes in one process may share `pool` to save memory. `rng` draws the nonces of encryption, too."""
 
     def __init__(self, config: SerfConfig, rng: Random, now: float, pool: FactsPool | None = None) -> None:
         self.config = config
@@ -65,14 +67,16 @@ class Serf(GossipDelegate):
         )
         self._events: list[Event] = []
         self.roster = Roster(facts, config, self.counters, self._events)
-        self.gossip = Gossip(facts, config.profile, rng, self.counters, self, self._pool, now)
+        self.keyring = Keyring(config.encrypt_keys, rng) if config.encrypt_keys else None
+        sealing = Sealing(self.keyring, config.label, config.verify_incoming, config.verify_outgoing)
+        self.gossip = Gossip(facts, config.profile, rng, self.counters, self, self._pool, now, sealing)
         query_clock = LamportClock()
         self.asked_queries = AskedQueries(config, self.roster, query_clock, self._events, rng, self.counters)
         self._queries = QueryHandler(
             self.gossip, self.roster, self.asked_queries, query_clock, self._events, rng, self.counters
         )
         self.user_events = UserEvents(self._events, self.counters)
-        self.broadcasts = SerfBroadcasts(self.counters)
+        self.broadcasts = SerfBroadcasts(self.gossip.broadcast_bytes_max, self.counters)
         self._conflicts = NameConflicts(self.roster, self._events, self.counters)
         self._leaving = Leaving(config, self.gossip, self._events)
         self._joins: dict[int, PendingJoin] = {}
@@ -96,6 +100,10 @@ class Serf(GossipDelegate):
     def receive_stream_reply(self, request_id: int, data: bytes | None, error: str, now: float) -> bool:
         """A piece of an answer, or None and the error that ended the stream. True: close the stream."""
         return self.gossip.exchanges.receive_reply(request_id, data, error, now)
+
+    def admits(self, ip: str) -> bool:
+        """Return whether streams from this address are taken; it is counted when they are not."""
+        return self.gossip.exchanges.admits(ip)
 
     def open_incoming_stream(self) -> IncomingStream | None:
         """For an accepted stream; None: too many are open, close it."""

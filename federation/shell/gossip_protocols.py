@@ -82,7 +82,11 @@ class AcceptedStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
         link = self._link
-        self._incoming = link.accept(self)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        if link.serf.admits(peer[0]):
+            self._incoming = link.accept(self)
+        else:
+            link.dropped_from = socket_name_text(peer)
         if self._incoming is None:
             self._transport.abort()
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from federation.gossip.addresses import Address
-from federation.gossip.config import LAN
+from federation.gossip.config import LAN, GossipConfig
 from federation.gossip.counters import Counters
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.gossip import Gossip
@@ -16,6 +16,7 @@ from federation.gossip.messages import (
     Alive,
     Ping,
 )
+from federation.gossip.sealing import PLAIN, Sealing
 from federation.gossip.wire import open_packet
 from federation.serf.messages import RecentEvent, SerfState, UserEvent
 from federation.serf.serf import Serf
@@ -41,12 +42,12 @@ def address(host: int) -> Address:
 class GossipNode:
     """One node named "me" at 10.0.0.1 on virtual time."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: GossipConfig = LAN, sealing: Sealing = PLAIN) -> None:
         self.now = 100.0
         pool = FactsPool()
         facts = pool.get("me", OWN, 8902, b"", OUR_VERSIONS)
         self.joined: list[str] = []
-        self.gossip = Gossip(facts, LAN, Random(3), Counters(), GossipDelegate(), pool, self.now)
+        self.gossip = Gossip(facts, config, Random(3), Counters(), GossipDelegate(), pool, self.now, sealing)
         self.gossip.membership.queue.take(0, 1 << 20, 1000, 1)
 
     def know(self, *hosts: int) -> None:

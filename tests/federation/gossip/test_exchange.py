@@ -81,7 +81,6 @@ def test_members_that_others_hold_for_dead_become_suspects() -> None:
     ("data", "reason"),
     [
         (b"\x0a\x00\x00\x01\x00", DropReason.ENCRYPTED),
-        (b"\xf4\x03lab\x06", DropReason.LABELLED),
         (b"\xffgarbage", DropReason.MALFORMED_STREAM),
         (b"\x06\x01\x02\x03", DropReason.MALFORMED_STREAM),
     ],

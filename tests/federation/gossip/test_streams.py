@@ -16,7 +16,8 @@ from federation.gossip.messages import (
     encode_error,
 )
 from federation.gossip.msgpack_fields import encode
-from federation.gossip.streams import STREAM_BYTES_MAX, STREAM_COMPRESSED_MAX, StreamDecoder, StreamEncrypted
+from federation.gossip.sealing import StreamRefused
+from federation.gossip.streams import STREAM_BYTES_MAX, STREAM_COMPRESSED_MAX, StreamDecoder
 from lzw_encoder import compress
 
 NACK = Nack(5).encode()
@@ -107,7 +108,7 @@ def test_bad_streams(data: bytes) -> None:
 
 
 def test_encrypted_stream_is_named() -> None:
-    with pytest.raises(StreamEncrypted, match="no key"):
+    with pytest.raises(StreamRefused, match="no key"):
         StreamDecoder().receive_data(b"\x0a\x00\x00\x00\x40")
 
 

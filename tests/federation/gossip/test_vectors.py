@@ -1,13 +1,10 @@
-"""Every captured packet, stream and dialogue of tests/data/gossip-vectors.json decodes, to what is written beside it.
-
-Encrypted ones are opened here, with a small AES-GCM of the test's own: the node has no keyring yet and must count them.
-"""
+"""Every captured packet, stream and dialogue of tests/data/gossip-vectors.json decodes, to what is written beside it."""
 
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
@@ -15,6 +12,7 @@ import pytest
 
 from federation.gossip.addresses import ip_text
 from federation.gossip.counters import Counters, DropReason
+from federation.gossip.keyring import Keyring
 from federation.gossip.lzw import decompress
 from federation.gossip.messages import (
     ACK,
@@ -40,8 +38,9 @@ from federation.gossip.messages import (
     decode_error,
 )
 from federation.gossip.msgpack_fields import bytes_field, decode_fields, encode
-from federation.gossip.streams import StreamDecoder, StreamEncrypted
-from federation.gossip.wire import is_encrypted, open_packet
+from federation.gossip.sealing import PLAIN, Sealing, StreamRefused, is_encrypted
+from federation.gossip.streams import StreamDecoder
+from federation.gossip.wire import open_packet
 from federation.serf import messages as serf_messages
 from federation.serf.messages import (
     ConflictResponse,
@@ -64,107 +63,12 @@ def vectors(transport: str) -> list[Any]:
     return [pytest.param(vector, id=vector["name"].replace(" ", "-")) for vector in chosen]
 
 
-# --- AES-GCM, for the test only
-
-
-@cache
-def aes_tables() -> tuple[list[int], list[int]]:
-    """The S-box and multiplication by two in the field of AES."""
-    double = [(value << 1 ^ (0x1B if value & 0x80 else 0)) & 0xFF for value in range(256)]
-    box = [0] * 256
-    p = q = 1
-    while True:
-        p = p ^ double[p]
-        q ^= q << 1
-        q ^= q << 2
-        q ^= q << 4
-        q &= 0xFF
-        if q & 0x80:
-            q ^= 0x09
-        rotated = [(q << n | q >> (8 - n)) & 0xFF for n in range(5)]
-        box[p] = rotated[0] ^ rotated[1] ^ rotated[2] ^ rotated[3] ^ rotated[4] ^ 0x63
-        if p == 1:
-            box[0] = 0x63
-            return box, double
-
-
-def aes_block(key: bytes, block: bytes) -> bytes:
-    box, double = aes_tables()
-    words = [list(key[i : i + 4]) for i in range(0, len(key), 4)]
-    key_words = len(words)
-    rounds = key_words + 6
-    constant = 1
-    for i in range(key_words, 4 * (rounds + 1)):
-        word = list(words[i - 1])
-        if i % key_words == 0:
-            word = [box[value] for value in word[1:] + word[:1]]
-            word[0] ^= constant
-            constant = double[constant]
-        elif key_words > 6 and i % key_words == 4:
-            word = [box[value] for value in word]
-        words.append([a ^ b for a, b in zip(words[i - key_words], word, strict=True)])
-    state = [a ^ b for a, b in zip(block, [value for word in words[:4] for value in word], strict=True)]
-    for number in range(1, rounds + 1):
-        state = [box[state[(i + 4 * (i % 4)) % 16]] for i in range(16)]
-        if number < rounds:
-            mixed = []
-            for column in range(0, 16, 4):
-                a = state[column : column + 4]
-                whole = a[0] ^ a[1] ^ a[2] ^ a[3]
-                mixed += [a[i] ^ whole ^ double[a[i] ^ a[(i + 1) % 4]] for i in range(4)]
-            state = mixed
-        state = [
-            a ^ b
-            for a, b in zip(
-                state, [value for word in words[4 * number : 4 * number + 4] for value in word], strict=True
-            )
-        ]
-    return bytes(state)
-
-
-def ghash(key: int, data: bytes) -> int:
-    result = 0
-    for at in range(0, len(data), 16):
-        factor = result ^ int.from_bytes(data[at : at + 16], "big")
-        result, value = 0, key
-        for bit in range(127, -1, -1):
-            if factor >> bit & 1:
-                result ^= value
-            value = value >> 1 ^ (0xE1 << 120 if value & 1 else 0)
-    return result
-
-
-def padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 16)
-
-
-def open_sealed(keys: list[str], sealed: bytes, aad: bytes) -> bytes:
-    """wire-gossip 5.1: version, nonce, ciphertext, tag; the first key that fits."""
-    assert sealed[0] == 1
-    nonce, ciphertext, tag = sealed[1:13], sealed[13:-16], sealed[-16:]
-    for key in map(bytes.fromhex, keys):
-        lengths = (len(aad) * 8).to_bytes(8, "big") + (len(ciphertext) * 8).to_bytes(8, "big")
-        digest = ghash(int.from_bytes(aes_block(key, bytes(16)), "big"), padded(aad) + padded(ciphertext) + lengths)
-        mask = int.from_bytes(aes_block(key, nonce + b"\x00\x00\x00\x01"), "big")
-        if (digest ^ mask).to_bytes(16, "big") != tag:
-            continue
-        stream = b"".join(
-            aes_block(key, nonce + (2 + number).to_bytes(4, "big")) for number in range((len(ciphertext) + 15) // 16)
-        )
-        return bytes(a ^ b for a, b in zip(ciphertext, stream, strict=False))
-    raise AssertionError("no key fits")
-
-
-def test_aes_known_answer() -> None:
-    # FIPS 197, appendix C.1 and C.3
-    block = bytes.fromhex("00112233445566778899aabbccddeeff")
-    assert aes_block(bytes(range(16)), block).hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"
-    assert aes_block(bytes(range(32)), block).hex() == "8ea2b7ca516745bfeafc49904b496089"
-
-
-def keys_of(vector: dict[str, Any]) -> list[str]:
+def sealing_of(vector: dict[str, Any]) -> Sealing:
+    if "key" not in vector:
+        return PLAIN
     key = vector["key"]
-    return key if isinstance(key, list) else [key]
+    keys = key if isinstance(key, list) else [key]
+    return Sealing(Keyring([bytes.fromhex(text) for text in keys], Random(1)))
 
 
 # --- comparing
@@ -339,14 +243,16 @@ def leaves(decoded: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("vector", vectors("udp"))
 def test_packet_decodes(vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
-    counters = Counters()
     if "key" in vector:
+        without_key, other_key = Counters(), Counters()
+        assert open_packet(data, without_key) == []
+        assert open_packet(data, other_key, Sealing(Keyring([bytes(32)], Random(1)))) == []
         if is_encrypted(data):
-            assert open_packet(data, counters) == []
-            assert counters.dropped[DropReason.ENCRYPTED] == 1
-            counters = Counters()
-        data = open_sealed(keys_of(vector), data, b"")
-    messages = open_packet(data, counters)
+            assert without_key.dropped[DropReason.ENCRYPTED] == 1
+            assert other_key.dropped[DropReason.WRONG_KEY] == 1
+        assert without_key.drops == other_key.drops == 1
+    counters = Counters()
+    messages = open_packet(data, counters, sealing_of(vector))
     assert counters.drops == 0
     expected = leaves(vector["decoded"]["msg"])
     assert len(messages) == len(expected)
@@ -359,10 +265,10 @@ def test_packet_decodes(vector: dict[str, Any]) -> None:
 def test_stream_decodes(vector: dict[str, Any], chunk: int) -> None:
     data = bytes.fromhex(vector["hex"])
     if "key" in vector:
-        with pytest.raises(StreamEncrypted):
+        with pytest.raises(StreamRefused) as refused:
             StreamDecoder().receive_data(data)
-        data = open_sealed(keys_of(vector), data[5:], data[:5])
-    decoder = StreamDecoder()
+        assert refused.value.reason == DropReason.ENCRYPTED
+    decoder = StreamDecoder(sealing_of(vector))
     for at in range(0, len(data), chunk):
         assert not decoder.complete
         decoder.receive_data(data[at : at + chunk])

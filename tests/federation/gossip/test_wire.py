@@ -55,7 +55,7 @@ def nested(depth: int) -> bytes:
     [
         (b"", [], DropReason.MALFORMED_PACKET),
         (b"\x0c" + bytes(4) + NACK, [], DropReason.CRC_MISMATCH),
-        (b"\xf4\x01x" + NACK, [], DropReason.LABELLED),
+        (b"\xf4\x01x" + NACK, [], DropReason.WRONG_LABEL),
         (b"\x01" + bytes(60), [], DropReason.ENCRYPTED),
         (b"\x07", [], DropReason.MALFORMED_PACKET),
         (b"\x07\x02\x00", [], DropReason.MALFORMED_PACKET),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from federation.gossip.addresses import Address
+from federation.gossip.counters import DropReason
 from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, LEAVE_TIME_MAX, WITNESSED_TIME_MAX
 from federation.serf.asked_queries import AskedQuery, QueryParameters
 from federation.serf.config import SerfConfig
@@ -92,6 +94,25 @@ def test_all_see_all_with_tags() -> None:
     assert told(first)[0] == "MemberJoin n2"
     assert sorted(told(first)) == [f"MemberJoin n{number}" for number in (1, 2, 3, 4)]
     assert JoinResult(1, 1, {}) in first
+
+
+def test_an_encrypted_cluster() -> None:
+    key, other = b"k" * 32, b"o" * 16
+    cluster = Cluster(4, change=lambda config: replace(config, encrypt_keys=(key, other), label="cluster"))
+    cluster.run(40.0)
+    cluster.hosts.append(cluster.add(5))
+    cluster.run(5.0)
+    assert cluster.statuses(5) == dict.fromkeys(["n1", "n2", "n3", "n4", "n5"], "ALIVE")
+    cluster._change = lambda config: config
+    cluster.add(6, "plain")
+    cluster.hosts.append(cluster.add(7, "plain too"))
+    cluster.run(40.0)
+    for number in range(1, 6):
+        serf = cluster.serf(number)
+        assert cluster.statuses(number) == dict.fromkeys(["n1", "n2", "n3", "n4", "n5"], "ALIVE")
+        assert serf.counters.drops == serf.counters.dropped[DropReason.WRONG_LABEL]
+    assert cluster.serf(1).counters.drops > 0
+    assert cluster.statuses(6) == {"plain too": "ALIVE"}
 
 
 def test_graceful_leave_is_left_and_comes_back() -> None:

@@ -231,14 +231,14 @@ async def test_drops_are_logged_together_with_the_last_sender(monkeypatch: pytes
             assert (details["counts"], details["last_from"]) == ({"encrypted": 1}, sender)
             for _ in range(3):
                 datagrams.sendto(b"\xf4\x01x", ("127.0.0.1", node.port))
-            await node.until(lambda: sum(_labelled(details["counts"]) for _, _, details in node.logged[2:]) == 3)
+            await node.until(lambda: sum(_wrong_label(details["counts"]) for _, _, details in node.logged[2:]) == 3)
     finally:
         await node.shell.stop()
 
 
-def _labelled(counts: object) -> int:
+def _wrong_label(counts: object) -> int:
     assert isinstance(counts, dict)
-    return int(counts.get("labelled", 0))
+    return int(counts.get("wrong_label", 0))
 
 
 async def test_ping_over_tcp() -> None:
