@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from broker.config.addresses import Address
 from broker.hooks import Members, OtherNode
 from broker.server.logging import get_logger
 from federation.errors import JoinFailed, NotRunning
+from federation.member_tags import MemberTags
 from federation.node import Node
 from federation.serf.events import (
     Event,
@@ -68,6 +69,7 @@ class FederationMembership(Members):
         self._key = key
         self._log = get_logger("federation")
         self._loop = asyncio.get_running_loop()
+        self.tags = MemberTags({})
         self._gossip: GossipShell | None = None
         self._retry_join: RetryJoin | None = None
         self._retry_deadline: asyncio.TimerHandle | None = None
@@ -84,6 +86,7 @@ class FederationMembership(Members):
             self._retry_join = RetryJoin(hosts, settings.retry_interval, settings.retry_timeout, self._loop.time())
             if settings.retry_timeout_action == "exit":
                 self._retry_deadline = self._loop.call_later(settings.retry_timeout, self._retry_over, self._retry_join)
+        self.tags = MemberTags(serf.config.tags)
         self._gossip = GossipShell(serf, sockets, self.receive_events, self._log, self._retry_join)
         await self._gossip.start()
 
@@ -204,9 +207,11 @@ class FederationMembership(Members):
                 "left by the API before all members could be told, retry_join rests until a join", node=self._node.name
             )
 
-    def force_leave(self, name: str) -> None:
-        """Turn a failed member into one that has left, and give up what waits for it. An unknown name is ignored; ValueError
-        for the node's own name."""
+    def force_leave(self, name: str, prune: bool = False) -> None:
+        """Turn a failed member into one that has left, and give up what waits for it; `prune`: forget it at once, too.
+
+        An unknown name is ignored; ValueError for the node's own name.
+        """
         gossip = self._running()
         if gossip.serf.member(name) is None:
             if self._node.forget(name):
@@ -215,14 +220,27 @@ class FederationMembership(Members):
                 return
             self._log.info("unknown node not made to leave by the API", node=name)
             return
-        gossip.serf.force_leave(name, self._loop.time())
+        gossip.serf.force_leave(name, self._loop.time(), prune)
         gossip.flush()
-        self._log.info("made to leave by the API", node=name)
+        self._log.info("made to leave by the API", node=name, prune=prune)
 
-    def set_tags(self, more: dict[str, str]) -> None:
-        """Tell other members these tags beside those of the start."""
+    def set_state_tags(self, state: dict[str, str]) -> None:
+        """Tell other members these tags beside the node's own and those of the operator."""
+        self._running()
+        self.tags.state = state
+        self._tell_tags()
+
+    def change_tags(self, tags: dict[str, str], delete: Iterable[str]) -> None:
+        """Delete tags of the operator, then set others, until the process ends. ValueError for the node's own tags, and for
+        more than fit."""
+        self._running()
+        self.tags.change(tags, delete)
+        self._tell_tags()
+        self._log.info("tags changed by the API", tags=self.tags.told())
+
+    def _tell_tags(self) -> None:
         gossip = self._running()
-        gossip.serf.set_tags(gossip.serf.config.tags | more, self._loop.time())
+        gossip.serf.set_tags(self.tags.told(), self._loop.time())
         gossip.flush()
 
     def members(self) -> list[Member]:

@@ -181,6 +181,9 @@ class FederationPlugin(Plugin):
                     tls_advertised,
                     settings.session_scope == "federation",
                 ),
+                reconnect_interval=settings.reconnect_interval,
+                reconnect_timeout=settings.reconnect_timeout,
+                tombstone_timeout=settings.tombstone_timeout,
             )
             serf = Serf(config, random.Random(), self.server.now())
         except ValueError as error:

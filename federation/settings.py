@@ -27,6 +27,7 @@ from broker.config.setting import (
 )
 from broker.config.settings_listeners import TlsSettings
 from broker.server.start_error import StartError
+from federation.serf.config import VALIDATED_NAME_MAX, is_validated_name
 from federation.tags import REFERENCE_CHARS_MAX
 from federation.trust import DEFAULT_FEDERATION_PORT, DEFAULT_TLS_PORT
 
@@ -202,6 +203,24 @@ class FederationSettings:
         "that a supervisor notices.",
         Choice(("continue", "exit")),
     )
+    reconnect_interval: float = extension(
+        30.0,
+        "Time between two attempts to reach a failed member again. The members together make one for each of them.",
+        Duration(0.1, "30s"),
+        "Lowering it finds members sooner that come back by themselves, and costs a connection each time.",
+    )
+    reconnect_timeout: float = extension(
+        86_400.0,
+        "How long a failed member is remembered, and attempts to reach it go on.",
+        Duration(1.0, "24h"),
+        "Use one value on all nodes.",
+    )
+    tombstone_timeout: float = extension(
+        86_400.0,
+        "How long a member that left is remembered. `force_leave` with prune forgets one at once.",
+        Duration(1.0, "24h"),
+        "Lowering it below the longest absence of a node lets that node bring a member back that left meanwhile.",
+    )
     snapshot_path: str = setting(
         "",
         "File with the members, for the join after a restart.",
@@ -320,6 +339,11 @@ class FederationSettings:
 
     def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
         """As `broker.server.named_files.WarnsAtStart`."""
+        if not is_validated_name(self.node_name):
+            yield (
+                f"node_name: {self.node_name!a} is dropped by members that validate names (Serf's ValidateNodeNames): use "
+                f"letters, digits, - and . alone, {VALIDATED_NAME_MAX} at most"
+            )
         if self.require_tls and self.fed_addr != DEFAULT_FED_ADDR:
             yield "fed_addr: it is not opened, because require_tls is true; leave the key out"
         if self.allow_plain_secrets and not self.is_local and not self.require_tls:

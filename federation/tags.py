@@ -20,6 +20,20 @@ TAG_DRAINING: Final = "draining"  # present while the member is drained: it take
 TAG_CLIENTS: Final = "client_addr"  # where clients reach the member, for those that another one sends there
 REFERENCE_CHARS_MAX: Final = 128  # of TAG_CLIENTS
 TAG_STORE: Final = "store"  # id of the member's store; absent without one
+TAG_LINKS: Final = "links"  # present where the plugin links is on
+OWN_TAGS: Final = frozenset(
+    (
+        TAG_ADDR,
+        TAG_TLS,
+        TAG_EXTENSIONS,
+        TAG_PROCESS,
+        TAG_DRAINING,
+        TAG_CLIENTS,
+        TAG_STORE,
+        TAG_LINKS,
+    )
+)
+"""Tags by which nodes know what a member is: no operator writes them."""
 
 
 def own_tags(

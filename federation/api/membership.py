@@ -19,6 +19,8 @@ from federation.pb.federation_pb2 import (
     JoinRequest,
     ListMembersResponse,
     Member,
+    SetTagsRequest,
+    SetTagsResponse,
     Status,
 )
 from federation.pb.federation_pb2_grpc import MembershipServicer
@@ -27,7 +29,13 @@ from federation.settings import DEFAULT_GOSSIP_PORT
 
 
 class MembershipService(MembershipServicer):
-    roles: Final = {"ListMembers": Role.READ, "Join": Role.ADMIN, "Leave": Role.ADMIN, "ForceLeave": Role.ADMIN}
+    roles: Final = {
+        "ListMembers": Role.READ,
+        "Join": Role.ADMIN,
+        "Leave": Role.ADMIN,
+        "ForceLeave": Role.ADMIN,
+        "SetTags": Role.ADMIN,
+    }
 
     def __init__(self, control: FederationMembership) -> None:
         self._control = control
@@ -55,10 +63,18 @@ class MembershipService(MembershipServicer):
             raise invalid_argument("node_name is empty; it names the failed node")
         try:
             with _unavailable():
-                self._control.force_leave(name)
+                self._control.force_leave(name, request.prune)
         except ValueError as error:
             raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
         return Empty()
+
+    async def SetTags(self, request: SetTagsRequest, context: object) -> SetTagsResponse:
+        try:
+            with _unavailable():
+                self._control.change_tags(dict(request.tags), request.delete)
+        except ValueError as error:
+            raise invalid_argument(f"tags: {error}") from error
+        return SetTagsResponse(tags=self._control.tags.told())
 
     async def ListMembers(self, request: Empty, context: object) -> ListMembersResponse:
         with _unavailable():

@@ -30,13 +30,14 @@ from federation.links.pb.link_status_pb2 import DESCRIPTOR
 from federation.links.queues import QueueDefaults
 from federation.links.reports import LinkEvents, LinkLog, bridging_metrics, link_metrics, queue_metrics
 from federation.links.settings import LinksSettings, shares_secrets
-from federation.links.shell.owners import TAG, VERSION, Owners
+from federation.links.shell.owners import VERSION, Owners
 from federation.links.shell.service import GroupQueuesService, LinksService
 from federation.links.shell.sessions_file import SessionsFile
 from federation.links.shell.upstream_socket import UpstreamSocket
 from federation.links.status import LinkState
 from federation.plugin import FederationPlugin
 from federation.shell.dialer import Dialer
+from federation.tags import TAG_LINKS
 from federation.trust import Caller
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class LinksPlugin(Plugin, TurnEnd):
         self._owners.prepare(federation)
         if federation is not None:
             self._cluster = DefinitionsCluster(
-                server, self.definitions, TAG, not federation.settings.allow_plain_secrets, federation.dialer
+                server, self.definitions, TAG_LINKS, not federation.settings.allow_plain_secrets, federation.dialer
             )
             self._dialer = federation.dialer
             self.definitions.made_here = self._cluster.changed
@@ -121,7 +122,7 @@ class LinksPlugin(Plugin, TurnEnd):
             federation.extensions += [self._owners, self._service, listener, self._cluster]
 
     def tags(self) -> dict[str, str]:
-        return {TAG: VERSION}
+        return {TAG_LINKS: VERSION}
 
     async def start(self) -> None:
         self.links.interest.observe(self.server.broker)

@@ -171,6 +171,11 @@ class MembershipStub:
                 request_serializer=federation_dot_pb_dot_federation__pb2.ForceLeaveRequest.SerializeToString,
                 response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                 _registered_method=True)
+        self.SetTags = channel.unary_unary(
+                '/gmqtt.federation.api.Membership/SetTags',
+                request_serializer=federation_dot_pb_dot_federation__pb2.SetTagsRequest.SerializeToString,
+                response_deserializer=federation_dot_pb_dot_federation__pb2.SetTagsResponse.FromString,
+                _registered_method=True)
         self.ListMembers = channel.unary_unary(
                 '/gmqtt.federation.api.Membership/ListMembers',
                 request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
@@ -204,6 +209,14 @@ class MembershipServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetTags(self, request, context):
+        """Change tags of this node that other members see, for example for the filters of queries. The tags that nodes need
+        themselves are refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListMembers(self, request, context):
         """Every member that this node knows, itself included.
         """
@@ -228,6 +241,11 @@ def add_MembershipServicer_to_server(servicer, server):
                     servicer.ForceLeave,
                     request_deserializer=federation_dot_pb_dot_federation__pb2.ForceLeaveRequest.FromString,
                     response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            ),
+            'SetTags': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTags,
+                    request_deserializer=federation_dot_pb_dot_federation__pb2.SetTagsRequest.FromString,
+                    response_serializer=federation_dot_pb_dot_federation__pb2.SetTagsResponse.SerializeToString,
             ),
             'ListMembers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListMembers,
@@ -317,6 +335,33 @@ class Membership:
             '/gmqtt.federation.api.Membership/ForceLeave',
             federation_dot_pb_dot_federation__pb2.ForceLeaveRequest.SerializeToString,
             google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTags(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.federation.api.Membership/SetTags',
+            federation_dot_pb_dot_federation__pb2.SetTagsRequest.SerializeToString,
+            federation_dot_pb_dot_federation__pb2.SetTagsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -90,6 +90,10 @@ class MembershipStub:
     """Leave the federation gracefully; the node goes on serving its own clients."""
     ForceLeave: _grpc.UnaryUnaryMultiCallable[_federation_pb2.ForceLeaveRequest, _empty_pb2.Empty]
     """Turn a failed node into one that has left. A name that no member has is no error."""
+    SetTags: _grpc.UnaryUnaryMultiCallable[_federation_pb2.SetTagsRequest, _federation_pb2.SetTagsResponse]
+    """Change tags of this node that other members see, for example for the filters of queries. The tags that nodes need
+    themselves are refused.
+    """
     ListMembers: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.ListMembersResponse]
     """Every member that this node knows, itself included."""
 
@@ -106,6 +110,10 @@ class MembershipAsyncStub(MembershipStub):
     """Leave the federation gracefully; the node goes on serving its own clients."""
     ForceLeave: _aio.UnaryUnaryMultiCallable[_federation_pb2.ForceLeaveRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Turn a failed node into one that has left. A name that no member has is no error."""
+    SetTags: _aio.UnaryUnaryMultiCallable[_federation_pb2.SetTagsRequest, _federation_pb2.SetTagsResponse]  # type: ignore[assignment]
+    """Change tags of this node that other members see, for example for the filters of queries. The tags that nodes need
+    themselves are refused.
+    """
     ListMembers: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.ListMembersResponse]  # type: ignore[assignment]
     """Every member that this node knows, itself included."""
 
@@ -137,6 +145,16 @@ class MembershipServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
         """Turn a failed node into one that has left. A name that no member has is no error."""
+
+    @_abc_1.abstractmethod
+    def SetTags(
+        self,
+        request: _federation_pb2.SetTagsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.SetTagsResponse, _abc.Awaitable[_federation_pb2.SetTagsResponse]]:
+        """Change tags of this node that other members see, for example for the filters of queries. The tags that nodes need
+        themselves are refused.
+        """
 
     @_abc_1.abstractmethod
     def ListMembers(

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import Final
 
 from federation.gossip.addresses import pack_ip
 from federation.gossip.config import LAN, GossipConfig
 from federation.gossip.members import is_node_name
 from federation.gossip.msgpack_fields import NAME_BYTES_MAX
 from federation.serf.tags import encode_tags
+
+VALIDATED_NAME_MAX: Final = 128
+"""Characters of a name that members with Serf's ValidateNodeNames take."""
+_VALIDATED_NAME: Final = re.compile(r"[A-Za-z0-9.-]*")
+
+
+def is_validated_name(name: str) -> bool:
+    """Return whether members that validate names take this one. Serf does not validate by default (wire-gossip 8.1)."""
+    return len(name) <= VALIDATED_NAME_MAX and _VALIDATED_NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class DrainControl:
         self._membership.members()  # raises NotRunning
         drain.begin(rate, self._now())
         if was_serving:
-            self._membership.set_tags({TAG_DRAINING: "1"})
+            self._membership.set_state_tags({TAG_DRAINING: "1"})
             left = {"clients": drain.clients_left(), "sessions": drain.sessions_left()}
             self._log.info("drain begins: this node takes no clients", rate=rate, **left)
             self._logged = DRAINING
@@ -55,7 +55,7 @@ class DrainControl:
         drain = self.drain
         if drain.state != SERVING:
             left = {"clients": drain.clients_left(), "sessions": drain.sessions_left()}
-            self._membership.set_tags({})
+            self._membership.set_state_tags({})
             drain.end(self._now())
             self._log.info("drain ended by the API: this node takes clients again", **left)
             self._logged = SERVING

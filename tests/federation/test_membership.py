@@ -21,6 +21,7 @@ from federation.serf.events import MemberStatus, NameConflict
 from federation.serf.serf import Serf
 from federation.settings import FederationSettings
 from federation.shell.gossip_sockets import bind_gossip
+from federation.tags import TAG_DRAINING
 from waiting import eventually
 
 
@@ -148,6 +149,39 @@ async def test_a_failed_member_is_made_to_leave(started: list[Station]) -> None:
     ]
     with pytest.raises(ValueError, match="this node itself; use leave"):
         a.membership.force_leave("a")
+
+
+async def test_a_member_that_failed_is_forgotten_at_once_when_pruned(started: list[Station]) -> None:
+    a = await start(started, "a")
+    b, c = [await start(started, name, a.address) for name in ("b", "c")]
+    await c.becomes("b", "ALIVE")
+    await b.membership.stop()
+    for station in (a, c):
+        await station.becomes("b", "FAILED")
+    a.membership.force_leave("b", prune=True)
+    for station in (a, c):
+        await station.becomes("b", "")
+
+
+async def test_tags_change_while_the_node_runs_and_a_drain_keeps_them(started: list[Station]) -> None:
+    a = await start(started, "a")
+    b = await start(started, "b", a.address)
+    await a.becomes("b", "ALIVE")
+
+    async def seen(tags: dict[str, str]) -> None:
+        await eventually(lambda: a.membership.others() == [OtherNode("b", "ALIVE", tags)], f"tags {tags}")
+
+    b.membership.change_tags({"rack": "b7", "color": "red"}, ())
+    await seen({"of": "b", "rack": "b7", "color": "red"})
+    b.membership.set_state_tags({TAG_DRAINING: "1"})
+    b.membership.change_tags({"color": "blue"}, ["rack"])
+    await seen({"of": "b", "color": "blue", TAG_DRAINING: "1"})
+    b.membership.set_state_tags({})
+    await seen({"of": "b", "color": "blue"})
+    for bad in ({"of": "c"}, {TAG_DRAINING: "1"}, {"x": "y" * 512}):
+        with pytest.raises(ValueError, match=r"own|512"):
+            b.membership.change_tags(bad, ["color"])
+    assert b.membership.tags.told() == {"of": "b", "color": "blue"}
 
 
 @pytest.mark.parametrize(

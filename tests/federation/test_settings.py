@@ -10,6 +10,7 @@ from broker.config.loader import LoadResult, load_bytes
 from broker.config.rules import on_every_interface
 from broker.config.settings import Settings
 from federation.exposure import exposure_warnings
+from federation.settings import FederationSettings
 
 TLS = "cert: a.pem, key: a.key, cacert: ca.pem"
 
@@ -92,3 +93,10 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert text.startswith("plugins.federation.tls.cert: ")
     assert str(tmp_path) in text
     assert list(settings_of("retry_join: []").plugins.federation.unusable_files("plugins.federation", str)) == []
+
+
+def test_a_start_warns_of_a_name_that_other_members_may_drop() -> None:
+    for name, words in (("node-1", []), ("node_1", ["node_name", "'node_1'", "ValidateNodeNames"])):
+        texts = list(FederationSettings(node_name=name).start_warnings(Settings(), str))
+        assert len(texts) == bool(words)
+        assert all(word in text for text in texts for word in words)

@@ -20,6 +20,7 @@ from federation.links.ownership_table import Phase, Row, Table, Telling
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.reconnecting import SessionPlace
 from federation.shell.member_calls import MemberAway, MemberCalls
+from federation.tags import TAG_LINKS
 from federation.trust import Reach
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from federation.plugin import FederationPlugin
 
 SERVICE: Final = "gmqtt.links.api.LinkOwnership"
-TAG: Final = "links"
 """Serf tag of a node that can run links; its value is the version of this service."""
 VERSION: Final = "2"
 WITHOUT_QUEUES: Final = "1"  # version of nodes whose queues have no consumers in others of their cluster
@@ -162,16 +162,16 @@ class Owners(Extension):
         if self.federation is None or self.federation.node.has_left:
             return []
         others = self._host.members.others()
-        return [other for other in others if other.status in ("ALIVE", "LEAVING") and TAG in other.tags]
+        return [other for other in others if other.status in ("ALIVE", "LEAVING") and TAG_LINKS in other.tags]
 
     def nodes_with_queues(self) -> dict[str, Reach]:
         """Return the members whose queues this node may consume, and how they are reached, by name."""
-        names = [other.name for other in self._living() if other.tags[TAG] != WITHOUT_QUEUES]
+        names = [other.name for other in self._living() if other.tags[TAG_LINKS] != WITHOUT_QUEUES]
         return {name: self._calls.reach(name) for name in names}
 
     def is_alone(self) -> bool:
         """Return whether no other node of this cluster may run links."""
-        return self.federation is None or not any(TAG in other.tags for other in self._host.members.others())
+        return self.federation is None or not any(TAG_LINKS in other.tags for other in self._host.members.others())
 
     async def list_at(self, name: str, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
         """The links of another member. Raises MemberAway."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ from broker.config.settings_listeners import ApiListener
 from broker.server.logging import get_logger
 from federation.api.membership import MembershipService
 from federation.errors import JoinFailed, NotRunning
+from federation.member_tags import MemberTags
 from federation.membership import FederationMembership
 from federation.pb import federation_pb2 as pb
 from federation.pb.federation_pb2_grpc import MembershipStub
@@ -31,6 +33,7 @@ class Control(FederationMembership):
         self.joined: list[list[str]] = []
         self.left = 0
         self.forced: list[str] = []
+        self.tags = MemberTags({"fed_addr": "192.168.0.105:8901"})
         self.known = [
             Member("node1", "192.168.0.105", 8902, {"fed_addr": "192.168.0.105:8901"}, MemberStatus.ALIVE),
             Member("node2", "::1", 8912, {}, MemberStatus.FAILED),
@@ -50,11 +53,15 @@ class Control(FederationMembership):
         self.check()
         self.left += 1
 
-    def force_leave(self, name: str) -> None:
+    def force_leave(self, name: str, prune: bool = False) -> None:
         self.check()
         if name == "node1":
             raise ValueError("node1 is this node itself; leave does that")
-        self.forced.append(name)
+        self.forced.append(f"{name} pruned" if prune else name)
+
+    def change_tags(self, tags: dict[str, str], delete: Iterable[str]) -> None:
+        self.check()
+        self.tags.change(tags, delete)
 
     def members(self) -> list[Member]:
         self.check()
@@ -113,7 +120,17 @@ async def test_the_walk_through(api: ApiServer, control: Control) -> None:
     assert control.left == 2
     assert await call(api, "POST", "force_leave", '{"node_name":"node2"}') == (200, "{}")
     assert await call(api, "POST", "force_leave", '{"nodeName":"node2"}') == (200, "{}")
-    assert control.forced == ["node2", "node2"]
+    assert await call(api, "POST", "force_leave", '{"node_name":"node2", "prune":true}') == (200, "{}")
+    assert control.forced == ["node2", "node2", "node2 pruned"]
+
+
+async def test_tags_are_set_and_deleted(api: ApiServer) -> None:
+    for data, tags in (
+        ('{"tags":{"rack":"b7","color":"red"}}', {"rack": "b7", "color": "red"}),
+        ('{"tags":{"color":"blue"},"delete":["rack","never"]}', {"color": "blue"}),
+    ):
+        status, text = await call(api, "POST", "tags", data)
+        assert (status, json.loads(text)) == (200, {"tags": tags | {"fed_addr": "192.168.0.105:8901"}})
 
 
 async def test_addresses_are_completed(api: ApiServer, control: Control) -> None:
@@ -143,6 +160,9 @@ async def test_addresses_are_completed(api: ApiServer, control: Control) -> None
             "at most 64",
         ),
         ("leave", '{"now":1}', 400, 3, "known here: none"),
+        ("tags", '{"delete":["fed_addr"]}', 400, 3, "'fed_addr' is one of the node's own"),
+        ("tags", '{"tags":{"store":"x"}}', 400, 3, "'store' is one of the node's own"),
+        ("tags", f'{{"tags":{{"long":"{"x" * 500}"}}}}', 400, 3, "at most 512"),
         ("force_leave", "{}", 400, 3, "node_name is empty"),
         ("force_leave", '{"node_name":"node1"}', 400, 9, "this node itself"),
     ],
@@ -162,6 +182,7 @@ async def test_calls_before_the_start_and_after_the_end_are_refused(api: ApiServ
         ("POST", "join", '{"hosts":["a"]}'),
         ("POST", "leave", None),
         ("POST", "force_leave", '{"node_name":"node2"}'),
+        ("POST", "tags", "{}"),
         ("GET", "members", None),
     ):
         status, text = await call(api, method, path, data)

@@ -33,7 +33,7 @@ class Membership(FederationMembership):
     """That of a simulated node."""
 
     def __init__(self, process: NodeProcess) -> None:
-        self.tags: list[dict[str, str]] = []
+        self.told: list[dict[str, str]] = []
         self.is_running = True
         self._process = process
 
@@ -42,9 +42,9 @@ class Membership(FederationMembership):
             raise NotRunning
         return []
 
-    def set_tags(self, more: dict[str, str]) -> None:
+    def set_state_tags(self, state: dict[str, str]) -> None:
         self.members()
-        self.tags.append(more)
+        self.told.append(state)
 
 
 class Drained:
@@ -111,16 +111,16 @@ async def test_a_drain_begins_goes_on_and_ends(start: Start) -> None:
     assert (status["clients_left"], status["sessions_left"]) == ("2", "2")  # the node's own client is one
     code, status = await drained.call("POST", "drain", '{"rate": 7}')
     assert (code, status["rate"]) == (200, 7)
-    assert drained.membership.tags == [{"draining": "1"}]
+    assert drained.membership.told == [{"draining": "1"}]
     drain = drained.control.drain
     drained.federation.world.run_until(lambda: drain.state == DRAINED, 60.0, "it is drained")
     drained.control.look()
     code, status = await drained.call("GET", "drain")
     assert (code, status["state"], status["clients_closed"], status["sessions_given"]) == (200, "drained", "2", "1")
     code, status = await drained.call("POST", "undrain", "{}")
-    assert (code, status["state"], drained.membership.tags[1:]) == (200, "serving", [{}])
+    assert (code, status["state"], drained.membership.told[1:]) == (200, "serving", [{}])
     assert (await drained.call("POST", "undrain", "{}"))[1]["state"] == "serving"
-    assert len(drained.membership.tags) == 2
+    assert len(drained.membership.told) == 2
 
 
 @pytest.mark.parametrize(

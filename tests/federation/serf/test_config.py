@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.serf.config import SerfConfig
+from federation.serf.config import SerfConfig, is_validated_name
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,18 @@ from federation.serf.config import SerfConfig
 def test_bad_configuration(arguments: tuple[str, str, int], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         SerfConfig(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_taken"),
+    [
+        ("node-1.eu", True),
+        ("x" * 128, True),
+        ("x" * 129, False),
+        ("node_1", False),
+        ("knoten-ä", False),
+        ("a b", False),
+    ],
+)
+def test_names_that_members_with_validation_take(name: str, is_taken: bool) -> None:
+    assert is_validated_name(name) == is_taken

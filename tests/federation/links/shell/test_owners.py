@@ -18,8 +18,9 @@ from federation.links.ownership_table import (
 )
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.reconnecting import SessionPlace
-from federation.links.shell.owners import EPOCH_MAX, LINK_ID_CHARS_MAX, TAG, VERSION, Owners, read_table, write_table
+from federation.links.shell.owners import EPOCH_MAX, LINK_ID_CHARS_MAX, VERSION, Owners, read_table, write_table
 from federation.shell.member_calls import MemberCalls
+from federation.tags import TAG_LINKS
 
 
 def test_a_table_is_read_as_it_was_written() -> None:
@@ -56,7 +57,7 @@ def test_faulty_tables_are_refused(table: pb.OwnerTable, words: str) -> None:
 
 class OneOther(Members):
     def others(self) -> list[OtherNode]:
-        return [OtherNode("b", "ALIVE", {TAG: VERSION})]
+        return [OtherNode("b", "ALIVE", {TAG_LINKS: VERSION})]
 
 
 async def test_a_member_is_told_again_after_any_exception(monkeypatch: pytest.MonkeyPatch) -> None:
