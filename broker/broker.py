@@ -34,6 +34,7 @@ from broker.routing.interest import note_added, note_changed, note_removed, tell
 from broker.routing.names import SYS_PREFIX, has_wildcard
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
+from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.answers import write_reason
 from broker.session.backlog import deleted_portion, new_portion
@@ -44,7 +45,7 @@ from broker.session.handover import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import Session
 from broker.session.subscribable import judge_filter
-from broker.session.will import PendingWill, judged_will
+from broker.session.will import PendingWill, forget_will, judged_will
 from broker.slices import Work
 from broker.store.journal import Journal
 from broker.wrappers import SubscribeRequest
@@ -235,7 +236,7 @@ class Broker(Context):
         give_back(self.router, session, now)
         if will is not None:
             at = now + min(will.delay_interval, session.expiry_interval)
-            pending = session.will = PendingWill(self, session.client_id, will, at)
+            pending = session.will = PendingWill(self, session, will, at)
             if pending.at <= now:
                 pending.handle_timeout(now)
             else:
@@ -311,24 +312,25 @@ class Broker(Context):
         self.counters.count_received(message.qos)
         return self.router.route(route, message, publisher, now)
 
-    def publish_will(self, will: Will, client_id: str, now: float) -> None:
+    def publish_will(self, will: Will, session: Subscriber, now: float) -> None:
         """Publish a will. Drop and count it when the client may not publish to the topic, or when the settings no longer allow
         the topic that CONNECT had."""
-        session = self.sessions.get(client_id)
-        if session is not None and session.will is not None and session.will.will is will:
-            session.will = None
-            note_change(session)
-        message = judged_will(self, session, will, client_id, now)
+        owner = cast(Session, session)
+        if owner.will is not None and owner.will.will is will:
+            owner.will = None
+            note_change(owner)
+        forget_will(will, self.commits.journal)
+        message = judged_will(self, session, will, now)
         if message is None:
             return
         try:
             self.publish(message, now)
         except MqttError:
-            self.counters.drop_for_client(DROP_WILL_REFUSED, 1, will.qos, client_id)
+            self.counters.drop_for_client(DROP_WILL_REFUSED, 1, will.qos, session.client_id)
             return
         self.counters.wills_published += 1
         if self.observer is not None:
-            self.observer.will_published(client_id, message)
+            self.observer.will_published(session.client_id, message)
 
     # --- who may do what ---
 

@@ -22,6 +22,7 @@ from broker.publisher import Publisher
 from broker.routing.retained import RetainedStore
 from broker.routing.shared import SharedGroup
 from broker.routing.strategy import STRATEGIES
+from broker.routing.subscriber import Subscriber
 from broker.slices import Work
 from broker.store.identity import new_identity
 from broker.timers import TimerWheel
@@ -212,8 +213,8 @@ class Context(HookPoints):
         """Return whether the store has the changes of a commit."""
         raise AssertionError("the broker implements this")
 
-    def publish_will(self, will: Will, client_id: str, now: float) -> None:
-        """Publish the will of a client."""
+    def publish_will(self, will: Will, session: Subscriber, now: float) -> None:
+        """Publish the will of a client, whose session this is or was."""
         raise AssertionError("the broker implements this")
 
 

@@ -16,6 +16,7 @@ from broker.broker import Broker
 from broker.message import NEVER
 from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import INTEREST, OUTBOX, POSITION
+from broker.store.restoring import hold_wills
 from federation.broker_state import BrokerState
 from federation.node_events import BadAddress, NoWay, SendsNothing
 from federation.replication.copies import ADOPTED_SECONDS_MAX, Copies
@@ -125,6 +126,7 @@ class Node(Nodes):
             if self.sessions is not None:
                 self.sessions.starting_until = until
             if journal is not None:
+                hold_wills(broker, until)
                 self._unheard_until = until
                 broker.unheard = {}
 

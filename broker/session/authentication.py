@@ -26,6 +26,7 @@ from broker.session.client_ids import BY_NOBODY, client_id_of
 from broker.session.durable import note_change
 from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.session import EXPIRY_NEVER, Session
+from broker.session.will import store_will
 
 
 class ConnectAnswer(ConnectRequest):
@@ -212,7 +213,10 @@ class ConnectAnswer(ConnectRequest):
         if broker.ownership is not None:
             broker.ownership.opened(session)
         self._session = session
-        connection.will = packet.will
+        will = connection.will = packet.will
+        journal = broker.commits.journal
+        if will is not None and journal is not None and session.records is None:
+            store_will(will, session, journal)
         connection.authentication_method = self.method
         if broker.commits.is_due() and broker.commits.wait(SessionCommit(self)):
             return False

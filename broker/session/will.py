@@ -9,6 +9,7 @@ from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
 from broker.message import NEVER, Message
 from broker.routing.names import is_reserved
 from broker.routing.subscriber import Subscriber
+from broker.store.journal import Content, Journal
 from broker.timers import Timed
 from broker.wrappers import WillRequest
 
@@ -19,14 +20,12 @@ def will_message(will: Will, client_id: str, now: float) -> Message:
     return Message(will.topic, will.payload, will.qos, will.retain, will.properties, expires_at, client_id)
 
 
-def judged_will(context: Context, session: Subscriber | None, will: Will, client_id: str, now: float) -> Message | None:
+def judged_will(context: Context, session: Subscriber, will: Will, now: float) -> Message | None:
     """The message of a will as the client may publish it now and plugins let it pass; None when it is dropped, and counted."""
-    message = will_message(will, client_id, now)
+    message = will_message(will, session.client_id, now)
     if is_reserved(message.topic):
-        context.counters.drop_for_client(DROP_PUBLISH_NOT_AUTHORIZED, 1, message.qos, client_id)
+        context.counters.drop_for_client(DROP_PUBLISH_NOT_AUTHORIZED, 1, message.qos, session.client_id)
         return None
-    if session is None:
-        return message
     if session.bridge_end is not None:
         message.origin = session.bridge_end.origin
     client = session.identity()
@@ -50,15 +49,19 @@ class PendingWill(Timed):
     at  monotonic seconds, NEVER once it is published or cancelled
     """
 
-    def __init__(self, context: Context, client_id: str, will: Will, at: float) -> None:
+    def __init__(self, context: Context, session: Subscriber, will: Will, at: float) -> None:
         super().__init__()
         self.context = context
-        self.client_id = client_id
+        self.session = session
         self.will = will
         self.at = at
 
     def deadline(self) -> float:
         return self.at
+
+    def hold(self, until: float) -> None:
+        """Publish it no sooner: another node may have done so."""
+        self.at = max(self.at, until)
 
     def cancel(self) -> None:
         self.at = NEVER
@@ -66,4 +69,35 @@ class PendingWill(Timed):
 
     def handle_timeout(self, now: float) -> None:
         self.cancel()
-        self.context.publish_will(self.will, self.client_id, now)
+        self.context.publish_will(self.will, self.session, now)
+
+
+class StoredWill(Content):
+    """The record of a will that no record of a session has, because the session ends with its connection: the next start of
+    the node publishes it, or the node that adopts the sessions of this one."""
+
+    __slots__ = ("pending", "session")
+
+    def __init__(self, session: Subscriber, pending: PendingWill | None = None) -> None:
+        """pending: the will, where the process of the connection has ended."""
+        self.session = session
+        self.pending = pending
+
+    def published_elsewhere(self, journal: Journal) -> None:
+        if self.pending is not None:
+            self.pending.cancel()
+            forget_will(self.pending.will, journal)
+
+
+def store_will(will: Will, session: Subscriber, journal: Journal) -> None:
+    """No acknowledgement waits for it."""
+    was_touched = journal.is_touched
+    will.record = journal.keep(StoredWill(session))
+    journal.is_touched = was_touched
+
+
+def forget_will(will: Will, journal: Journal | None) -> None:
+    """The will is published, or deleted by its client."""
+    if will.record and journal is not None:
+        journal.drop(will.record)
+        will.record = 0

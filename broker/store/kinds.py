@@ -24,3 +24,4 @@ REPLICA: Final = 16  # a copy of another node's store (federation/replication/re
 COPY: Final = 17  # a record of it, as older versions kept it
 KEEPERS: Final = 18  # which nodes keep a copy of this store (federation/replication/replication.py)
 RUN: Final = 19  # records of a copy, as they came
+WILL: Final = 20  # the will of a client whose session ends with its connection (broker/session/will.py)

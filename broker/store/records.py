@@ -18,8 +18,9 @@ from broker.routing.retained import STAMP_BYTES, RetainedMessage
 from broker.routing.subscription import Subscription
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
+from broker.session.will import StoredWill
 from broker.store.journal import Content
-from broker.store.kinds import MESSAGE, OUTGOING, RECEIVED, RETAINED, SESSION, SUBSCRIPTION
+from broker.store.kinds import MESSAGE, OUTGOING, RECEIVED, RETAINED, SESSION, SUBSCRIPTION, WILL
 
 NO_TIME: Final = 0.0  # of what never expires
 
@@ -116,6 +117,8 @@ def encode(content: object, wall_offset: float) -> tuple[object, ...]:
         return encode_subscription(content, session.records.number)
     if isinstance(content, Session):
         return encode_session(content, wall_offset)
+    if isinstance(content, StoredWill):
+        return (WILL, *encode_session(cast(Session, content.session), wall_offset)[1:])
     if isinstance(content, Content):
         return content.values(wall_offset)
     session_record, packet_id = cast(tuple[int, int], content)

@@ -21,7 +21,7 @@ from broker.session.handover import UNKNOWN
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.session.session_records import SessionRecords
-from broker.session.will import PendingWill
+from broker.session.will import PendingWill, StoredWill
 from broker.store.identity import StoreIdentity, new_identity
 from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import (
@@ -44,6 +44,7 @@ from broker.store.kinds import (
     STORE,
     SUBSCRIPTION,
     TOMBSTONE,
+    WILL,
 )
 from broker.store.records import monotonic_time
 
@@ -120,6 +121,8 @@ class Restoring:
                 del self._broker.sessions[session.client_id]  # a later record may be that of another one of the client
                 self._broker.timers.cancel(session)
                 self.journal.kept[number] = StoredDeparture(record, session)
+            elif kind == WILL:
+                self.journal.kept[number] = self._stored_will(number, record)
             elif kind in KEPT_KINDS:
                 self.journal.kept[number] = StoredRecord(record)
             elif kind == STORE and self._identity is None:
@@ -164,6 +167,16 @@ class Restoring:
 
     def _session(self, record: tuple[object, ...]) -> Session:
         return self._sessions[cast(int, record[1])]
+
+    def _stored_will(self, number: int, record: tuple[object, ...]) -> StoredWill:
+        """It is published as that of a session that ends now."""
+        session = session_of(record, self._broker, self._wall_offset, self._now)
+        will = session.will
+        if will is None:
+            raise ValueError("no will")
+        will.will.record = number
+        self._broker.timers.schedule(will)
+        return StoredWill(session, will)
 
     def _message(self, number: int, record: tuple[object, ...]) -> Message:
         message = message_of(record, self._wall_offset)
@@ -293,7 +306,7 @@ def session_of(record: tuple[object, ...], broker: Broker, wall_offset: float, n
         )
         at = now + min(found.delay_interval, session.expiry_interval)
         at = min(at, monotonic_time(cast(float, will_due_at), wall_offset))
-        session.will = PendingWill(broker, session.client_id, found, at)
+        session.will = PendingWill(broker, session, found, at)
     return session
 
 
@@ -304,3 +317,14 @@ def begin_restored(broker: Broker, session: Session) -> None:
     if session.will is not None:
         broker.timers.schedule(session.will)
     broker.timers.schedule(session)
+
+
+def hold_wills(broker: Broker, until: float) -> None:
+    """Publish none of the wills that the store has brought sooner: their clients may live elsewhere by now."""
+    for session in broker.sessions.values():
+        if session.will is not None:
+            session.will.hold(until)
+    journal = broker.commits.journal
+    for content in () if journal is None else journal.kept.values():
+        if isinstance(content, StoredWill) and content.pending is not None:
+            content.pending.hold(until)

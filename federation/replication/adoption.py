@@ -20,8 +20,8 @@ from broker.origin import HeaderError
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.session.outgoing import QUEUED
 from broker.store.journal import checked
-from broker.store.kinds import DEPARTING, ENDED, OUTBOX, OUTGOING, POSITION, SUBSCRIPTION
-from broker.store.restoring import message_of, outgoing_of
+from broker.store.kinds import DEPARTING, ENDED, OUTBOX, OUTGOING, POSITION, SUBSCRIPTION, WILL
+from broker.store.restoring import message_of, outgoing_of, session_of
 from federation.replication.contents import Contents, Record
 from federation.replication.relay import ADOPTED_SESSIONS, ALL, OTHERS, Relay, behind, choose_again, take_promised
 from federation.replication.replica import Replica
@@ -138,7 +138,9 @@ class Adoptions:
         numbers = [number, *contents.sessions.get(number, {})]
         client_id = checked(str, contents.records[number][1])
         try:
-            if client_id.startswith(GROUP_QUEUE_PREFIX):
+            if contents.records[number][0] == WILL:
+                self._publish_will(contents.records[number], now)
+            elif client_id.startswith(GROUP_QUEUE_PREFIX):
                 self._give_jobs(contents, numbers, now)
             else:
                 self._take_session(adoption, contents, client_id, numbers, now)
@@ -147,6 +149,12 @@ class Adoptions:
         if replica.by_client.get(client_id) == number and client_id in contents.homes:
             numbers.append(contents.homes[client_id])
         replica.remove(numbers)
+
+    def _publish_will(self, record: Record, now: float) -> None:
+        """The session of the client has ended with its connection to the lost home."""
+        session = session_of(record, self._broker, self._broker.wall_offset, now)
+        if session.will is not None:
+            self._broker.publish_will(session.will.will, session, now)
 
     def _take_session(
         self, adoption: Adoption, contents: Contents, client_id: str, numbers: list[int], now: float
@@ -266,8 +274,8 @@ class Adoptions:
         self._note_adopter(self._name, more)
         self._relay(more, None, now)
         frame = encode_session_frame(ADOPTED, "", (0, replica.store_id), more)
-        for name, sender in self._senders.items():
-            if sender.keeps_copies and name != replica.node:
+        for sender in self._senders.values():
+            if sender.keeps_copies:
                 sender.append_session(frame, 0, False, now)
         self.handed_over(self._name, replica.store_id, now)
         self._replicas.drop(replica)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from broker.store.journal import checked
-from broker.store.kinds import DEPARTING, HOME, OUTGOING, RECEIVED, SESSION, SUBSCRIPTION
+from broker.store.kinds import DEPARTING, HOME, OUTGOING, RECEIVED, SESSION, SUBSCRIPTION, WILL
 
 OF_SESSION: Final = (
     SUBSCRIPTION,
@@ -15,7 +15,8 @@ OF_SESSION: Final = (
     RECEIVED,
     DEPARTING,
 )  # their second value is the number of a session's record
-OF_CLIENT: Final = (SESSION, HOME)  # their second value is a client id
+WITH_CLIENT: Final = (SESSION, WILL)  # one for each client; another session of it may be leaving
+OF_CLIENT: Final = (*WITH_CLIENT, HOME)  # their second value is a client id
 
 Record = tuple[object, ...]
 
@@ -31,7 +32,7 @@ def check_record(record: Record) -> None:
 
 class Contents:
     """records   by number
-    sessions  by the number of a session's record: the numbers of those that belong to it
+    sessions  by the number of the record of a session, or of a will that none has: the numbers of those that belong to it
     homes     the number of the record HOME, by client id
     """
 
@@ -51,7 +52,7 @@ class Contents:
     def _put(self, number: int, record: Record) -> None:
         self.records[number] = record
         kind = record[0]
-        if kind == SESSION:
+        if kind in WITH_CLIENT:
             self.sessions.setdefault(number, {})
         elif kind == HOME:
             self.homes[cast(str, record[1])] = number

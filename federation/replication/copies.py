@@ -9,6 +9,7 @@ from broker.broker import Broker
 from broker.codec.reason_codes import SERVER_BUSY
 from broker.context import STOOD_STILL
 from broker.message import NEVER
+from broker.session.will import StoredWill
 from broker.store.journal import Journal, checked
 from federation.replication.adoption import Adoptions
 from federation.replication.replica import Replica
@@ -190,6 +191,9 @@ class Copies(LostHomes):
                 self._look_at = now + LOOK_SECONDS
 
     def receive(self, name: str, frame: SessionFrame, now: float) -> None:
+        if frame.operation == ADOPTED and self._broker.identity.is_or_was(frame.epoch[1]):
+            self._was_adopted(checked(int, frame.more[2]))
+            return
         if frame.operation != KEEPERS:
             self.adoptions.receive(name, frame, now)
             if frame.operation == ADOPTED:
@@ -206,6 +210,15 @@ class Copies(LostHomes):
         is_newer = replica is not None and replica.node == name and replica.version < frame.epoch[0]
         if replica is not None and is_newer and self._name not in names:
             self.replicas.drop(replica)
+
+    def _was_adopted(self, below: int) -> None:
+        """Another node has adopted the store of this one, up to this record: it has published the wills, too."""
+        journal = self._broker.commits.journal
+        if journal is None:
+            return
+        for number, content in list(journal.kept.items()):
+            if number < below and isinstance(content, StoredWill):
+                content.published_elsewhere(journal)
 
     # --- turns and time ---
 

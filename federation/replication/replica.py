@@ -27,13 +27,14 @@ from broker.store.kinds import (
     RUN,
     SESSION,
     SUBSCRIPTION,
+    WILL,
 )
-from federation.replication.contents import Contents, Record, check_record
+from federation.replication.contents import WITH_CLIENT, Contents, Record, check_record
 from federation.replication.wire import pack_records, unpack_records
 
 COPIED_KINDS: Final = (
     *(SESSION, SUBSCRIPTION, MESSAGE, OUTGOING, RECEIVED),
-    *(OUTBOX, POSITION, HOME, DEPARTING, ENDED, HEAD),
+    *(OUTBOX, POSITION, HOME, DEPARTING, ENDED, HEAD, WILL),
 )
 """What all nodes have is not copied, nor what belongs to a store alone: retained messages, interest, copies of others."""
 DEAD_BYTES_MAX: Final = 2**20  # in the runs of a replica, beside as many as live; policy: the oldest run goes
@@ -77,7 +78,7 @@ class Replica(Content):
     own         number of its record here
     runs        the oldest first
     where       the run that has a record, by the number of the record there
-    by_client   the number of a session's record there, by client id
+    by_client   the number of the record there of a session, or of a will that none has, by client id
     contents    of the records, once `open` was called
     size        bytes of the runs
     living      of these, bytes of records that live
@@ -189,14 +190,16 @@ class Replica(Content):
             if before is not None:
                 before.living -= 1
                 self.living -= before.share
-                if number in self._sessions and (record is None or record[:2] != (SESSION, self._sessions[number])):
+                if number in self._sessions and (
+                    record is None or record[0] not in WITH_CLIENT or record[1] != self._sessions[number]
+                ):
                     self._end_session(number)
             if record is None:
                 where.pop(number, None)
                 continue
             where[number] = run
             living += 1
-            if record[0] == SESSION:
+            if record[0] in WITH_CLIENT:
                 client_id = cast(str, record[1])
                 self._sessions[number] = client_id
                 if number > self.by_client.get(client_id, 0):  # another one of the client is leaving

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from broker.codec import properties as props
-from broker.codec.packets import ConnAck
+from broker.codec.packets import ConnAck, Will
 from mqtt_client import reached
 from waiting import eventually
 
@@ -42,6 +42,33 @@ async def all_whole(nodes: list[Node]) -> None:
         return all([await metric(node, "gmqtt_copies_whole") == 1 for node in nodes])
 
     await eventually(are_whole, "all stores have their copies")
+
+
+async def test_a_keeper_publishes_the_wills_of_a_lost_node(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """Also of a client whose session ends with its connection."""
+
+    def with_store(join: list[Node], name: str) -> Node:
+        plugins = {"prometheus": {"listen_address": "127.0.0.1:0"}}
+        order = ["admin", "federation", "prometheus"]
+        more = {"data_dir": str(tmp_path / name), "plugin_order": order, "plugins": plugins}
+        node = nodes.make_federated(join, more)
+        node.config["plugins"]["federation"]["replication"] = {"adopt_after": "1s"}
+        return node
+
+    first = await with_store([], "first").start()
+    second = await with_store([first], "second").start()
+    await nodes.all_alive([first, second])
+    await all_whole([first, second])
+    watcher = await clients.connect(second.port, "watcher", clean_start=False, properties=EXPIRY)
+    await watcher.subscribe("will/#", qos=1)
+    for name, properties in (("clean", {}), ("durable", EXPIRY)):
+        will = Will(b"will/" + name.encode(), b"gone", 1)
+        await clients.connect(first.port, name, will=will, properties=properties)
+    device = await clients.connect(first.port, "device")
+    await reached(device, "will/none", watcher)
+    await first.kill()
+    came = sorted([(await watcher.message()).topic for _ in range(2)])
+    assert came == [b"will/clean", b"will/durable"]
 
 
 @pytest.mark.parametrize("is_recovered", [False, True])

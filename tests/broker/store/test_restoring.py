@@ -17,58 +17,9 @@ from broker.message import Message
 from broker.session.durable import note_change
 from broker.session.group_queues import GroupQueues
 from broker.session.session import EXPIRY_NEVER
-from broker.store.journal import Journal
 from broker.store.records import encode_session
-from broker.store.restoring import Restoring
-from broker.store.store import pack_record, unpack_record
-from federation.links.bridging.bridging import bridging_of
 from link_clients import link_options
-
-WALL_OFFSET = 1_700_000_000.0  # of the first process; an exact number, as all times here, so that floats compare
-LATER_BY = 896.0  # how much younger the second monotonic clock is: its machine was started anew
-
-
-def kept(make_world: Any, **limits: Any) -> Any:
-    world = make_world(**limits)
-    bridging_of(world.broker)
-    world.keep(Journal(), {}, WALL_OFFSET)
-    return world
-
-
-def restored(
-    make_world: Any,
-    world: Any,
-    downtime: float = 0.0,
-    set_back: float = 0.0,
-    forwarder: Forwarder | None = None,
-    **limits: Any,
-) -> Any:
-    """A new broker that starts `downtime` seconds after the other one stood still. Its wall clock was set back."""
-    after = make_world(**limits)
-    after.now = world.now - LATER_BY + downtime
-    after.broker = type(after.broker)(after.broker.settings, random.Random(1), after.now)
-    after.broker.forwarder = forwarder or Forwarder()
-    bridging_of(after.broker)
-    offset = WALL_OFFSET + LATER_BY - set_back
-    restoring = Restoring(after.broker, offset, after.now)
-    stored = {number: unpack_record(number, pack_record(record)) for number, record in sorted(world.stored.items())}
-    for number, record in stored.items():
-        restoring.add(number, record)
-    after.keep(restoring.end(), stored, offset)
-    return after
-
-
-def restarted(make_world: Any, world: Any, downtime: float = 0.0, **limits: Any) -> Any:
-    after = restored(make_world, world, downtime, **limits)
-    after.advance(0.0)
-    return after
-
-
-def member(world: Any, version: int = 5, **options: Any) -> Any:
-    """A client whose session stays."""
-    if version == 5:
-        options = {"expiry": 1000, **options}
-    return world.connect("c", version, clean_start=False, auto=False, **options)
+from restarts import kept, member, restarted, restored
 
 
 def test_nothing_changes_by_a_restart(make_world: Any) -> None:
@@ -190,56 +141,6 @@ def test_clients_that_were_connected_count_as_disconnected_at_the_restart(make_w
     assert list(after.broker.sessions) == ["c"]
     after.advance(1.0)
     assert after.broker.sessions == {}
-
-
-@pytest.mark.parametrize(
-    ("connected", "delay", "expiry", "downtime", "waits"),
-    [
-        (True, 0, 100, 50.0, 0.25),  # its connection ended without DISCONNECT
-        (True, 10, 100, 50.0, 10.25),
-        (False, 10, 100, 4.0, 6.25),
-        (False, 10, 100, 50.0, 0.0),
-        (False, 100, 10, 50.0, 0.0),
-    ],
-)
-def test_a_will_is_published_when_it_is_due(
-    make_world: Any, connected: bool, delay: int, expiry: int, downtime: float, waits: float
-) -> None:
-    """By then all sessions are there, also those that were restored after its own."""
-    world = kept(make_world)
-    client = member(world, will=Will(b"w", b"gone", 1, delay_interval=delay), expiry=expiry)
-    world.connect("watcher", expiry=100_000).subscribe(b"w")
-    if not connected:
-        client.cut()
-    after = restored(make_world, world, downtime)
-    watcher = after.broker.sessions["watcher"]
-    assert watcher.queue_length() == 0
-    if waits:
-        after.advance(waits - 0.25)
-        assert watcher.queue_length() == 0
-    after.advance(0.25)
-    assert watcher.queue_length() == 1
-    after.advance(1000.0)
-    assert watcher.queue_length() == 1
-    assert after.broker.counters.wills_published == 1
-    assert list(after.broker.sessions) == ["watcher"]
-
-
-def test_no_will_of_a_client_that_comes_back_in_time(make_world: Any) -> None:
-    world = kept(make_world)
-    member(world, will=Will(b"w", b"gone", delay_interval=10))
-    after = restarted(make_world, world)
-    member(after)
-    after.advance(100.0)
-    assert after.broker.counters.wills_published == 0
-
-
-def test_no_will_after_a_disconnect(make_world: Any) -> None:
-    world = kept(make_world)
-    member(world, will=Will(b"w", b"gone", delay_interval=10)).disconnect()
-    after = restarted(make_world, world)
-    after.advance(100.0)
-    assert after.broker.counters.wills_published == 0
 
 
 @pytest.mark.parametrize("downtime", [0.0, 30.0, 59.0, 60.0])

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from broker.store.kinds import COPY, HOME, REPLICA, SESSION, SUBSCRIPTION
+from broker.broker import Broker
+from broker.config.settings_mqtt import MqttSettings
+from broker.session.will import StoredWill
+from broker.store.kinds import COPY, HOME, REPLICA, SESSION, STORE, SUBSCRIPTION, WILL
+from broker.store.restoring import Restoring
+from federation.node import Node
 from federation.replication.copies import ADOPTED_SECONDS_MAX
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
+from federation.sessions.wire import ADOPTED, SessionFrame
 from federation.settings import FederationSettings
 from federation.stream.receiver import OpenStream
 from federation.tags import own_tags
@@ -97,6 +105,70 @@ def test_a_damaged_session_costs_no_other_one() -> None:
     assert COPY not in kinds
     assert node.sessions is not None
     assert node.sessions.homes.by_client["whole"].counter == 1_001, "who has claimed the client since stays its home"
+
+
+def will_of(client_id: str) -> tuple[object, ...]:
+    """Of a client whose session ends with its connection."""
+    will = b"w/" + client_id.encode(), b"gone", 1, True, b"", None, 10
+    return WILL, client_id, "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", 0.0, 0.0, 0, 0.0, will, 0.0
+
+
+def published(station: Station) -> list[bytes]:
+    """The topics of retained wills."""
+    return sorted(message.topic for message in station.broker.retained.messages())
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_wills_of_a_lost_home_are_published_once(comes_back: bool) -> None:
+    """When it is lost, or sooner, when one of its clients is elsewhere: before what that one publishes there."""
+    station = Station(
+        {
+            1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",)),
+            2: (COPY, 1, 1, will_of("c")),
+            3: (COPY, 1, 2, session("d")),
+            4: (COPY, 1, 3, will_of("e")),
+        }
+    )
+    node = station.node
+    tags = {**own_tags("127.0.0.1:8901", True), "store": LOST}
+    member = Member("n2", "127.0.0.1", 8902, tags, MemberStatus.ALIVE)
+    node.member_events([MemberJoin(member)], 0.0)
+    node.member_events([MemberFailed(member)], 2.0)
+    node.handle_timeout(2.0)
+    if comes_back:
+        assert node.sessions is not None
+        assert node.sessions.lost is not None
+        node.sessions.lost.wanted("c", "n1", 3.0)
+        assert published(station) == [b"w/c"]
+    else:
+        node.handle_timeout(2.0 + FederationSettings().replication.adopt_after)
+    node.turn_ended(40.0)
+    assert published(station) == [b"w/c", b"w/e"]
+    assert list(station.broker.sessions) == ["d"]
+    assert station.broker.counters.wills_published == 2
+    station.commit()
+    assert WILL not in station.kinds()
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_a_home_that_is_back_publishes_no_will_that_its_keeper_has_published(is_adopted: bool) -> None:
+    broker = Broker(MqttSettings(), random.Random(1), 0.0)
+    restoring = Restoring(broker, 0.0, 0.0)
+    restoring.add(1, (STORE, LOST, 1))
+    restoring.add(2, will_of("c"))
+    restoring.end()
+    node = Node("n2", broker, FederationSettings(node_name="n2"), random.Random(1))
+    node.begin(0.0, True)
+    broker.handle_timeout(FederationSettings().startup_wait - 0.5)
+    assert broker.counters.wills_published == 0, "others may have something to say"
+    if is_adopted:
+        assert node.copies is not None
+        node.copies.receive("n1", SessionFrame(ADOPTED, "", (0, LOST), ("n2", (), 3)), 1.0)
+    broker.handle_timeout(FederationSettings().startup_wait + 0.5)
+    assert broker.counters.wills_published == (not is_adopted)
+    assert broker.commits.journal is not None
+    kept = broker.commits.journal.kept.values()
+    assert not any(isinstance(content, StoredWill) for content in kept)
 
 
 @pytest.mark.parametrize("is_back", [False, True])
