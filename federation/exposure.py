@@ -22,17 +22,18 @@ def exposure_warnings(settings: FederationSettings) -> Iterator[tuple[str, str]]
                 else "use a loopback or private address, or set tls and require_tls"
             ),
         )
-    if is_loopback(gossip_addr.host):
+    if is_loopback(gossip_addr.host) or (settings.encrypts_gossip and settings.gossip_verify_incoming):
         return
     if settings.require_tls:
         yield (
             "gossip_addr",
             f"whoever reaches {gossip_addr} can name members, and have members taken for failed: gossip is not "
-            "authenticated; messages and definitions are not reached there; use a loopback or private address",
+            "authenticated; messages and definitions are not reached there; set encrypt_keys, or use a loopback or private "
+            "address",
         )
     else:
         yield (
             "gossip_addr",
             f"whoever reaches {gossip_addr} can join the federation, read and publish: other nodes are not authenticated "
-            "and nothing is encrypted; use a loopback or private address",
+            "and nothing is encrypted; set encrypt_keys, or use a loopback or private address",
         )

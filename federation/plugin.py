@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,9 @@ from federation.api.sessions import SessionsService
 from federation.api.trust_metrics import trust_metrics
 from federation.exposure import exposure_warnings
 from federation.extension import Extension
+from federation.gossip.addresses import Networks
+from federation.gossip.config import LAN
+from federation.gossip.keyring import parse_key
 from federation.membership import FederationMembership
 from federation.node import Node
 from federation.node_events import BadAddress, NoWay
@@ -41,6 +45,7 @@ from federation.shell.drain import DrainControl
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
 from federation.shell.grpc_options import message_bytes_max
 from federation.shell.keeper_clients import KeeperClients
+from federation.shell.keyring_file import KeyringFile
 from federation.shell.node_tls import NodeTls
 from federation.shell.outlet_flush import OutletFlush
 from federation.shell.peer_client import PeerClient
@@ -90,6 +95,9 @@ class FederationPlugin(Plugin):
         if self.settings.tls is not None:
             self.tls = NodeTls(self.settings.tls.files(server.path_of), self.settings.node_name, f"{KEY}.tls")
             self.dialer = Dialer(self.tls, self.membership, self.settings.require_tls, self._folder, self.refusals)
+        self._keyring_file: KeyringFile | None = None
+        if self.settings.keyring_file:
+            self._keyring_file = KeyringFile(server.path_of(self.settings.keyring_file), f"{KEY}.keyring_file")
         self._streams: StreamServer | None = None
         self._sockets: GossipSockets | None = None
         self._clients: dict[str, PeerClient] = {}
@@ -113,6 +121,12 @@ class FederationPlugin(Plugin):
             self.server.api.register(services["Peers"], peers)
             sessions = SessionsService(self.node, self.drain, self.server.wall_time)
             self.server.api.register(SESSIONS.services_by_name["Sessions"], sessions)
+
+    def _gossip_keys(self) -> tuple[bytes, ...]:
+        """The keys of the gossip, the primary one first; none when it is plain. Raises StartError."""
+        if self._keyring_file is not None:
+            return self._keyring_file.read()
+        return tuple(parse_key(text) for text in self.settings.encrypt_keys)
 
     async def reload(self) -> None:
         self._read_tls()
@@ -172,6 +186,11 @@ class FederationPlugin(Plugin):
                 node_name=settings.node_name,
                 advertise_ip=await self._resolve(gossip_advertised),
                 advertise_port=gossip_advertised.port,
+                profile=replace(LAN, networks=Networks(settings.gossip_cidrs_allowed)),
+                encrypt_keys=self._gossip_keys(),
+                verify_incoming=settings.gossip_verify_incoming,
+                verify_outgoing=settings.gossip_verify_outgoing,
+                label=settings.gossip_label,
                 tags=self.server.tags
                 | ({TAG_CLIENTS: settings.server_reference} if settings.server_reference else {})
                 | own_tags(
@@ -185,9 +204,14 @@ class FederationPlugin(Plugin):
                 reconnect_timeout=settings.reconnect_timeout,
                 tombstone_timeout=settings.tombstone_timeout,
             )
-            serf = Serf(config, random.Random(), self.server.now())
+            serf = Serf(config, random.SystemRandom(), self.server.now())
         except ValueError as error:
             raise StartError(f"{KEY}: {error}") from error
+        if not config.profile.networks.allow(config.advertise_ip):
+            text = (
+                f"{config.advertise_ip}, the address of this node, is in none; nodes with the same list refuse this one"
+            )
+            self._log.warning(text, key=f"{KEY}.gossip_cidrs_allowed")
         for key, text in exposure_warnings(settings):
             self._log.warning(text, key=f"{KEY}.{key}")
         for text in settings.start_warnings(self.server.settings, self.server.path_of):

@@ -27,6 +27,9 @@ from broker.config.setting import (
 )
 from broker.config.settings_listeners import TlsSettings
 from broker.server.start_error import StartError
+from federation.gossip.addresses import Networks
+from federation.gossip.keyring import KEYS_MAX, KeyRefused, parse_key
+from federation.gossip.sealing import LABEL_BYTES_MAX
 from federation.serf.config import VALIDATED_NAME_MAX, is_validated_name
 from federation.tags import REFERENCE_CHARS_MAX
 from federation.trust import DEFAULT_FEDERATION_PORT, DEFAULT_TLS_PORT
@@ -121,6 +124,24 @@ class ReplicationSettings:
     )
 
 
+def gossip_key_faults(texts: tuple[str, ...], keyring_file: str) -> Iterator[tuple[str, str]]:
+    """Every fault of the keys of the gossip as (key, text). The texts have no keys."""
+    if texts and keyring_file:
+        yield "encrypt_keys", "stands beside keyring_file, which has the keys; leave one of them out"
+    found: set[bytes] = set()
+    for index, text in enumerate(texts):
+        try:
+            key = parse_key(text)
+        except KeyRefused as error:
+            yield f"encrypt_keys[{index}]", str(error)
+            continue
+        if key in found:
+            yield f"encrypt_keys[{index}]", "is in the list already; leave one of them out"
+        found.add(key)
+    if len(texts) > KEYS_MAX:
+        yield "encrypt_keys", f"has {len(texts)} keys; at most {KEYS_MAX} are possible"
+
+
 @dataclass(frozen=True, slots=True)
 class FederationSettings:
     """The federation of this node with others."""
@@ -178,6 +199,46 @@ class FederationSettings:
         "Address that is told to other nodes instead of gossip_addr; as advertise_fed_addr.",
         AddressText("192.168.0.10:8902", DEFAULT_GOSSIP_PORT),
         default_text="gossip_addr",
+    )
+    encrypt_keys: tuple[str, ...] = extension(
+        (),
+        "Keys of the gossip in base64, of 16, 24 or 32 bytes, as `gmqttd keygen` and `serf keygen` print them. The first one "
+        "encrypts, each of them decrypts. Changes by `gmqttctl keys` are lost with the process; with keyring_file they stay.",
+        Sequence(Text("KEY")),
+        default_text="not encrypted",
+        secret=True,
+    )
+    keyring_file: str = extension(
+        "",
+        "File with these keys instead, of mode 0600: a JSON list, the first key first, as that of `serf agent`. Changes by "
+        "`gmqttctl keys` and `serf keys` are written to it.",
+        Text("/var/lib/gmqttd/keyring.json"),
+    )
+    gossip_verify_incoming: bool = extension(
+        True,
+        "Whether gossip that is not encrypted is refused, on a node with keys. `false` is for the time in which a cluster "
+        "becomes encrypted.",
+        Flag(),
+    )
+    gossip_verify_outgoing: bool = extension(
+        True,
+        "Whether gossip is encrypted that is sent, on a node with keys. `false` is for the time in which a cluster becomes "
+        "encrypted.",
+        Flag(),
+    )
+    gossip_label: str = extension(
+        "",
+        "Name of the cluster on each packet of gossip; packets with another one, or without one, are refused. No secret: with "
+        "keys it keeps clusters apart that have the same ones. Members by Serf's agents and by the Go broker have none.",
+        Text("berlin", LABEL_BYTES_MAX),
+        default_text="no label",
+    )
+    gossip_cidrs_allowed: tuple[str, ...] = extension(
+        (),
+        "Networks from which gossip is taken, and whose addresses members may have. The address of a packet can be forged "
+        "where the network lets it through.",
+        Sequence(Text("10.0.0.0/8")),
+        default_text="all",
     )
     retry_join: tuple[Address, ...] = setting(
         (),
@@ -315,6 +376,11 @@ class FederationSettings:
         """Return whether what other nodes get may have secrets."""
         return self.tls is not None or self.allow_plain_secrets or self.is_local
 
+    @property
+    def encrypts_gossip(self) -> bool:
+        """Return whether the gossip has keys."""
+        return bool(self.encrypt_keys or self.keyring_file)
+
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule as (key, text)."""
         if self.tls is not None:
@@ -322,6 +388,12 @@ class FederationSettings:
                 yield f"tls{below}", text
         elif self.require_tls:
             yield "require_tls", "this node has no TLS itself; set tls: {cert: FILE, key: FILE, cacert: FILE}"
+        yield from gossip_key_faults(self.encrypt_keys, self.keyring_file)
+        for index, cidr in enumerate(self.gossip_cidrs_allowed):
+            try:
+                Networks([cidr])
+            except ValueError as error:
+                yield f"gossip_cidrs_allowed[{index}]", f"is not a network such as 10.0.0.0/8: {error}"
 
     def closed_keys(self) -> tuple[str, ...]:
         """As `broker.config.rules.ClosesAddresses`."""
@@ -329,11 +401,17 @@ class FederationSettings:
 
     def unusable_files(self, key: str, path_of: Callable[[str], str]) -> Iterator[str]:
         """As `broker.server.named_files.NamesFiles`."""
+        from federation.shell.keyring_file import KeyringFile
         from federation.shell.node_tls import NodeTls
 
         if self.tls is not None:
             try:
                 NodeTls(self.tls.files(path_of), self.node_name, f"{key}.tls").renew()
+            except StartError as error:
+                yield str(error)
+        if self.keyring_file:
+            try:
+                KeyringFile(path_of(self.keyring_file), f"{key}.keyring_file").read()
             except StartError as error:
                 yield str(error)
 
@@ -344,6 +422,16 @@ class FederationSettings:
                 f"node_name: {self.node_name!a} is dropped by members that validate names (Serf's ValidateNodeNames): use "
                 f"letters, digits, - and . alone, {VALIDATED_NAME_MAX} at most"
             )
+        for name in ("gossip_verify_incoming", "gossip_verify_outgoing"):
+            if getattr(self, name):
+                continue
+            if not self.encrypts_gossip:
+                yield f"{name}: it means nothing without keys; set encrypt_keys or keyring_file, or leave it out"
+            elif name == "gossip_verify_incoming":
+                yield (
+                    f"{name}: whoever reaches {self.gossip_addr} can name members, as without keys; set it to true when all "
+                    "members encrypt"
+                )
         if self.require_tls and self.fed_addr != DEFAULT_FED_ADDR:
             yield "fed_addr: it is not opened, because require_tls is true; leave the key out"
         if self.allow_plain_secrets and not self.is_local and not self.require_tls:

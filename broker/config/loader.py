@@ -272,7 +272,8 @@ class _Reading:
             return self._read_entries(kind, node, path)
         if isinstance(kind, Sections | Sequence):
             if not isinstance(node, yaml.SequenceNode):
-                self._fault(node, path, f'{written(node)} is not a list; its items stand in lines that begin with "- "')
+                shown = "this value" if key.setting.secret else written(node)
+                self._fault(node, path, f'{shown} is not a list; its items stand in lines that begin with "- "')
                 return None
             if len(node.value) > ITEMS_MAX:
                 self._fault(node, path, f"the list has {len(node.value)} items, at most {ITEMS_MAX} are possible")

@@ -31,7 +31,9 @@ def yaml_values(settings: object) -> dict[str, Any]:
         if value is None or (key.setting.later and value == key.default()):
             continue
         kind = key.setting.kind
-        if key.setting.secret:
+        if key.setting.secret and isinstance(kind, Sequence):
+            values[key.name] = [HIDDEN for _ in value]
+        elif key.setting.secret:
             values[key.name] = HIDDEN if value else ""
         elif isinstance(kind, Section):
             values[key.name] = yaml_values(value)

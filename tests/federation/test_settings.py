@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.config.loader import LoadResult, load_bytes
+from broker.config.printer import effective_yaml
 from broker.config.rules import on_every_interface
 from broker.config.settings import Settings
 from federation.exposure import exposure_warnings
@@ -100,3 +101,56 @@ def test_a_start_warns_of_a_name_that_other_members_may_drop() -> None:
         texts = list(FederationSettings(node_name=name).start_warnings(Settings(), str))
         assert len(texts) == bool(words)
         assert all(word in text for text in texts for word in words)
+
+
+KEY = "MDEyMzQ1Njc4OWFiY2RlZg=="
+OTHER = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+
+@pytest.mark.parametrize(
+    ("federation", "faults"),
+    [
+        (f"encrypt_keys: [{KEY}, {OTHER}]", {}),
+        ("keyring_file: keys.json", {}),
+        (f"keyring_file: keys.json, encrypt_keys: [{KEY}]", {"encrypt_keys": "keyring_file"}),
+        ("encrypt_keys: [YWJj]", {"encrypt_keys[0]": "16, 24 or 32"}),
+        (f"encrypt_keys: [{KEY}, '?', {KEY}]", {"encrypt_keys[1]": "base64", "encrypt_keys[2]": "already"}),
+        (f"encrypt_keys: {KEY}", {"encrypt_keys": "list"}),
+        (f"gossip_label: {'x' * 256}", {"gossip_label": "berlin"}),
+        ("gossip_cidrs_allowed: [10.0.0.0/8, 10.0.0.1/8]", {"gossip_cidrs_allowed[1]": "10.0.0.0/8"}),
+        ("gossip_cidrs_allowed: ['fe80::/10', host]", {"gossip_cidrs_allowed[1]": "host"}),
+    ],
+)
+def test_keys_label_and_networks_of_the_gossip(federation: str, faults: dict[str, str]) -> None:
+    found = {fault.key: fault.text for fault in loaded(federation).faults}
+    assert sorted(found) == sorted(f"plugins.federation.{key}" for key in faults)
+    assert all(word in found[f"plugins.federation.{key}"] for key, word in faults.items())
+    assert not any(KEY in text or OTHER in text for text in found.values())
+
+
+def test_keys_are_not_printed() -> None:
+    text = effective_yaml(settings_of(f"encrypt_keys: [{KEY}]"))
+    assert "encrypt_keys" in text
+    assert KEY not in text
+
+
+@pytest.mark.parametrize(
+    ("federation", "warned", "exposed"),
+    [
+        ("gossip_verify_incoming: true", [], True),
+        ("gossip_verify_outgoing: false", ["gossip_verify_outgoing"], True),
+        (f"encrypt_keys: [{KEY}]", [], False),
+        ("keyring_file: keys.json, gossip_verify_outgoing: false", [], False),
+        (f"encrypt_keys: [{KEY}], gossip_verify_incoming: false", ["gossip_verify_incoming"], True),
+    ],
+)
+def test_a_start_warns_of_gossip_that_is_not_encrypted(federation: str, warned: list[str], exposed: bool) -> None:
+    section = settings_of(f"fed_addr: '127.0.0.1:1', {federation}").plugins.federation
+    assert [text.partition(":")[0] for text in section.start_warnings(Settings(), str)] == warned
+    assert [key for key, _ in exposure_warnings(section)] == (["gossip_addr"] if exposed else [])
+
+
+def test_a_keyring_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    section = settings_of("keyring_file: keys.json").plugins.federation
+    (text,) = section.unusable_files("plugins.federation", lambda file: str(tmp_path / file))
+    assert text.startswith(f"plugins.federation.keyring_file: {tmp_path}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -17,6 +19,7 @@ from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.turns import TurnEnd
 from federation.errors import JoinFailed, NotRunning
+from federation.gossip.keyring import key_text
 from federation.plugin import TICK_SECONDS, FederationPlugin
 from federation.serf.events import Member, MemberJoin, MemberStatus, NameConflict
 from federation.stream.frames import encode_block_header
@@ -147,6 +150,31 @@ async def test_a_join_by_the_api_of_a_node_with_a_taken_name_is_refused_and_it_g
     assert double.server.stop_reason == ""
     assert first.server.stop_reason == ""
     assert [member.name for member in double.plugin.membership.members()] == ["a"]
+
+
+async def test_nodes_with_the_keys_of_their_gossip_find_each_other_and_nobody_else(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    keys = [key_text(bytes((number,)) * 32) for number in range(3)]
+    file = tmp_path / "keyring.json"
+    file.write_text(json.dumps([keys[1], keys[0]]))
+    file.chmod(0o600)
+    security: dict[str, object] = {"gossip_label": "berlin", "gossip_cidrs_allowed": ["127.0.0.0/8"]}
+    first = await start(start_server, "a", encrypt_keys=keys[:2], **security)
+    second = await start(start_server, "b", first.gossip_addr, keyring_file=str(file), **security)
+    await until(lambda: first.status("b") == MemberStatus.ALIVE and second.status("a") == MemberStatus.ALIVE)
+    strangers: dict[str, dict[str, object]] = {
+        "plain": security | {"encrypt_keys": []},
+        "wrong_key": security | {"encrypt_keys": keys[2:]},
+        "wrong_label": {"encrypt_keys": keys},
+    }
+    for reason, settings in strangers.items():
+        stranger = await start(start_server, reason, **settings)
+        with pytest.raises(JoinFailed):
+            await stranger.plugin.membership.join([first.gossip_addr])
+        (dropped,) = [metric for metric in first.plugin.metrics() if metric.name == "gmqtt_gossip_dropped_total"]
+        assert dropped.samples[reason,] > 0
+    assert sorted(member.name for member in first.plugin.membership.members()) == ["a", "b"]
 
 
 async def test_no_exit_where_one_seed_of_several_answers(start_server: StartServer) -> None:
