@@ -16,6 +16,7 @@ _TOTALS: Final = {
     "probes_failed": "Probes without an answer in time.",
     "suspicions": "Members that were suspected.",
     "refutations": "Suspicions of this node that it refuted.",
+    "coordinate_resets": "Times that the network coordinate of this node became invalid and began anew.",
     "user_events_sent": "User events of this node.",
     "user_events_received": "User events of any node, each counted once.",
     "queries_sent": "Queries of this node.",

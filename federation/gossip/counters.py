@@ -34,6 +34,7 @@ class DropReason(StrEnum):
     EVENT_SLOT_FULL = "event_buffer_slot_full"
     EVENT_TOO_OLD = "event_too_old"
     UNKNOWN_QUERY = "unknown_internal_query"
+    BAD_COORDINATE = "invalid_coordinate"
     RESPONSES_FULL = "query_responses_full"
     MESSAGE_TOO_LARGE = "message_too_large"
     PACKETS_FULL = "packets_not_taken"
@@ -43,6 +44,7 @@ class Counters:
     """Totals since the start of the process. `dropped` maps each DropReason to a number; `drops` is their sum.
 
     send_errors               datagrams that the kernel refused to send, or reported as undeliverable
+    coordinate_resets         times that this node's coordinate became invalid and began at the origin again
     query_responses_late      acks and responses to no query under way
     query_responses_repeated  further ones of the same member: relays send each once more
     """
@@ -57,6 +59,7 @@ class Counters:
         self.probes_failed = 0
         self.refutations = 0
         self.suspicions = 0
+        self.coordinate_resets = 0
         self.user_events_sent = 0
         self.user_events_received = 0
         self.queries_sent = 0

@@ -20,6 +20,13 @@ class GossipDelegate:
     def node_conflict(self, existing: NodeFacts, other: NodeFacts, now: float) -> None:
         """Another node claims the name of a member from another address; gossip ignores the claim."""
 
+    def ack_payload(self) -> bytes | None:
+        """What this node's acks carry; None for nothing."""
+        return None
+
+    def ping_completed(self, facts: NodeFacts, round_trip: float, payload: bytes | None) -> None:
+        """A member acknowledged a direct ping of this node after `round_trip` seconds."""
+
     def user_message(self, message: bytes, now: float) -> None:
         """A user message arrived."""
 

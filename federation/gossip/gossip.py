@@ -153,8 +153,8 @@ class Gossip:
             return
         if ping.source_node and ping.source_addr and ping.source_port and self.table.get(ping.source_node) is None:
             self._pinged_by_stranger((ip_text(ping.source_addr), ping.source_port), now)
-        # Serf's payload would be its network coordinate (wire-gossip 9).
-        self._send(Ack(ping.sequence, None).encode(), self._answer_address(ping.source_addr, ping.source_port, source))
+        ack = Ack(ping.sequence, self._delegate.ack_payload())
+        self._send(ack.encode(), self._answer_address(ping.source_addr, ping.source_port, source))
 
     def _pinged_by_stranger(self, address: Address, now: float) -> None:
         """Push-pull with an unknown node that pings this one, when this one knows no other member.
@@ -190,6 +190,8 @@ class Gossip:
         if probe is not None and probe.sequence == ack.sequence:
             self._probe = None
             self.membership.awareness.adjust(-1)
+            if not probe.indirect:  # later it may be the ack of an indirect ping
+                self._delegate.ping_completed(probe.facts, max(0.0, now - probe.sent_at), ack.payload)
             return
         relay = self._relays.take(ack.sequence)
         if relay is not None:
@@ -272,7 +274,7 @@ class Gossip:
         interval = self.membership.awareness.scale(self._config.probe_interval)
         sequence = self._next_sequence()
         facts = node.facts
-        self._probe = Probe(sequence, facts, node.incarnation, now + self._config.probe_timeout, now + interval)
+        self._probe = Probe(sequence, facts, node.incarnation, now, now + self._config.probe_timeout, now + interval)
         ping = self.membership.encode_ping(sequence, facts.name)
         if node.state == STATE_SUSPECT:
             # The suspected member gets the accusation together with the ping and can refute at once.

@@ -23,6 +23,7 @@ class Probe:
     sequence: int
     facts: NodeFacts
     incarnation: int
+    sent_at: float
     ack_deadline: float
     deadline: float
     indirect: bool = False

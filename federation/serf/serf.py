@@ -26,6 +26,7 @@ from federation.serf import messages
 from federation.serf.asked_queries import AskedQueries, AskedQuery, QueryParameters
 from federation.serf.broadcasts import SerfBroadcasts
 from federation.serf.config import SerfConfig
+from federation.serf.coordinates import Coordinates
 from federation.serf.events import Event, JoinResult, Left, Member, MemberJoin, NameConflict, QueryReceived
 from federation.serf.joins import JOIN_ADDRESSES_MAX, PendingJoin
 from federation.serf.lamport import LamportClock
@@ -78,6 +79,7 @@ class Serf(GossipDelegate):
         self.user_events = UserEvents(self._events, self.counters)
         self.broadcasts = SerfBroadcasts(self.gossip.broadcast_bytes_max, self.counters)
         self._conflicts = NameConflicts(self.roster, self._events, self.counters)
+        self.coordinates = Coordinates(config.node_name, rng, self.counters)
         self._leaving = Leaving(config, self.gossip, self._events)
         self._joins: dict[int, PendingJoin] = {}
         self._last_join_id = 0
@@ -131,6 +133,7 @@ class Serf(GossipDelegate):
         if now >= self._reap_at:
             self._reap_at = now + self.config.reap_interval
             self.roster.reap(now)
+            self.coordinates.keep(self.roster.records)
         if now >= self._reconnect_at:
             self._reconnect_at = now + self.config.reconnect_interval
             self._reconnect(now)
@@ -282,6 +285,12 @@ class Serf(GossipDelegate):
 
     def has_broadcasts(self) -> bool:
         return not self.broadcasts.is_empty()
+
+    def ack_payload(self) -> bytes | None:
+        return self.coordinates.ack_payload()
+
+    def ping_completed(self, facts: NodeFacts, round_trip: float, payload: bytes | None) -> None:
+        self.coordinates.ping_completed(facts.name, round_trip, payload)
 
     def user_message(self, message: bytes, now: float) -> None:
         if not message:

@@ -40,13 +40,13 @@ def test_relays_are_bounded() -> None:
 
 @pytest.mark.parametrize(("expected", "received", "penalty"), [(0, 0, 1), (3, 3, 0), (3, 1, 2), (1, 2, 0)])
 def test_relays_that_sent_no_nack_count_against_this_node(expected: int, received: int, penalty: int) -> None:
-    probe = Probe(1, NodeFacts("n", bytes(4), 1, b"", OUR_VERSIONS), 1, 0.5, 1.0)
+    probe = Probe(1, NodeFacts("n", bytes(4), 1, b"", OUR_VERSIONS), 1, 0.0, 0.5, 1.0)
     probe.nacks_expected, probe.nacks = expected, received
     assert probe.awareness_penalty() == penalty
 
 
 def test_a_probe_waits_for_the_direct_ack_and_then_for_its_end() -> None:
-    probe = Probe(1, NodeFacts("n", bytes(4), 1, b"", OUR_VERSIONS), 1, 0.5, 1.0)
+    probe = Probe(1, NodeFacts("n", bytes(4), 1, b"", OUR_VERSIONS), 1, 0.0, 0.5, 1.0)
     assert probe.next_timeout() == 0.5
     probe.indirect = True
     assert probe.next_timeout() == 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -305,6 +306,26 @@ def test_relays_bring_answers_where_the_direct_way_is_cut() -> None:
         cluster.world.heal()
         answers.append(len(found[0].acks))
     assert answers == [5, 6]
+
+
+def test_members_estimate_their_round_trips() -> None:
+    delays = Faults(delay_min=0.019, delay_max=0.021)
+    cluster = Cluster(5, faults=delays)
+    cluster.run(120.0)
+    estimates: list[float] = []
+    for number in range(1, 6):
+        coordinates = cluster.serf(number).coordinates
+        assert sorted(coordinates.known) == [f"n{n}" for n in range(1, 6) if n != number]
+        estimates += [coordinates.round_trip(name) or 0.0 for name in coordinates.known]
+        assert cluster.serf(number).counters.drops == 0
+    assert statistics.median(estimates) == pytest.approx(0.040, rel=0.2)
+    assert min(estimates) > 0.010
+    assert max(estimates) < 0.080
+    cluster.hosts[4].crash()
+    cluster.run(15.0)
+    cluster.do(1, lambda serf: serf.force_leave("n5", cluster.world.now, prune=True))
+    cluster.run(20.0)
+    assert "n5" not in cluster.serf(1).coordinates.known
 
 
 @pytest.mark.parametrize("through", [1, 2])
