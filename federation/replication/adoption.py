@@ -22,6 +22,7 @@ from broker.session.outgoing import QUEUED
 from broker.store.journal import checked
 from broker.store.kinds import DEPARTING, ENDED, OUTBOX, OUTGOING, POSITION, SUBSCRIPTION, WILL
 from broker.store.restoring import message_of, outgoing_of, session_of
+from broker.store.shapes import check_shape, count_of
 from federation.replication.contents import Contents, Record
 from federation.replication.relay import ADOPTED_SESSIONS, ALL, OTHERS, Relay, behind, choose_again, take_promised
 from federation.replication.replica import Replica
@@ -152,6 +153,7 @@ class Adoptions:
 
     def _publish_will(self, record: Record, now: float) -> None:
         """The session of the client has ended with its connection to the lost home."""
+        check_shape(record)
         session = session_of(record, self._broker, self._broker.wall_offset, now)
         if session.will is not None:
             self._broker.publish_will(session.will.will, session, now)
@@ -185,8 +187,8 @@ class Adoptions:
                 _, _, counter, store_id, left_since, node, waiting, _, before = record
                 relayed = dict.fromkeys(checked(tuple, waiting))
                 home_record = None
-                since = checked(int, left_since)
-                epoch = checked(int, counter), checked(str, store_id)
+                since = count_of(left_since)
+                epoch = count_of(counter), checked(str, store_id)
                 if goes_on is None or goes_on[1] < epoch:
                     goes_on = checked(str, node), epoch
             elif kind == SUBSCRIPTION:
@@ -197,7 +199,7 @@ class Adoptions:
         records = [*head, (HEAD_END,), *[record for _, record in queue], (HANDED,)]
         if home_record is not None:
             _, _, counter, _, before, *_ = home_record
-            since = checked(int, counter)
+            since = count_of(counter)
         if before is not None:  # it had not arrived there as a whole: some sent to the homes before
             _, _, is_merged, _, homes, waiting = checked(tuple, before)
             names += checked(tuple, homes)
@@ -242,6 +244,7 @@ class Adoptions:
             if contents.records[number][0] != OUTGOING:
                 continue
             record = self._with_message(contents, contents.records[number])
+            check_shape(record)
             if record[2] is None:
                 continue
             message = message_of(cast(Record, record[2]), offset)
@@ -262,7 +265,7 @@ class Adoptions:
             if record[0] == POSITION:
                 positions.append(record[1:])
             elif record[0] == OUTBOX:
-                blocks.append((checked(int, record[2]), record))
+                blocks.append((count_of(record[2]), record))
             elif record[0] == ENDED:
                 self._take_ended(record)
         for _, record in sorted(blocks, key=lambda item: item[0]):
@@ -283,7 +286,7 @@ class Adoptions:
 
     def _take_ended(self, record: Record) -> None:
         """A session had ended there, and another node that was away may have one."""
-        client_id, counter = checked(str, record[1]), checked(int, record[2])
+        client_id, counter = checked(str, record[1]), count_of(record[2])
         if client_id not in self._homes.by_client:
             self._homes.has_ended(client_id, counter)
 
@@ -338,9 +341,7 @@ class Adoptions:
                 sender.append_session(encode_session_frame(RELAYED, "", (0, store_id), ()), 0, False, now)
         elif frame.operation == RELAY:
             home, sessions, data, below = frame.more
-            self._apply(
-                name, checked(str, home), checked(int, sessions), checked(bytes, data), checked(int, below), now
-            )
+            self._apply(name, checked(str, home), count_of(sessions), checked(bytes, data), count_of(below), now)
         elif frame.operation == RELAYED:
             self.handed_over(name, store_id, now)
         else:
@@ -348,9 +349,9 @@ class Adoptions:
             self._rest_came(
                 checked(str, home),
                 store_id,
-                checked(int, serial),
-                checked(int, done),
-                checked(int, count),
+                count_of(serial),
+                count_of(done),
+                count_of(count),
                 checked(bytes, data),
                 now,
             )
@@ -359,7 +360,7 @@ class Adoptions:
         """Send what this node has for a home that is not reached to its adopter; None for this node itself. more: the home, how
         far its store had done which stores: (store id, serial, done, node), and above which record number it has sessions that
         were not adopted."""
-        home, below = checked(str, more[0]), checked(int, more[2])
+        home, below = checked(str, more[0]), count_of(more[2])
         serial, done = _done_of(more, self._broker.identity.store_id, self._name)
         sender = self._senders.get(home)
         if sender is None or sender.reachable:
@@ -417,5 +418,5 @@ def _done_of(more: Record, store_id: str, name: str) -> tuple[int, int]:
     """Return how far the home of ADOPTED had done what this store of the node had for it: (serial, done)."""
     for position in checked(tuple, more[1]):
         if (position[0], position[3]) == (store_id, name):
-            return checked(int, position[1]), checked(int, position[2])
+            return count_of(position[1]), count_of(position[2])
     return 0, 0

@@ -11,6 +11,7 @@ from broker.context import STOOD_STILL
 from broker.message import NEVER
 from broker.session.will import StoredWill
 from broker.store.journal import Journal, checked
+from broker.store.shapes import count_of
 from federation.replication.adoption import Adoptions
 from federation.replication.replica import Replica
 from federation.replication.replicas import Replicas
@@ -192,7 +193,7 @@ class Copies(LostHomes):
 
     def receive(self, name: str, frame: SessionFrame, now: float) -> None:
         if frame.operation == ADOPTED and self._broker.identity.is_or_was(frame.epoch[1]):
-            self._was_adopted(checked(int, frame.more[2]))
+            self._was_adopted(count_of(frame.more[2]))
             return
         if frame.operation != KEEPERS:
             self.adoptions.receive(name, frame, now)

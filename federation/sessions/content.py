@@ -13,13 +13,32 @@ from broker.origin import HeaderError
 from broker.session.durable import attach_records, note_subscription
 from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing
 from broker.session.session import Session
+from broker.store.journal import checked
 from broker.store.kinds import OUTGOING, RECEIVED, SUBSCRIPTION
 from broker.store.records import encode, encode_session, encode_subscription
 from broker.store.restoring import begin_restored, insert_restored, message_of, outgoing_of, session_of, subscription_of
-from federation.sessions.wire import Record
+from broker.store.shapes import between, check_shape
+from federation.sessions.wire import COUNTER_MAX, Record
 from federation.stream.frames import FrameError
 
 RECORDS_MAX: Final = 64  # in one frame
+
+
+def checked_hand(more: tuple[object, ...]) -> tuple[list[str], list[Record], int, list[object]]:
+    """What a HAND brings along (wire): former homes, records, the counter of the former home, and of what was adopted. Raises
+    FrameError for what no node hands over."""
+    try:
+        names, contents, since, *adopted = more
+        homes = [checked(str, name) for name in checked(tuple, names)]
+        records = [checked(tuple, record) for record in checked(tuple, contents)]
+        for record in records:
+            check_shape(record)
+        between(since, 0, COUNTER_MAX)
+        if not homes:
+            raise ValueError("no node")
+    except (TypeError, ValueError, IndexError, MqttError) as error:
+        raise FrameError(f"records of a session: {error}") from None
+    return homes, records, cast(int, since), adopted
 
 
 def head_records(session: Session, wall_offset: float, copied: tuple[int, int]) -> list[Record]:

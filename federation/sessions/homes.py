@@ -12,7 +12,7 @@ from broker.store.journal import Journal
 from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.home import Ended, Home
 from federation.sessions.news import Told
-from federation.sessions.wire import CLAIM, COUNTER_MAX, MOVE, encode_session_frame
+from federation.sessions.wire import CLAIM, MOVE, encode_session_frame
 from federation.stream.sender import PeerSender
 
 NOT_TOLD: Final = 2**62  # and above: a move that the others have not been told of
@@ -73,7 +73,7 @@ class Homes(Told):
 
     def counter_above(self, counter: int) -> int:
         wall = int((self._broker.now + self._broker.wall_offset) * 1000.0)
-        return min(COUNTER_MAX, max(counter + 1, wall))
+        return max(counter + 1, wall)
 
     def tell_claim(self, client_id: str) -> None:
         """Tell the others of a claim for which no client waits, or of the end of a session."""

@@ -16,8 +16,9 @@ from broker.message import NEVER
 from broker.session.session import Session
 from broker.store.journal import checked
 from broker.store.kinds import OUTGOING, SESSION
+from broker.store.shapes import count_of
 from federation.sessions.arriving import Arriving, Epoch
-from federation.sessions.content import take_head, take_outgoing
+from federation.sessions.content import checked_hand, take_head, take_outgoing
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
 from federation.sessions.home import Head, Home
@@ -195,7 +196,7 @@ class Moves:
                 departing.told_until = 0.0
                 self.due[departing] = None
                 if adopted and self._broker.identity.is_or_was(adopted[0]):
-                    departing.copied = 0, checked(int, adopted[1])
+                    departing.copied = 0, count_of(adopted[1])
 
     def _changed(self, departing: Departing) -> None:
         if departing.record and self._homes.journal is not None:
@@ -203,8 +204,7 @@ class Moves:
 
     def take(self, frame: SessionFrame, now: float) -> Home | None:
         """Records of a session that another node has, or had, come here. Return its home where it can be served by now."""
-        names, contents, since, *adopted = frame.more
-        homes = [checked(str, name) for name in checked(tuple, names)]
+        homes, contents, since, adopted = checked_hand(frame.more)
         client_id = frame.client_id
         home = self._homes.by_client.get(client_id)
         if home is None:
@@ -222,15 +222,14 @@ class Moves:
             self._raise(home, frame.epoch)
         served: Home | None = None
         key = (homes[0], client_id)
-        for content in checked(tuple, contents):
-            record = checked(tuple, content)
+        for record in contents:
             kind = record[0]
             head = self.heads.get(key)
             if kind == HEAD_END:
                 if head is not None:
                     if adopted:  # the lost home, when it is back, is to leave that out for the next one, too
-                        home.adopted = checked(str, adopted[0]), checked(int, adopted[1]), 0, 0
-                    self._head_came(home, head, homes, checked(int, since), now)
+                        home.adopted = checked(str, adopted[0]), count_of(adopted[1]), 0, 0
+                    self._head_came(home, head, homes, since, now)
                     served = home
             elif kind == HANDED:
                 if home.arriving is not None:

@@ -20,6 +20,7 @@ from broker.routing.subscriber import Subscriber
 from broker.session.inflight import PACKET_ID_MAX
 from broker.session.session import Session
 from broker.store.journal import checked
+from broker.store.shapes import count_of
 from federation.sessions.answers import Answer
 from federation.sessions.arriving import Epoch
 from federation.sessions.counters import SessionCounters
@@ -32,7 +33,6 @@ from federation.sessions.stored import restore
 from federation.sessions.wire import (
     ANSWER,
     CLAIM,
-    COUNTER_MAX,
     HAND,
     HANDING,
     MOVE,
@@ -404,7 +404,7 @@ class Sessions(Ownership):
                 self._end(home, False)
                 claimant.outclaimed("the session belongs to a link of another user")
         elif verdict == REFUSED:
-            epoch = (min(checked(int, counter), COUNTER_MAX), checked(str, store_id))
+            epoch = count_of(counter), checked(str, store_id)
             if epoch <= self.homes.epoch_of(home):
                 return
             claimant = home.claimant

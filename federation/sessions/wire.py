@@ -37,7 +37,7 @@ RELAYED: Final = 8
 REST_OF: Final = 9
 KEEPERS: Final = 10
 
-COUNTER_MAX: Final = 2**62
+COUNTER_MAX: Final = 2**61  # of another node; milliseconds since 1970 for now. A claim of this one may be above it
 # Of ANSWER.
 NOTHING: Final = 0  # the node has no session of the client
 HANDING: Final = 1  # it hands the session over
