@@ -68,6 +68,8 @@ class BroadcastQueue:
             return taken
         again: list[Broadcast] = []
         for tier in self._tiers:
+            if not tier:
+                continue
             index = 0
             while len(taken) < count_max:
                 # all messages before this index are too long

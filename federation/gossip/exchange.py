@@ -26,6 +26,7 @@ from federation.gossip.messages import (
     PushPull,
     decode_error,
     encode_error,
+    encode_push_pull,
 )
 from federation.gossip.probe import Probe
 from federation.gossip.push_pull import VersionRange, find_namesake
@@ -149,7 +150,7 @@ class Exchanges:
     # --- push-pull
 
     def _encode_state(self, join: bool) -> bytes:
-        return PushPull(join, self._membership.encode_nodes(), self._delegate.local_state()).encode()
+        return encode_push_pull(join, self._membership.encode_nodes(), self._delegate.local_state())
 
     def _merge(self, remote: PushPull, now: float) -> str:
         """Merge the other side's state. Gives "", or the reason of a refusal."""

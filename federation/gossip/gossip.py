@@ -79,6 +79,7 @@ class Gossip:
         self._sealing = sealing
         self._delegate = delegate
         self._name = facts.name
+        self._decoded = pool.decoded
         self.counters = counters
         self.membership = Membership(facts, config, rng, counters, delegate, pool, now)
         self.table = self.membership.table
@@ -131,15 +132,15 @@ class Gossip:
         if kind == USER:
             self._delegate.user_message(body, now)
         elif kind == ALIVE:
-            self.membership.receive_alive(Alive.decode(body), message, now)
+            self.membership.receive_alive(self._decoded.alive(message), message, now)
         elif kind == PING:
             self._receive_ping(Ping.decode(body), source, now)
         elif kind == ACK:
             self._receive_ack(Ack.decode(body), now)
         elif kind == SUSPECT:
-            self.membership.receive_suspect(Accusation.decode(body), message, now)
+            self.membership.receive_suspect(self._decoded.accusation(message), message, now)
         elif kind == DEAD:
-            self.membership.receive_dead(Accusation.decode(body), message, now)
+            self.membership.receive_dead(self._decoded.accusation(message), message, now)
         elif kind == INDIRECT_PING:
             self._receive_indirect_ping(IndirectPing.decode(body), source, now)
         elif kind == NACK:

@@ -5,11 +5,13 @@ N simulated nodes keep N x N records. The facts (name, address, meta, versions) 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from federation.gossip.addresses import Address, ip_text
+from federation.gossip.decoded import DecodedBroadcasts
 
 STATE_ALIVE: Final = 0
 STATE_SUSPECT: Final = 1
@@ -32,7 +34,7 @@ def is_node_name(name: str) -> bool:
 class NodeFacts:
     """A member's own statement about itself. Facts never change: a member with new tags gets new facts."""
 
-    __slots__ = ("addr", "ip", "meta", "name", "port", "tags", "versions")
+    __slots__ = ("addr", "encoded", "ip", "meta", "name", "port", "tags", "versions")
 
     def __init__(self, name: str, addr: bytes, port: int, meta: bytes, versions: bytes) -> None:
         self.name = name
@@ -42,15 +44,17 @@ class NodeFacts:
         self.versions = versions
         self.ip = ip_text(addr)
         self.tags: dict[str, str] | None = None  # decoded by Serf on first use
+        self.encoded: tuple[int, int, bytes] | None = None  # incarnation, state, and the entry of a push-pull with them
 
     def address(self) -> Address:
         return (self.ip, self.port)
 
 
 class FactsPool:
-    """Keeps one copy of equal facts. Many nodes in one process may share a pool."""
+    """Keeps one copy of equal facts, and what is decoded of broadcasts. Many nodes in one process may share a pool."""
 
     def __init__(self) -> None:
+        self.decoded = DecodedBroadcasts()
         self._facts: dict[tuple[str, bytes, int, bytes, bytes], NodeFacts] = {}
 
     def get(self, name: str, addr: bytes, port: int, meta: bytes, versions: bytes) -> NodeFacts:
@@ -157,12 +161,14 @@ class MemberTable:
                     break
         return chosen
 
-    def _candidates(self, count: int) -> list[Node]:
-        """A few random members of a large table; all members of a small one, shuffled, so that none is missed."""
+    def _candidates(self, count: int) -> Iterator[Node]:
+        """A few random members of a large table, then all members, shuffled, so that none that fits is missed: memberlist
+        stops after the few and misses the only other node of three in one of 38 cases."""
         total = len(self._order)
-        if total <= 3 * count + 2:
-            order = self._order.copy()
-            self._rng.shuffle(order)
-            return order
-        random = self._rng.random
-        return [self._order[int(random() * total)] for _ in range(3 * count)]
+        if total > 3 * count + 2:
+            random = self._rng.random
+            for _ in range(3 * count):
+                yield self._order[int(random() * total)]
+        order = self._order.copy()
+        self._rng.shuffle(order)
+        yield from order

@@ -263,16 +263,9 @@ class Membership:
 
     # --- push-pull
 
-    def encode_nodes(self) -> list[PushPullNode]:
-        nodes: list[PushPullNode] = []
-        for node in self.table.nodes.values():
-            facts = node.facts
-            nodes.append(
-                PushPullNode(
-                    facts.name, facts.addr, facts.port, facts.meta, node.incarnation, node.state, facts.versions
-                )
-            )
-        return nodes
+    def encode_nodes(self) -> list[bytes]:
+        """All known members for a push-pull, each encoded."""
+        return [_encode_node(node) for node in self.table.nodes.values()]
 
     def merge(self, nodes: list[PushPullNode], now: float) -> None:
         """Merge the other side's members; those that it holds for dead become suspects here (wire-gossip 6.7)."""
@@ -312,3 +305,16 @@ class Membership:
             node = self.table.get(name)
             if node is not None and node.state == STATE_SUSPECT:
                 self._set_dead(Accusation(suspicion.incarnation, name, self.name), now)
+
+
+def _encode_node(node: Node) -> bytes:
+    """The last encoding stays with the facts: a member that has not changed since the last push-pull is not encoded again."""
+    facts = node.facts
+    last = facts.encoded
+    if last is None or last[0] != node.incarnation or last[1] != node.state:
+        entry = PushPullNode(
+            facts.name, facts.addr, facts.port, facts.meta, node.incarnation, node.state, facts.versions
+        )
+        last = (node.incarnation, node.state, entry.encode_map())
+        facts.encoded = last
+    return last[2]

@@ -144,8 +144,13 @@ class PushPull:
     user_state: bytes
 
     def encode(self) -> bytes:
-        header = encode({"Join": self.join, "Nodes": len(self.nodes), "UserStateLen": len(self.user_state)})
-        return b"\x06" + header + b"".join([node.encode_map() for node in self.nodes]) + self.user_state
+        return encode_push_pull(self.join, [node.encode_map() for node in self.nodes], self.user_state)
+
+
+def encode_push_pull(join: bool, nodes: list[bytes], user_state: bytes) -> bytes:
+    """A push-pull of nodes that are encoded already."""
+    header = encode({"Join": join, "Nodes": len(nodes), "UserStateLen": len(user_state)})
+    return b"".join((b"\x06", header, *nodes, user_state))
 
 
 def encode_error(text: str) -> bytes:

@@ -44,8 +44,12 @@ class VersionRange:
         self._delegate_high = 255
         # current (protocol, delegate) versions -> a node that has them; a cluster has few different ones
         self._current: dict[tuple[int, int], str] = {}
+        self._added: set[tuple[bytes, bool]] = set()
 
     def add(self, name: str, versions: bytes, alive: bool) -> None:
+        if (versions, alive) in self._added:
+            return
+        self._added.add((versions, alive))
         if len(versions) != VERSION_BYTES:
             self._current.setdefault((0, 0), name)
             return

@@ -15,6 +15,7 @@ from federation.gossip.messages import (
     PING,
     Alive,
     Ping,
+    PushPullNode,
 )
 from federation.gossip.sealing import PLAIN, Sealing
 from federation.gossip.wire import open_packet
@@ -30,6 +31,12 @@ def user_event(time: int, name: str, payload: bytes = b"", may_be_coalesced: boo
 def user_events(serf: Serf) -> list[RecentEvent]:
     """The user events that a node remembers and tells in its push-pulls."""
     return SerfState.decode(serf.local_state()[1:]).events
+
+
+def introduce(serf: Serf, other: Serf) -> None:
+    """`serf` gets the members that `other` knows, as in a push-pull."""
+    entries = [PushPullNode.decode(entry) for entry in other.gossip.membership.encode_nodes()]
+    serf.gossip.membership.merge(entries, 0.0)
 
 
 OWN = bytes((10, 0, 0, 1))

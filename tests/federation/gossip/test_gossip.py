@@ -16,6 +16,7 @@ from federation.gossip.messages import (
     OUR_VERSIONS,
     PING,
     SUSPECT,
+    Accusation,
     Ack,
     Alive,
     IndirectPing,
@@ -75,6 +76,32 @@ def test_an_unanswered_probe_goes_over_others_and_over_a_stream_and_ends_in_susp
     assert node.state(int(ping.node[1:])) == STATE_SUSPECT
     assert node.gossip.membership.awareness.score == 1
     assert node.gossip.counters.probes_failed == 1
+
+
+def test_a_node_that_may_be_slow_itself_waits_longer_before_it_suspects() -> None:
+    """Lifeguard's LHA-Probe: the whole probe takes (score + 1) intervals, the first ping keeps its timeout."""
+    node = GossipNode()
+    node.know(2, 3)
+    node.gossip.membership.awareness.adjust(2)
+    ping = node.until_probe()
+    node.pass_time(0.5)
+    assert len(node.sent_of(INDIRECT_PING)) == 1
+    (stream,) = node.gossip.exchanges.take_requests()
+    assert stream.timeout == pytest.approx(2.5)
+    node.pass_time(2.4)
+    assert node.state(int(ping.node[1:])) == STATE_ALIVE
+    assert node.sent_of(PING) == []  # one probe at a time
+    node.receive(Ack(ping.sequence, None).encode(), int(ping.node[1:]))
+    assert node.gossip.membership.awareness.score == 1
+
+
+def test_a_refutation_counts_against_this_node() -> None:
+    """Lifeguard: a node that others suspect was too slow for them."""
+    node = GossipNode()
+    node.know(2)
+    node.receive(Accusation(1, "me", "n2").encode(SUSPECT), 2)
+    assert node.gossip.membership.awareness.score == 1
+    assert node.gossip.membership.own.incarnation == 2
 
 
 @pytest.mark.parametrize("over_stream", [True, False])

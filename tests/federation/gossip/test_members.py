@@ -41,6 +41,26 @@ def test_a_round_of_probes_visits_each_living_member_once(states: list[int], see
         assert 2 <= seen.count(name) <= 4
 
 
+@given(st.integers(0, 1000))
+def test_a_node_of_three_probes_both_others_in_each_round(seed: int) -> None:
+    table = table_of([STATE_ALIVE, STATE_ALIVE], Random(seed))
+    names: list[str] = []
+    for _ in range(101):
+        node = table.next_to_probe(0.0, 30.0)
+        assert node is not None
+        names.append(node.facts.name)
+    # A new member enters the round at a random place: the first round is whole.
+    for at in range(0, 100, 2):
+        assert sorted(names[at : at + 2]) == ["n0", "n1"]
+
+
+@given(st.integers(2, 60), st.integers(1, 3), st.integers(0, 1000))
+def test_a_random_choice_finds_the_only_member_that_fits(count: int, wanted: int, seed: int) -> None:
+    table = table_of([STATE_ALIVE] + [STATE_LEFT] * count, Random(seed))
+    assert [node.facts.name for node in table.random_alive(wanted, "")] == ["n0"]
+    assert [node.facts.name for node in table.random_to_gossip(wanted, 0.0, 30.0)] == ["n0"]
+
+
 def test_the_dead_and_left_are_removed_after_their_time() -> None:
     table = table_of([STATE_ALIVE, STATE_DEAD, STATE_LEFT], Random(1))
     for _ in range(3):

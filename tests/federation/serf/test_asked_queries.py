@@ -17,6 +17,7 @@ from federation.serf.config import SerfConfig
 from federation.serf.events import Event, QueryEnded, QueryReceived, QueryResponded
 from federation.serf.messages import FLAG_ACK, Query, QueryResponse
 from federation.serf.serf import Serf
+from gossip_node import introduce
 
 
 def new_serf() -> Serf:
@@ -28,7 +29,7 @@ def new_serf() -> Serf:
 def know(serf: Serf, count: int) -> None:
     for number in range(2, count + 1):
         other = Serf(SerfConfig(f"n{number}", f"10.0.{number >> 8}.{number & 255}", 8902), Random(number), 0.0)
-        serf.gossip.membership.merge(other.gossip.membership.encode_nodes(), 0.0)
+        introduce(serf, other)
     serf.take_events()
 
 

@@ -24,6 +24,7 @@ from federation.serf.messages import (
 from federation.serf.messages import encode_unknown_name as unknown
 from federation.serf.query_handler import QUERY_CONFLICT, RELAYS_OF_RESPONSE_MAX
 from federation.serf.serf import Serf
+from gossip_node import introduce
 
 OUR_VERSIONS = bytes((1, 5, 2, 2, 5, 4))
 
@@ -110,7 +111,7 @@ def test_a_response_is_relayed_by_others(factor: int, others: int, relays: int |
     serf = new_serf()
     for number in range(2, others + 2):
         node = Serf(SerfConfig(f"n{number}", f"10.0.{number >> 8}.{number & 255}", 8902), Random(number), 0.0)
-        serf.gossip.membership.merge(node.gossip.membership.encode_nodes(), 0.0)
+        introduce(serf, node)
     serf.packets_to_send()
     asked = Query(5, 9, bytes((10, 0, 0, 2)), 8902, "n2", None, FLAG_ACK, factor, 10**9, "_serf_ping", None)
     serf.user_message(asked.encode(), 0.0)
@@ -131,8 +132,8 @@ def test_a_response_is_relayed_by_others(factor: int, others: int, relays: int |
 def test_a_response_of_more_than_1024_bytes_is_dropped() -> None:
     serf = Serf(SerfConfig("m" * 255, "10.0.0.1", 8902), Random(1), 0.0)
     name = "n" * 255
-    other = Serf(SerfConfig(name, "10.0.0.9", 8902, {"a": "x" * 500}), Random(2), 0.0).gossip.membership
-    serf.gossip.membership.merge(other.encode_nodes(), 0.0)
+    other = Serf(SerfConfig(name, "10.0.0.9", 8902, {"a": "x" * 500}), Random(2), 0.0)
+    introduce(serf, other)
     asked = Query(5, 9, bytes((10, 0, 0, 2)), 8902, "n2", None, 0, 0, 10**9, QUERY_CONFLICT, name.encode())
     serf.user_message(asked.encode(), 0.0)
     assert responses_sent(serf) == []

@@ -22,7 +22,7 @@ from federation.serf.leaving import SerfPhase
 from federation.serf.messages import JoinIntent, LeaveIntent, QueryResponse, SerfState
 from federation.serf.serf import Serf
 from federation.serf.tags import encode_tags
-from gossip_node import user_event, user_events
+from gossip_node import introduce, user_event, user_events
 
 
 def lone() -> Serf:
@@ -34,7 +34,7 @@ def lone() -> Serf:
 def know(serf: Serf, name: str, host: int, incarnation: int = 1) -> None:
     other = Serf(SerfConfig(name, f"10.0.0.{host}", 8902), Random(host), 0.0)
     facts = other.gossip.membership.own.facts
-    serf.gossip.membership.merge(other.gossip.membership.encode_nodes(), 0.0)
+    introduce(serf, other)
     assert serf.member(facts.name) is not None
 
 

@@ -57,6 +57,8 @@ class Host(Machine):
         self.streams: dict[Connection, None] = {}
         self.still_until = 0.0
         """Until then the process stands still, as with SIGSTOP: what comes in waits."""
+        self.held_until = 0.0
+        """Until then all that it sends and gets waits, and its timers run: slow processing of messages."""
         self._timer_at = -1.0
 
     # what a process may do
@@ -77,6 +79,7 @@ class Host(Machine):
         assert self.process is None, f"{self.name} runs already"
         self.life += 1
         self.still_until = 0.0
+        self.held_until = 0.0
         self.rng = Random(f"{self.world.seed} {self.name} {self.life}")
         self.process = self.make_process(self)
         self.log("starts")
@@ -97,6 +100,15 @@ class Host(Machine):
         waits for that moment would come behind what is later."""
         self.still_until = max(self.still_until, self.world.now + seconds)
         self.log(f"stands still for {seconds:.3f} s")
+
+    def hold_messages(self, seconds: float) -> None:
+        """All messages of the process, in both directions, wait for so long; its timers do not."""
+        self.held_until = max(self.held_until, self.world.now + seconds)
+
+    @property
+    def receives_at(self) -> float:
+        """When something that arrives now is read."""
+        return max(self.world.now, self.still_until, self.held_until)
 
     @property
     def is_still(self) -> bool:
@@ -141,6 +153,8 @@ class World:
         self.log_lines: list[str] = []
         self.facts_pool = FactsPool()
         self.packets_sent = 0
+        self.packet_bytes = 0
+        self.stream_bytes = 0
         self._by_ip: dict[str, Host] = {}
         self._groups: dict[str, int] = {}
         self._cuts: set[tuple[str, str]] = set()
@@ -255,20 +269,26 @@ class World:
 
     def send_packet(self, data: bytes, source: Address, destination: Address) -> None:
         self.packets_sent += 1
+        self.packet_bytes += len(data)
         copies = 1
         if self.faults.loss and self._rng.random() < self.faults.loss:
             copies = 0
         elif self.faults.duplication and self._rng.random() < self.faults.duplication:
             copies = 2
+        leaves_at = self._leaves_at(source[0])
         for _ in range(copies):
-            self.at(self.now + self._delay(), lambda: self._deliver_packet(data, source, destination))
+            self.at(leaves_at + self._delay(), lambda: self._deliver_packet(data, source, destination))
+
+    def _leaves_at(self, ip: str) -> float:
+        host = self._by_ip.get(ip)
+        return self.now if host is None else max(self.now, host.held_until)
 
     def _deliver_packet(self, data: bytes, source: Address, destination: Address) -> None:
         host = self._by_ip.get(destination[0])
         if host is None or host.process is None or not self.reaches(source[0], destination[0]):
             return
-        if host.is_still:
-            self.at(host.still_until, lambda: self._deliver_packet(data, source, destination))
+        if host.receives_at > self.now:
+            self.at(host.receives_at, lambda: self._deliver_packet(data, source, destination))
             return
         self._hash.update(f"{self.now!r} {source[0]} {destination[0]} {len(data)} ".encode())
         self._hash.update(data)
@@ -280,7 +300,7 @@ class World:
     def open_stream(self, host: Host, destination: Address) -> Connection:
         near = Connection(host, destination[1], destination)
         host.streams[near] = None
-        near.arrives_at = self.now + self._delay()
+        near.arrives_at = self._leaves_at(host.ip) + self._delay()
         self.at(near.arrives_at, lambda: self._connect(near, destination))
         return near
 
@@ -295,8 +315,8 @@ class World:
             near.host.streams.pop(near, None)
             self._to_process(near, lambda process: process.stream_closed(near, "connection refused", self.now))
             return
-        if host.is_still:
-            self.at(host.still_until, lambda: self._connect(near, destination))
+        if host.receives_at > self.now:
+            self.at(host.receives_at, lambda: self._connect(near, destination))
             return
         far = Connection(host, destination[1], (near.host.ip, EPHEMERAL_PORT))
         far.peer = near
@@ -309,6 +329,7 @@ class World:
 
     def stream_write(self, stream: Connection, data: bytes) -> None:
         if not stream.closed and data:
+            self.stream_bytes += len(data)
             if self.faults.pieces and len(data) > 1 and self._rng.random() < self.faults.pieces:
                 cut = self._rng.randrange(1, len(data))
                 first = data[:cut]
@@ -324,7 +345,7 @@ class World:
         self._send(stream, lambda: self._arrive_close(stream, error))
 
     def _send(self, stream: Connection, action: Callable[[], None]) -> None:
-        stream.arrives_at = max(stream.arrives_at, self.now + self._delay())
+        stream.arrives_at = max(stream.arrives_at, self._leaves_at(stream.host.ip) + self._delay())
         self.at(stream.arrives_at, action)
 
     def _arrive(self, stream: Connection, data: bytes) -> None:
@@ -358,8 +379,8 @@ class World:
         host = stream.host
         process = host.process
         if process is not None and self._is_alive(stream):
-            if host.is_still:
-                self.at(host.still_until, lambda: self._to_process(stream, call))
+            if host.receives_at > self.now:
+                self.at(host.receives_at, lambda: self._to_process(stream, call))
                 return
             call(process)
             stream.host.settle()

@@ -1,0 +1,177 @@
+"""A large cluster of bare Serf nodes that has stood for long: all know all, and nothing is left to be broadcast.
+
+To let N nodes join one by one would cost N * N broadcasts before anything is measured. What happens after the start is done
+by the rules alone.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+
+from federation.gossip.addresses import Address
+from federation.gossip.config import LAN, GossipConfig
+from federation.gossip.members import STATE_ALIVE, STATE_DEAD, STATE_SUSPECT, Node, NodeFacts
+from federation.serf.config import SerfConfig
+from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberStatus
+from federation.serf.roster import MemberRecord
+from simulator.network import Faults
+from simulator.serf_process import GOSSIP_PORT, SerfProcess
+from simulator.world import Host, World
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What an observer was last told of a member: the record of its table, the incarnation, whether it was gone."""
+
+    node: Node
+    incarnation: int
+    is_gone: bool
+
+
+class CheckedProcess(SerfProcess):
+    """A Serf node that holds each member event against the rules, when it happens."""
+
+    def __init__(self, cluster: Cluster, host: Host, config: SerfConfig, seeds: list[Address]) -> None:
+        self._cluster = cluster
+        self._seen: dict[str, _Seen] = {}
+        super().__init__(host, config, seeds)
+
+    def handle_events(self, events: list[Event], now: float) -> None:
+        for event in events:
+            if isinstance(event, MemberEvent):
+                self._check(event)
+                if isinstance(event, MemberFailed) and event.member.name not in self._cluster.impaired:
+                    self._cluster.false_failures += 1
+
+    def _check(self, event: MemberEvent) -> None:
+        name = event.member.name
+        node = self.serf.gossip.table.get(name)
+        if node is None:
+            return  # it was removed meanwhile
+        check = self._cluster.world.check
+        observer = self.serf.config.node_name
+        issued = self._cluster.issued(name)
+        check(node.incarnation <= issued, f"{observer} has {name} at {node.incarnation}, it has said {issued} at most")
+        seen = self._seen.get(name)
+        if seen is not None and seen.node is node:
+            check(
+                node.incarnation >= seen.incarnation,
+                f"{observer} had {name} at {seen.incarnation} and goes back to {node.incarnation}",
+            )
+            if seen.is_gone and isinstance(event, MemberJoin):
+                check(node.incarnation > seen.incarnation, f"at {observer} {name} is back without a refutation")
+        self._seen[name] = _Seen(node, node.incarnation, node.state >= STATE_DEAD)
+
+
+class Cluster:
+    """`hosts` run nodes n0 to n(count - 1). What is started later joins the first of them.
+
+    impaired        names of nodes that are down, or may be taken for it
+    false_failures  how often a node took one for failed that is not impaired
+    """
+
+    def __init__(self, seed: int, count: int, faults: Faults | None = None, profile: GossipConfig = LAN) -> None:
+        self.world = World(seed, faults)
+        self.profile = profile
+        self.hosts: list[Host] = []
+        self._seeds: list[Address] = []
+        self.false_failures = 0
+        self.impaired: set[str] = set()
+        self._issued: dict[str, int] = {}
+        for _ in range(count):
+            self.add_host()
+        # A collector that walks over N * N records again and again would cost more than the nodes.
+        gc.disable()
+        for host in self.hosts:
+            host.start()
+        facts = [self.process(host).serf.roster.own.facts for host in self.hosts]
+        for host in self.hosts:
+            self._introduce(self.process(host), facts)
+            host.settle()
+        gc.freeze()
+        self._seeds.append((self.hosts[0].ip, GOSSIP_PORT))
+
+    def add_host(self, name: str = "") -> Host:
+        """A further machine, which is not started yet. `name`: of its node, when another one has it already."""
+        number = len(self.world.hosts)
+        ip = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+        config = SerfConfig(name or f"n{number}", ip, GOSSIP_PORT, {"fed_addr": f"{ip}:8901"}, profile=self.profile)
+        host = self.world.add_host(f"n{number}", ip, lambda host: CheckedProcess(self, host, config, self._seeds))
+        if not name:
+            self.hosts.append(host)
+        return host
+
+    def _introduce(self, process: SerfProcess, everybody: list[NodeFacts]) -> None:
+        """Enter all members into the tables of one node, and forget what it would have told about itself."""
+        serf = process.serf
+        for facts in everybody:
+            if facts.name != serf.config.node_name:
+                serf.gossip.table.add(Node(facts, self.world.now, 1, STATE_ALIVE))
+                serf.roster.records[facts.name] = MemberRecord(facts, MemberStatus.ALIVE, 1)
+        queue = serf.gossip.membership.queue
+        while len(queue) > 0:
+            queue.take(0, 1 << 20, 1 << 20, 1)
+
+    def process(self, host: Host) -> SerfProcess:
+        assert isinstance(host.process, SerfProcess)
+        return host.process
+
+    def close(self) -> None:
+        """Give the memory back: the next cluster needs it."""
+        self.hosts.clear()
+        self.world.hosts.clear()
+        gc.unfreeze()
+        gc.enable()
+        gc.collect()
+
+    # --- what happens
+
+    def crash(self, host: Host) -> None:
+        self._issued[host.name] = self.issued(host.name)
+        self.impaired.add(host.name)
+        host.crash()
+
+    def start(self, host: Host) -> None:
+        self.impaired.discard(host.name)
+        host.start()
+
+    # --- what is true
+
+    def issued(self, name: str) -> int:
+        """The highest incarnation that this node has ever said of itself."""
+        process = self.world.hosts[name].process
+        before = self._issued.get(name, 1)
+        if process is None:
+            return before
+        assert isinstance(process, SerfProcess)
+        return max(before, process.serf.gossip.membership.incarnation)
+
+    def living(self) -> list[Host]:
+        return [host for host in self.hosts if host.process is not None]
+
+    # --- what the nodes think
+
+    def states(self, subject: Host, observers: list[Host]) -> list[int]:
+        """The state of one node in the table of each observer; STATE_DEAD where it is unknown."""
+        found: list[int] = []
+        for observer in observers:
+            node = self.process(observer).serf.gossip.table.get(subject.name)
+            found.append(STATE_DEAD if node is None else node.state)
+        return found
+
+    def all_hold_alive(self, subjects: list[Host], observers: list[Host]) -> bool:
+        """Neither failed nor suspected, for any of the observers."""
+        return all(max(self.states(subject, observers)) < STATE_SUSPECT for subject in subjects)
+
+    def all_hold_dead(self, subject: Host, observers: list[Host]) -> bool:
+        return min(self.states(subject, observers)) >= STATE_DEAD
+
+    def check_names(self) -> None:
+        """Each name belongs to one machine, for all nodes; nobody is known at an incarnation that it has not said."""
+        owners = {host.name: host.ip for host in self.hosts}
+        issued = {host.name: self.issued(host.name) for host in self.hosts}
+        for host in self.living():
+            for name, node in self.process(host).serf.gossip.table.nodes.items():
+                holds = node.facts.ip == owners[name] and node.incarnation <= issued[name]
+                self.world.check(holds, f"{host.name} has {name} at {node.facts.ip}, incarnation {node.incarnation}")
