@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Final
 
 from broker.config.addresses import Address
@@ -30,6 +32,7 @@ from federation.serf.serf import Serf
 from federation.settings import FederationSettings
 from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import GossipSockets
+from federation.shell.snapshot_file import SnapshotFile, SnapshotWriter
 
 LEAVE_AT_STOP_SECONDS_MAX: Final = 2.5
 """Longest wait at the stop of the process until the leave is broadcast."""
@@ -72,19 +75,49 @@ class FederationMembership(Members):
         self.tags = MemberTags({})
         self._gossip: GossipShell | None = None
         self._retry_join: RetryJoin | None = None
+        self._snapshot_file: SnapshotFile | None = None
+        self._snapshot: SnapshotWriter | None = None
         self._retry_deadline: asyncio.TimerHandle | None = None
         self._is_stopping = False
         self._lost_name = False
 
     # --- start and stop
 
+    def open_snapshot(self, path_of: Callable[[str], str]) -> None:
+        """Read the snapshot, where there is one. Raises StartError."""
+        settings = self._settings
+        if settings.snapshot_path:
+            path = Path(path_of(settings.snapshot_path))
+            self._snapshot_file = SnapshotFile(path, settings.rejoin_after_leave, f"{self._key}.snapshot_path")
+            unknown = self._snapshot_file.contents.unknown
+            if unknown:
+                self._log.warning("lines of the snapshot are skipped: nothing known", path=str(path), lines=unknown)
+
+    @property
+    def has_seeds(self) -> bool:
+        """There are nodes to join at the start: those of the settings, or members of the snapshot."""
+        return bool(self._settings.retry_join) or bool(self._known())
+
+    def _known(self) -> list[str]:
+        """Gossip addresses of the members in the snapshot, in random order."""
+        file = self._snapshot_file
+        members = {} if file is None else file.contents.members
+        hosts = [Address("tcp", *at).host_port for name, at in members.items() if name != self._node.name]
+        random.shuffle(hosts)
+        return hosts
+
     async def start(self, serf: Serf, sockets: GossipSockets) -> None:
         """Run the gossip and join the seeds. The sockets are closed by `stop`."""
         settings = self._settings
-        if settings.retry_join:
+        if self._snapshot_file is not None:
+            serf.restore_times(*self._snapshot_file.contents.clocks)
+            self._snapshot = SnapshotWriter(self._snapshot_file, serf, self._log)
+        if self.has_seeds:
             hosts = [address.host_port for address in settings.retry_join]
-            self._retry_join = RetryJoin(hosts, settings.retry_interval, settings.retry_timeout, self._loop.time())
-            if settings.retry_timeout_action == "exit":
+            self._retry_join = RetryJoin(
+                hosts, settings.retry_interval, settings.retry_timeout, self._loop.time(), self._known()
+            )
+            if settings.retry_join and settings.retry_timeout_action == "exit":
                 self._retry_deadline = self._loop.call_later(settings.retry_timeout, self._retry_over, self._retry_join)
         self.tags = MemberTags(serf.config.tags)
         self._gossip = GossipShell(serf, sockets, self.receive_events, self._log, self._retry_join)
@@ -119,6 +152,10 @@ class FederationMembership(Members):
             self._retry_deadline.cancel()
         if self._gossip is not None:
             await self._gossip.stop()
+        if self._snapshot is not None:
+            await self._snapshot.stop()
+        elif self._snapshot_file is not None:
+            self._snapshot_file.close()
 
     # --- events
 
@@ -132,6 +169,8 @@ class FederationMembership(Members):
                 log = self._log.warning if isinstance(event, MemberFailed) else self._log.info
                 addr = Address("tcp", member.ip, member.port).host_port
                 log(_MEMBER_LINES[type(event)], node=member.name, addr=addr, tags=member.tags)
+        if self._snapshot is not None:
+            self._snapshot.note_events(events)
         self._node.member_events(events, self._loop.time())
         self._follow_phase()
         self._members_changed()

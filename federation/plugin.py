@@ -143,8 +143,9 @@ class FederationPlugin(Plugin):
 
     async def start(self) -> None:
         settings = self.settings
+        self.membership.open_snapshot(self.server.path_of)
         try:
-            self.node.begin(self.server.now(), bool(settings.retry_join))
+            self.node.begin(self.server.now(), self.membership.has_seeds)
         except (TypeError, ValueError) as error:
             raise StartError(
                 f"persistence: a record of another node does not have the values of its kind: {error}"

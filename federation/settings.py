@@ -284,15 +284,15 @@ class FederationSettings:
     )
     snapshot_path: str = setting(
         "",
-        "File with the members, for the join after a restart.",
+        "File with the members, as Serf writes it, for the join after a restart without retry_join. A relative path begins at "
+        "the configuration file. No snapshot when it is empty.",
         Text("/var/lib/gmqtt/serf.snapshot"),
-        later="only retry_join is joined at start",
     )
     rejoin_after_leave: bool = setting(
         False,
-        "Whether a node that left joins the members in its snapshot again.",
+        "Whether a node that left joins the members in its snapshot again when it starts. A node leaves when it is stopped "
+        "(SIGTERM), so without this the snapshot serves after a crash.",
         Flag(),
-        later="only retry_join is joined at start",
     )
     outbox_bytes_max: int = extension(
         64 * 2**20,

@@ -78,8 +78,6 @@ def _describe_section(section: type[Any], path: str, parts: list[str]) -> None:
 def _meaning(key: Key) -> str:
     setting = key.setting
     parts = [setting.doc, setting.price]
-    if setting.later:
-        parts.append(f"*Not supported yet: {setting.later}.*")
     parts += [f"Also written `{alias}`." for alias in setting.aliases]
     if setting.is_extension:
         parts.append("*Extension.*")
@@ -177,9 +175,8 @@ def _write_section(section: type[Any], path: str, lines: list[str]) -> None:
             example = getattr(setting.kind, "example", "")
             key_lines.append(f'{indent}# {key.name}: "{example}"' if example else f"{indent}# {key.name}:")
         else:
-            # Setting a key whose feature is not supported yet draws a warning.
-            key_lines.append(f"{indent}{'# ' if setting.later else ''}{key.name}: {_yaml_value(key)}")
-        if isinstance(setting.kind, Section) and (setting.later or path == "plugins."):
+            key_lines.append(f"{indent}{key.name}: {_yaml_value(key)}")
+        if isinstance(setting.kind, Section) and path == "plugins.":
             key_lines = [f"#{line}" for line in key_lines]
         lines += key_lines
         if depth == 0:

@@ -225,8 +225,6 @@ class _Reading:
             faults_then = len(self._faults)
             value = self._read(key, value_node, f"{prefix}{key.name}")
             if len(self._faults) == faults_then and value is not None:
-                if key.setting.later:
-                    self._warn(value_node, f"{prefix}{key.name}", f"not supported yet: {key.setting.later}")
                 values[key.field.name] = value
         for key in keys.values():
             if key.is_required and key.name not in values and len(self._faults) == faults_before:

@@ -28,7 +28,7 @@ def yaml_values(settings: object) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key in keys_of(type(settings)):
         value = key.of(settings)
-        if value is None or (key.setting.later and value == key.default()):
+        if value is None:
             continue
         kind = key.setting.kind
         if key.setting.secret and isinstance(kind, Sequence):

@@ -130,17 +130,13 @@ Kind = (
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One key. `doc` is its meaning with unit; `price` is what raising or lowering it costs. An extension is a key that the
-    Go broker does not know.
-
-    `later` says what happens instead while the feature behind the key is not there: setting it, to the default too, draws
-    a warning. `aliases` are other spellings of the key.
+    Go broker does not know. `aliases` are other spellings of the key.
     """
 
     doc: str
     kind: Kind
     price: str = ""
     default_text: str = ""
-    later: str = ""
     aliases: tuple[str, ...] = ()
     secret: bool = False
     is_extension: bool = False
@@ -157,14 +153,11 @@ def setting(
     kind: Kind,
     price: str = "",
     default_text: str = "",
-    later: str = "",
     aliases: tuple[str, ...] = (),
     secret: bool = False,
 ) -> T:
     """Make the field of a key that the Go broker has, too."""
-    made: T = field(
-        default=default, metadata=described(Setting(doc, kind, price, default_text, later, aliases, secret))
-    )
+    made: T = field(default=default, metadata=described(Setting(doc, kind, price, default_text, aliases, secret)))
     return made
 
 

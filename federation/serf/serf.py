@@ -161,6 +161,18 @@ class Serf(GossipDelegate):
         """Number of members other than this node that gossip holds for alive or suspected."""
         return self.gossip.table.alive_others
 
+    def last_times(self) -> tuple[int, int, int]:
+        """The last Lamport times seen, for a snapshot: of members, user events and queries."""
+        return (self.roster.clock.time - 1, self.user_events.clock.time - 1, self._queries.clock.time - 1)
+
+    def restore_times(self, member: int, event: int, query: int) -> None:
+        """Go on after the times of a snapshot. User events and queries of up to then do not come again."""
+        self.roster.clock.witness(member)
+        self.user_events.clock.witness(event)
+        self._queries.clock.witness(query)
+        self.user_events.min_time = event + 1
+        self._queries.min_time = query + 1
+
     def join(self, addresses: list[Address], now: float) -> int:
         """Push-pull with each address. Gives the id of the event JoinResult that follows.
 

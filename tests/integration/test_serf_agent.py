@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,84 +31,16 @@ from federation.shell.gossip_sockets import bind_gossip
 from gossip_node import user_events
 from mqtt_client import reached
 from node_process import free_port, gossip_address, status_becomes
+from serf_agent import needs_serf, running_agent
 from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from mqtt_client import Clients
     from node_process import Nodes
 
-SERF = shutil.which("serf")
-
-pytestmark = [
-    pytest.mark.skipif(SERF is None, reason="the program `serf` (Debian package serf) is not installed"),
-]
+pytestmark = [needs_serf]
 
 TAGS = {"fed_addr": "127.0.0.1:8901", "zone": "west"}
-
-
-class Agent:
-    """A running `serf agent`."""
-
-    def __init__(self, process: asyncio.subprocess.Process, name: str, port: int, rpc_port: int) -> None:
-        self.process = process
-        self.name = name
-        self.port = port
-        self.rpc_port = rpc_port
-
-    async def command(self, *arguments: str) -> str:
-        assert SERF is not None
-        name, *rest = arguments
-        process = await asyncio.create_subprocess_exec(
-            SERF,
-            name,
-            f"-rpc-addr=127.0.0.1:{self.rpc_port}",
-            *rest,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        output, _ = await process.communicate()
-        return output.decode()
-
-    async def members(self) -> dict[str, dict[str, object]]:
-        members = json.loads(await self.command("members", "-format=json"))["members"]
-        return {member["name"]: member for member in members}
-
-    async def status(self, name: str) -> object:
-        return (await self.members()).get(name, {}).get("status")
-
-
-@asynccontextmanager
-async def running_agent(name: str, *options: str) -> AsyncIterator[Agent]:
-    assert SERF is not None
-    port, rpc_port = free_port(), free_port()
-    process = await asyncio.create_subprocess_exec(
-        SERF,
-        "agent",
-        f"-node={name}",
-        f"-bind=127.0.0.1:{port}",
-        f"-rpc-addr=127.0.0.1:{rpc_port}",
-        *options,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    agent = Agent(process, name, port, rpc_port)
-    try:
-        await eventually(lambda: is_listening(rpc_port), "the agent listens")
-        yield agent
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-async def is_listening(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    await writer.wait_closed()
-    return True
 
 
 def has_probed(counters: Counters, probes: int) -> bool:

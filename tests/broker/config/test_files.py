@@ -152,10 +152,7 @@ def test_only_clients_of_this_machine_connect_unless_the_file_says_more(text: st
 def test_the_default_file_of_the_go_broker_loads_with_warnings_only() -> None:
     result = load_bytes(GO_FILE.encode(), "gmqttd.yml")
     assert result.faults == []
-    assert {warning.key for warning in result.warnings} == {
-        "plugins.auth",
-        "plugins.federation.rejoin_after_leave",
-    }
+    assert {warning.key for warning in result.warnings} == {"plugins.auth"}
     assert result.settings is not None
     assert [str(listener.address) for listener in result.settings.listeners] == [":1883", ":8883"]
     assert result.settings.mqtt == Settings().mqtt

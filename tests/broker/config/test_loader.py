@@ -258,24 +258,6 @@ def test_missing_features_are_accepted_with_a_warning(text: str, warning: str) -
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        (
-            "plugins.federation.rejoin_after_leave",
-            "plugin_order: [federation]\nplugins: {federation: {rejoin_after_leave: false}}\n",
-        ),
-        (
-            "plugins.federation.snapshot_path",
-            "plugin_order: [federation]\nplugins: {federation: {snapshot_path: ''}}\n",
-        ),
-    ],
-)
-def test_the_default_of_a_missing_feature_draws_a_warning_too(key: str, value: str) -> None:
-    (found,) = warnings(value)
-    assert f"{key}: not supported yet" in found
-
-
-@pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("plugins: {auth: {hash: argon2}}", 'plugins.auth.hash: "argon2" is not one of'),

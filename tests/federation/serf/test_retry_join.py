@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.serf.retry_join import RETRY_INTERVAL_MAX, RetryJoin, SeedsJoined, SeedsUnreachable
+from federation.serf.retry_join import KNOWN_AT_ONCE, RETRY_INTERVAL_MAX, RetryJoin, SeedsJoined, SeedsUnreachable
 
 
 def test_all_seeds_are_tried_until_all_were_joined() -> None:
@@ -97,3 +97,38 @@ def test_a_node_that_was_told_to_leave_does_not_come_back_by_itself() -> None:
     assert retry.take_hosts(1000.0) == []
     retry.resume()
     assert retry.take_hosts(1000.0) == ["a"]
+
+
+def test_any_member_of_a_snapshot_is_enough_and_every_seed_is_tried() -> None:
+    known = [f"k{number}" for number in range(KNOWN_AT_ONCE + 2)]
+    retry = RetryJoin(["a"], 5.0, 60.0, 0.0, known)
+    first = retry.take_hosts(0.0)
+    assert first == ["a", *known[:KNOWN_AT_ONCE]]
+    retry.attempt_finished(dict.fromkeys(first, "refused"), 0.0)
+    second = retry.take_hosts(5.0)
+    assert second == ["a", *known[KNOWN_AT_ONCE:], *known[: KNOWN_AT_ONCE - 2]]
+    retry.attempt_finished({host: "refused" for host in second if host != known[0]}, 5.0)
+    assert retry.take_events() == [SeedsJoined([known[0]])]
+    assert retry.reached
+    assert retry.take_hosts(10.0) == ["a"]
+
+
+def test_members_of_a_snapshot_are_tried_without_seeds_until_another_node_is_there() -> None:
+    retry = RetryJoin([], 5.0, 60.0, 0.0, ["k"])
+    assert retry.take_hosts(0.0) == ["k"]
+    retry.attempt_finished({"k": "refused"}, 70.0)
+    assert retry.take_events() == [SeedsUnreachable(70.0, {"k": "refused"})]
+    assert retry.next_timeout() == 75.0
+    retry.members_changed(1, 71.0)  # it has found this node
+    assert retry.next_timeout() is None
+    retry.members_changed(0, 80.0)
+    assert retry.next_timeout() is None
+
+
+def test_a_member_of_a_snapshot_that_is_the_node_itself_is_forgotten() -> None:
+    retry = RetryJoin([], 5.0, 60.0, 0.0, ["self"])
+    retry.take_hosts(0.0)
+    retry.remove("self")
+    retry.attempt_finished({}, 0.0)
+    assert retry.next_timeout() is None
+    assert retry.take_events() == []
