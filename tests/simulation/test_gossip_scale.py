@@ -1,5 +1,4 @@
-"""A cluster of a thousand nodes on virtual time: what it costs and how fast it learns; `scripts/simulate gossip` measures
-more."""
+"""Large clusters on virtual time: what they cost and how fast they learn; `scripts/simulate gossip` measures more."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ def check_figures(measures: Measures, loss: float) -> None:
     assert measures.healed < 90.0
 
 
-def test_a_thousand_nodes() -> None:
-    check_figures(measure(1000, 1, 0.0, 0.0), 0.0)
+def test_a_hundred_nodes() -> None:
+    check_figures(measure(100, 1, 0.0, 0.0), 0.0)
 
 
 @pytest.mark.slow
