@@ -281,6 +281,8 @@ class Node(Nodes):
             self.left()
             return
         self.has_left = True
+        if self.copies is not None:
+            self.copies.replication.stop(self.broker.now)
         for sender in self.senders.values():
             sender.stop("this node stops")
         for receiver in self.receivers.by_name.values():

@@ -147,6 +147,13 @@ class Replication(Replicator):
                 self.keepers[name] = Keeper(name, self.kept, self._rng, now)
         self.settle()
 
+    def stop(self, now: float) -> None:
+        """This node stops: its last changes wait for its own store alone."""
+        self.wanted = 0
+        for keeper in self.keepers.values():
+            keeper.stop("this node stops", now)
+        self.settle()
+
     # --- the store's side ---
 
     def written(self, batch: dict[int, Record | None]) -> None:

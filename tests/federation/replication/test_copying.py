@@ -146,6 +146,21 @@ def test_an_acknowledgement_waits_for_the_store_of_the_keeper() -> None:
     assert list(pair.copied().values()) == ["one"]
 
 
+@pytest.mark.parametrize("holds", [False, True])
+def test_the_last_changes_of_a_node_that_stops_wait_for_its_own_store_alone(holds: bool) -> None:
+    pair = Pair(holds)
+    pair.until_stored()
+    pair.home.journal.keep(Note("one"))
+    pair.home.commit()
+    assert not pair.is_acknowledged()
+    pair.replication.stop(pair.now)
+    assert pair.is_acknowledged()
+    assert not pair.is_held()
+    pair.home.journal.keep(Note("two"))
+    pair.home.commit()
+    assert pair.is_acknowledged()
+
+
 def test_a_keeper_that_was_answered_by_its_own_disk_first_is_enough_with_that_of_the_home() -> None:
     pair = whole()
     pair.home.journal.keep(Note("one"))
