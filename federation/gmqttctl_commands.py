@@ -24,6 +24,7 @@ COMMANDS: Final = CommandList(
             "federation.definitions.imports.commands:import_rabbitmq",
             "Make definitions of links from RabbitMQ's federation.",
         ),
+        "keys": ("federation.key_commands:keys", "List and rotate the keys that encrypt the gossip."),
         "list_clients": ("federation.client_commands:list_clients", "List the clients of a node."),
         "list_parameters": ("federation.definitions.commands:list_parameters", "List upstreams and upstream sets."),
         "list_queues": ("federation.links.commands:list_queues", "List the queues of shared groups."),

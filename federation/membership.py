@@ -32,6 +32,8 @@ from federation.serf.serf import Serf
 from federation.settings import FederationSettings
 from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import GossipSockets
+from federation.shell.key_control import KeyControl
+from federation.shell.keyring_file import KeyringFile
 from federation.shell.snapshot_file import SnapshotFile, SnapshotWriter
 
 LEAVE_AT_STOP_SECONDS_MAX: Final = 2.5
@@ -74,6 +76,7 @@ class FederationMembership(Members):
         self._loop = asyncio.get_running_loop()
         self.tags = MemberTags({})
         self._gossip: GossipShell | None = None
+        self._keys: KeyControl | None = None
         self._retry_join: RetryJoin | None = None
         self._snapshot_file: SnapshotFile | None = None
         self._snapshot: SnapshotWriter | None = None
@@ -106,8 +109,8 @@ class FederationMembership(Members):
         random.shuffle(hosts)
         return hosts
 
-    async def start(self, serf: Serf, sockets: GossipSockets) -> None:
-        """Run the gossip and join the seeds. The sockets are closed by `stop`."""
+    async def start(self, serf: Serf, sockets: GossipSockets, keyring_file: KeyringFile | None = None) -> None:
+        """Run the gossip and join the seeds. The sockets are closed by `stop`. Changed keys are written to `keyring_file`."""
         settings = self._settings
         if self._snapshot_file is not None:
             serf.restore_times(*self._snapshot_file.contents.clocks)
@@ -121,7 +124,15 @@ class FederationMembership(Members):
                 self._retry_deadline = self._loop.call_later(settings.retry_timeout, self._retry_over, self._retry_join)
         self.tags = MemberTags(serf.config.tags)
         self._gossip = GossipShell(serf, sockets, self.receive_events, self._log, self._retry_join)
+        self._keys = KeyControl(self._gossip, keyring_file, self._log)
         await self._gossip.start()
+
+    @property
+    def keys(self) -> KeyControl:
+        """Raises NotRunning."""
+        self._running()
+        assert self._keys is not None
+        return self._keys
 
     @property
     def serf(self) -> Serf | None:
@@ -156,6 +167,8 @@ class FederationMembership(Members):
             await self._snapshot.stop()
         elif self._snapshot_file is not None:
             self._snapshot_file.close()
+        if self._keys is not None:
+            await self._keys.stop()
 
     # --- events
 
@@ -171,6 +184,8 @@ class FederationMembership(Members):
                 log(_MEMBER_LINES[type(event)], node=member.name, addr=addr, tags=member.tags)
         if self._snapshot is not None:
             self._snapshot.note_events(events)
+        if self._keys is not None:
+            self._keys.receive(events)
         self._node.member_events(events, self._loop.time())
         self._follow_phase()
         self._members_changed()

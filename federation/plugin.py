@@ -20,6 +20,7 @@ from broker.server.start_error import StartError, bind_error
 from federation import counters
 from federation.api.copy_metrics import copy_metrics
 from federation.api.gossip_metrics import gossip_metrics
+from federation.api.keys import KeysService
 from federation.api.membership import MembershipService
 from federation.api.peers import PeersService, peer_metrics
 from federation.api.session_metrics import drain_metrics, session_metrics
@@ -34,6 +35,7 @@ from federation.membership import FederationMembership
 from federation.node import Node
 from federation.node_events import BadAddress, NoWay
 from federation.pb.federation_pb2 import DESCRIPTOR
+from federation.pb.keys_pb2 import DESCRIPTOR as KEYS
 from federation.refusals import Refusals
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
@@ -117,6 +119,7 @@ class FederationPlugin(Plugin):
         if self.server.api is not None:
             services = DESCRIPTOR.services_by_name
             self.server.api.register(services["Membership"], MembershipService(self.membership))
+            self.server.api.register(KEYS.services_by_name["Keys"], KeysService(self.membership))
             peers = PeersService(self.node, self.server.now, self.server.wall_time)
             self.server.api.register(services["Peers"], peers)
             sessions = SessionsService(self.node, self.drain, self.server.wall_time)
@@ -189,6 +192,7 @@ class FederationPlugin(Plugin):
                 advertise_port=gossip_advertised.port,
                 profile=replace(LAN, networks=Networks(settings.gossip_cidrs_allowed)),
                 encrypt_keys=self._gossip_keys(),
+                keeps_keys=self._keyring_file is not None,
                 verify_incoming=settings.gossip_verify_incoming,
                 verify_outgoing=settings.gossip_verify_outgoing,
                 label=settings.gossip_label,
@@ -219,7 +223,7 @@ class FederationPlugin(Plugin):
             self._log.warning(text, key=KEY)
         await streams.start()
         sockets, self._sockets = self._sockets, None
-        await self.membership.start(serf, sockets)
+        await self.membership.start(serf, sockets, self._keyring_file)
         self._log.info(
             "federation started",
             node=settings.node_name,

@@ -44,6 +44,9 @@ class SerfConfig:
     encrypt_keys: tuple[bytes, ...] = ()
     """Keys of the gossip, of 16, 24 or 32 bytes; the first one encrypts. Without any nothing is encrypted."""
 
+    keeps_keys: bool = False
+    """The owner keeps changed keys: the answer to a key query waits for that (Serf.keys_kept)."""
+
     verify_incoming: bool = True
     """False: with keys, what is not encrypted is taken, too."""
 

@@ -130,6 +130,18 @@ class QueryEnded:
     number: int
 
 
+@dataclass(slots=True, eq=False)
+class KeysChanged:
+    """A key query has changed this node's keyring, or found it as wanted. `keys`: all of them then, the primary one first.
+
+    `awaits`: the answer waits until the owner has kept the keys (Serf.keys_kept).
+    """
+
+    query: Query
+    keys: tuple[bytes, ...]
+    awaits: bool
+
+
 Event = (
     MemberJoin
     | MemberLeave
@@ -143,4 +155,5 @@ Event = (
     | QueryReceived
     | QueryResponded
     | QueryEnded
+    | KeysChanged
 )

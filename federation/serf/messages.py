@@ -17,6 +17,7 @@ from federation.gossip.msgpack_fields import (
     Fields,
     as_fields,
     as_name,
+    as_text,
     bool_field,
     bytes_field,
     bytes_or_nil_field,
@@ -38,6 +39,8 @@ USER_EVENT: Final = 3
 QUERY: Final = 4
 QUERY_RESPONSE: Final = 5
 CONFLICT_RESPONSE: Final = 6
+KEY_REQUEST: Final = 7
+KEY_RESPONSE: Final = 8
 RELAY: Final = 9
 
 FLAG_ACK: Final = 1
@@ -59,6 +62,12 @@ def _filters_field(fields: Fields, key: bytes) -> tuple[bytes, ...] | None:
             raise WireError("a query's filter is not binary")
         filters.append(item)
     return tuple(filters) or None
+
+
+def _texts_field(fields: Fields, key: bytes) -> tuple[str, ...] | None:
+    if fields.get(key) is None:
+        return None
+    return tuple(as_text(item, key) for item in list_field(fields, key))
 
 
 @dataclass(slots=True)
@@ -252,9 +261,25 @@ def encode_unknown_name() -> bytes:
     return b"\x06\xc0"
 
 
-def encode_key_refusal(text: str) -> bytes:
-    """A key response without keys that says why the request was not done (wire-gossip 8.8)."""
-    return b"\x08" + encode({"Keys": None, "Message": text, "PrimaryKey": "", "Result": False})
+@dataclass(slots=True)
+class KeyRequest(Message):
+    """In the payload of a key query. `key` is empty for a list."""
+
+    TYPE = KEY_REQUEST
+
+    key: bytes = wire("Key", bytes_field)
+
+
+@dataclass(slots=True)
+class KeyResponse(Message):
+    """In the payload of the response. Keys are base64; `keys` and `primary_key` belong to a list alone."""
+
+    TYPE = KEY_RESPONSE
+
+    keys: tuple[str, ...] | None = wire("Keys", _texts_field)
+    message: str = wire("Message", text_field)
+    primary_key: str = wire("PrimaryKey", text_field)
+    result: bool = wire("Result", bool_field)
 
 
 @dataclass(slots=True)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Final
 
 from federation.gossip.addresses import ip_text
 from federation.gossip.counters import Counters, DropReason
 from federation.gossip.gossip import Gossip
+from federation.gossip.keyring import Keyring
 from federation.gossip.msgpack_fields import as_text
 from federation.serf import messages
 from federation.serf.asked_queries import NANOSECONDS, AskedQueries
-from federation.serf.events import Event, MemberStatus, QueryReceived
+from federation.serf.events import Event, KeysChanged, MemberStatus, QueryReceived
+from federation.serf.key_queries import QUERY_KEYS, QUERY_LIST_KEYS, do_key_query
 from federation.serf.lamport import LamportClock
-from federation.serf.messages import FLAG_ACK, ConflictResponse, Query, QueryResponse, RelayMessage
+from federation.serf.messages import FLAG_ACK, ConflictResponse, KeyResponse, Query, QueryResponse, RelayMessage
 from federation.serf.queries import filters_match
 from federation.serf.recent import RecentMessages
 from federation.serf.roster import Roster
 
 QUERY_CONFLICT: Final = "_serf_conflict"
-QUERY_KEYS: Final = ("_serf_install-key", "_serf_use-key", "_serf_remove-key", "_serf_list-keys")
 QUERY_PING: Final = "_serf_ping"
 QUERY_INTERNAL_PREFIX: Final = "_serf_"
 
@@ -43,7 +45,11 @@ class QueryHandler:
         events: list[Event],
         rng: Random,
         counters: Counters,
+        keyring: Keyring | None,
+        keeps_keys: bool,
     ) -> None:
+        self._keyring = keyring
+        self._keeps_keys = keeps_keys
         self._gossip = gossip
         self._roster = roster
         self._asked = asked
@@ -71,8 +77,7 @@ class QueryHandler:
         if query.name == QUERY_CONFLICT:
             self._answer_conflict(query, as_text(query.payload or b"", b"name in conflict"), now)
         elif query.name in QUERY_KEYS:
-            refusal = messages.encode_key_refusal("this node has no keyring; its gossip is not encrypted")
-            self._send(query, 0, refusal, now)
+            self._receive_key_query(query, now)
         elif not query.name.startswith(QUERY_INTERNAL_PREFIX):
             self._events.append(QueryReceived(query, now + query.timeout_ns / NANOSECONDS))
         elif query.name != QUERY_PING:
@@ -101,10 +106,42 @@ class QueryHandler:
         member = ConflictResponse(facts.name, facts.addr, facts.port, self._roster.tags(facts), status, facts.versions)
         self._send(query, 0, member.encode(), now)
 
+    # --- keys
+
+    def _receive_key_query(self, query: Query, now: float) -> None:
+        response = do_key_query(self._keyring, query.name, query.payload or b"")
+        if self._keyring is not None and response.result and query.name != QUERY_LIST_KEYS:
+            self._events.append(KeysChanged(query, self._keyring.keys, self._keeps_keys))
+            if self._keeps_keys:
+                return
+        self._send_key_response(query, response, now)
+
+    def keys_kept(self, changed: KeysChanged, error: str, now: float) -> None:
+        """Answer a change of keys. `error`: why they were not kept, "" when they were."""
+        self._send_key_response(changed.query, KeyResponse(None, error, "", not error), now)
+
+    def _send_key_response(self, query: Query, response: KeyResponse, now: float) -> None:
+        """Send the response, with as many keys of a list as fit."""
+        keys = response.keys or ()
+        for count in range(len(keys), 0, -1):
+            if self._fits(query, response.encode()):
+                break
+            text = f"its response has room for {count - 1} of its {len(keys)} keys"
+            response = replace(response, keys=keys[: count - 1], message=text)
+        self._send(query, 0, response.encode(), now)
+
+    def _fits(self, query: Query, payload: bytes) -> bool:
+        return len(self._response(query, 0, payload).encode()) <= QUERY_RESPONSE_BYTES_MAX
+
+    # --- responses
+
+    def _response(self, query: Query, flags: int, payload: bytes | None) -> QueryResponse:
+        return QueryResponse(query.lamport_time, query.query_id, self._roster.own.facts.name, flags, payload)
+
     def _send(self, query: Query, flags: int, payload: bytes | None, now: float) -> bool:
         """Send an ack or a response to the node that asks, and through members that relay it."""
         own = self._roster.own.facts
-        response = QueryResponse(query.lamport_time, query.query_id, own.name, flags, payload)
+        response = self._response(query, flags, payload)
         encoded = response.encode()
         if len(encoded) > QUERY_RESPONSE_BYTES_MAX:  # a member with long tags and a long name
             self._counters.drop(DropReason.MESSAGE_TOO_LARGE)

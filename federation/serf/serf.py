@@ -27,13 +27,14 @@ from federation.serf.asked_queries import AskedQueries, AskedQuery, QueryParamet
 from federation.serf.broadcasts import SerfBroadcasts
 from federation.serf.config import SerfConfig
 from federation.serf.coordinates import Coordinates
-from federation.serf.events import Event, JoinResult, Left, Member, MemberJoin, NameConflict, QueryReceived
+from federation.serf.events import Event, JoinResult, KeysChanged, Left, Member, MemberJoin, NameConflict, QueryReceived
 from federation.serf.joins import JOIN_ADDRESSES_MAX, PendingJoin
 from federation.serf.lamport import LamportClock
 from federation.serf.leaving import Leaving, SerfPhase
 from federation.serf.messages import (
     FLAG_NO_BROADCAST,
     JoinIntent,
+    KeyRequest,
     LeaveIntent,
     Query,
     QueryResponse,
@@ -74,7 +75,15 @@ class Serf(GossipDelegate):
         query_clock = LamportClock()
         self.asked_queries = AskedQueries(config, self.roster, query_clock, self._events, rng, self.counters)
         self._queries = QueryHandler(
-            self.gossip, self.roster, self.asked_queries, query_clock, self._events, rng, self.counters
+            self.gossip,
+            self.roster,
+            self.asked_queries,
+            query_clock,
+            self._events,
+            rng,
+            self.counters,
+            self.keyring,
+            config.keeps_keys,
         )
         self.user_events = UserEvents(self._events, self.counters)
         self.broadcasts = SerfBroadcasts(self.gossip.broadcast_bytes_max, self.counters)
@@ -256,6 +265,15 @@ class Serf(GossipDelegate):
     def answer(self, received: QueryReceived, payload: bytes, now: float) -> None:
         """Respond to a query, once. ValueError: it is too late, or the payload is too long."""
         self._queries.answer(received, payload, now)
+
+    def ask_keys(self, name: str, key: bytes, now: float) -> AskedQuery:
+        """Ask all members, this node included, one of QUERY_KEYS; without a key for a list. `count_key_responses` counts
+        what comes. ValueError: too many queries are under way."""
+        return self.query(name, KeyRequest(key).encode(), now)
+
+    def keys_kept(self, changed: KeysChanged, error: str, now: float) -> None:
+        """Answer a change of keys that awaits it. `error`: why they were not kept, "" when they were."""
+        self._queries.keys_kept(changed, error, now)
 
     # --- calls of gossip (GossipDelegate)
 

@@ -21,7 +21,7 @@ from broker.auth.pb import account_pb2
 from broker.config.settings import Settings
 from broker.event_log.pb import event_log_pb2
 from broker_world import World
-from federation.pb import federation_pb2
+from federation.pb import federation_pb2, keys_pb2
 from federation.sessions.pb import sessions_pb2
 from fuzz_target import Target
 
@@ -131,6 +131,7 @@ ALL_SEEDS: Final = [
     b"GET /v1/federation/members\n",
     b'POST /v1/federation/drain\n{"rate": 500}',
     b"GET /v1/federation/sessions/a%2Fb\n",
+    b'POST /v1/federation/keys/install\n{"key": "MDEyMzQ1Njc4OWFiY2RlZg=="}',
 ]
 
 
@@ -143,7 +144,7 @@ class Unasked:
 
 SERVICES: Final = [
     service
-    for file in (admin_pb2, account_pb2, event_log_pb2, federation_pb2, sessions_pb2)
+    for file in (admin_pb2, account_pb2, event_log_pb2, federation_pb2, keys_pb2, sessions_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     if not any(method.client_streaming for method in service.methods)
 ]

@@ -45,6 +45,8 @@ from federation.serf import messages as serf_messages
 from federation.serf.messages import (
     ConflictResponse,
     JoinIntent,
+    KeyRequest,
+    KeyResponse,
     LeaveIntent,
     Query,
     QueryResponse,
@@ -139,6 +141,10 @@ def check_serf(message: bytes, decoded: dict[str, Any]) -> None:
             "Timeout": query.timeout_ns,
         } == {key: value for key, value in shown.items() if key != "Payload"}
         assert query.encode() == message
+        if "payload_serf" in decoded and decoded["payload_serf"]["serf"] == "keyRequest":
+            request = KeyRequest.decode((query.payload or b"")[1:])
+            assert as_shown(request.key) == decoded["payload_serf"]["body"]["Key"]
+            assert request.encode() == query.payload
     elif kind == serf_messages.QUERY_RESPONSE:
         response = QueryResponse.decode(body)
         assert shown is not None
@@ -149,6 +155,16 @@ def check_serf(message: bytes, decoded: dict[str, Any]) -> None:
             shown["LTime"],
         )
         assert response.encode() == message
+        if "payload_serf" in decoded and decoded["payload_serf"]["serf"] == "keyResponse":
+            keys = KeyResponse.decode((response.payload or b"")[1:])
+            expected = decoded["payload_serf"]["body"]
+            assert (list(keys.keys or ()) or None, keys.message, keys.primary_key, keys.result) == (
+                expected["Keys"],
+                expected["Message"],
+                expected["PrimaryKey"],
+                expected["Result"],
+            )
+            assert keys.encode() == response.payload
         if "payload_serf" in decoded and decoded["payload_serf"]["serf"] == "conflictResponse":
             claim = ConflictResponse.decode((response.payload or b"")[1:])
             assert claim is not None
