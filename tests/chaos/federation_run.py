@@ -38,7 +38,6 @@ CONFIG: Final[dict[str, Any]] = {
     "log": {"clients": False},
     "plugins": {
         "prometheus": {"listen_address": "127.0.0.1:0"},
-        "federation": {"replication": {"copies": 2, "adopt_after": "5s"}},
     },
     "plugin_order": ["admin", "federation", "prometheus"],
 }
@@ -49,7 +48,15 @@ AnyPublisher = Publisher | PahoPlayer | MosquittoPublisher
 
 
 class FederationRun(Stage, Scene):
-    def __init__(self, directory: Path, say: Callable[[str], None], nodes: int = NODES, seed: int = 1) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        say: Callable[[str], None],
+        replication: dict[str, Any],
+        seed: int = 1,
+        nodes: int = NODES,
+    ) -> None:
+        """replication: settings of all nodes."""
         self.say = say
         self.ledger = Ledger()
         self.wiped = set()
@@ -57,6 +64,7 @@ class FederationRun(Stage, Scene):
         self._made = Nodes(directory)
         for number in range(1, nodes + 1):
             node = self._made.make_federated([], {**CONFIG, "data_dir": str(directory / f"data{number}")})
+            node.config["plugins"]["federation"]["replication"] = replication
             node.config["plugins"]["federation"]["server_reference"] = f"127.0.0.1:{node.port}"
         self.nodes = self._made.all
         self._names = {node.port: node.name for node in self.nodes}

@@ -15,7 +15,7 @@ from federation_schedule import Trouble, draw_incidents
 @pytest.mark.timeout(900)
 async def test_nothing_is_lost_while_nodes_fail_and_clients_move(tmp_path: Path) -> None:
     incidents = list(islice(draw_incidents(1, 5, 3.0), len(Trouble)))  # each kind once
-    report = await FederationRun(tmp_path, print).run(incidents, 600.0)
+    report = await FederationRun(tmp_path, print, {"copies": 2, "adopt_after": "5s"}).run(incidents, 600.0)
     assert report.is_clean, "\n".join(report.lines())
     assert all(report.lengths.values())
     assert report.account.delivered == report.account.expected > 0
