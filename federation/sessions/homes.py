@@ -15,6 +15,9 @@ from federation.sessions.news import Told
 from federation.sessions.wire import CLAIM, MOVE, encode_session_frame
 from federation.stream.sender import PeerSender
 
+AHEAD_MILLISECONDS_MAX: Final = (
+    10 * 365 * 86_400_000
+)  # that the counter of an epoch may be ahead of the clock of this node
 NOT_TOLD: Final = 2**62  # and above: a move that the others have not been told of
 
 
@@ -72,8 +75,15 @@ class Homes(Told):
         return home.counter, self._broker.identity.store_id
 
     def counter_above(self, counter: int) -> int:
-        wall = int((self._broker.now + self._broker.wall_offset) * 1000.0)
-        return max(counter + 1, wall)
+        return max(counter + 1, self._wall_milliseconds())
+
+    def counter_max(self) -> int:
+        """Return the greatest counter of another node that is believed: with one that nobody can top, others would not hear of
+        any further claim of the client."""
+        return self._wall_milliseconds() + AHEAD_MILLISECONDS_MAX
+
+    def _wall_milliseconds(self) -> int:
+        return int((self._broker.now + self._broker.wall_offset) * 1000.0)
 
     def tell_claim(self, client_id: str) -> None:
         """Tell the others of a claim for which no client waits, or of the end of a session."""

@@ -20,7 +20,7 @@ from broker.routing.subscriber import Subscriber
 from broker.session.inflight import PACKET_ID_MAX
 from broker.session.session import Session
 from broker.store.journal import checked
-from broker.store.shapes import count_of
+from broker.store.shapes import between
 from federation.sessions.answers import Answer
 from federation.sessions.arriving import Epoch
 from federation.sessions.counters import SessionCounters
@@ -241,7 +241,7 @@ class Sessions(Ownership):
 
     def receive(self, name: str, data: bytes, now: float) -> None:
         """The body of a SESSION frame came from another node. Raises FrameError."""
-        frame = decode_session_frame(data)
+        frame = decode_session_frame(data, self.homes.counter_max())
         sender = self._senders.get(name)
         if sender is None:
             return
@@ -404,7 +404,7 @@ class Sessions(Ownership):
                 self._end(home, False)
                 claimant.outclaimed("the session belongs to a link of another user")
         elif verdict == REFUSED:
-            epoch = count_of(counter), checked(str, store_id)
+            epoch = between(counter, 0, self.homes.counter_max()), checked(str, store_id)
             if epoch <= self.homes.epoch_of(home):
                 return
             claimant = home.claimant

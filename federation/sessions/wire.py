@@ -37,7 +37,7 @@ RELAYED: Final = 8
 REST_OF: Final = 9
 KEEPERS: Final = 10
 
-COUNTER_MAX: Final = 2**61  # of another node; milliseconds since 1970 for now. A claim of this one may be above it
+COUNTER_MAX: Final = 2**62
 # Of ANSWER.
 NOTHING: Final = 0  # the node has no session of the client
 HANDING: Final = 1  # it hands the session over
@@ -66,8 +66,8 @@ def encode_session_frame(operation: int, client_id: str, epoch: Epoch, more: tup
     return encode_frame(SESSION, body)
 
 
-def decode_session_frame(data: bytes) -> SessionFrame:
-    """Raises FrameError."""
+def decode_session_frame(data: bytes, counter_max: int = COUNTER_MAX) -> SessionFrame:
+    """Raises FrameError, also for an epoch with a greater counter."""
     try:
         operation, client_id, counter, store_id, more = msgpack.unpackb(data, use_list=False, strict_map_key=True)
         found = SessionFrame(
@@ -78,6 +78,6 @@ def decode_session_frame(data: bytes) -> SessionFrame:
         )
     except (ValueError, TypeError) as error:
         raise FrameError(f"session frame: {error}") from None
-    if not 0 <= found.epoch[0] <= COUNTER_MAX:
-        raise FrameError(f"session frame with the counter {found.epoch[0]}, may be 0 to {COUNTER_MAX}")
+    if not 0 <= found.epoch[0] <= counter_max:
+        raise FrameError(f"session frame with the counter {found.epoch[0]}, may be 0 to {counter_max}")
     return found

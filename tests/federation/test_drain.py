@@ -112,6 +112,7 @@ def test_a_node_alone_and_the_last_one_that_serves_are_not_drained() -> None:
     cluster.federation.until_failed("n3")
     cluster.begin(500, 1)
     cluster.world.run_until(lambda: cluster.drain_of(1).state == DRAINED, 30.0, "the second node is drained")
+    cluster.federation.run(2.0)  # gossip tells the first one
     with pytest.raises(DrainRefused, match=r"(n2 is drained, too|n3 is away); (n2 is drained, too|n3 is away)"):
         cluster.drain.begin(500, cluster.world.now)
 

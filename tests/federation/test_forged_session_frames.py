@@ -69,7 +69,7 @@ class Forger:
         if self.earlier and rng.random() < 0.2:
             return rng.choice(self.earlier)
         operation = rng.choice((CLAIM, ANSWER, MOVE, SWITCH, HAND, HAND, ADOPTED, RELAY, RELAYED, REST_OF, KEEPERS, 77))
-        epoch = rng.choice((0, 1, 1000, 1001, 1_000_000, COUNTER_MAX)), self.store_id()
+        epoch = rng.choice((0, 1, 1000, self.greatest() - 1000, self.greatest(), COUNTER_MAX)), self.store_id()
         values = (operation, self.client_id(), *epoch, self.more(operation))
         data: bytes = msgpack.packb(self.odd(values))
         self.earlier.append(data)
@@ -85,6 +85,11 @@ class Forger:
 
     def store_id(self) -> str:
         return self.rng.choice([*self.cluster.store_ids, "0" * 32])
+
+    def greatest(self) -> int:
+        sessions = self.cluster.node(0).node.sessions
+        assert sessions is not None
+        return sessions.homes.counter_max()
 
     def node(self) -> str:
         return self.rng.choice(["n1", "n2", "n3", "n9"])
@@ -109,7 +114,7 @@ class Forger:
             flags = rng.random() < 0.5, rng.random() < 0.3, rng.random() < 0.2
             return flags if rng.random() < 0.7 else (*flags, self.store_id(), number)
         if operation == ANSWER:
-            return rng.randrange(5), rng.choice((0, 1001, COUNTER_MAX)), self.store_id()
+            return rng.randrange(5), rng.choice((0, 1001, self.greatest(), COUNTER_MAX)), self.store_id()
         if operation in (MOVE, KEEPERS):
             return self.nodes()
         if operation == HAND:
@@ -120,7 +125,7 @@ class Forger:
         if operation == RELAY:
             return self.node(), rng.randrange(4), self.block(), number
         if operation == REST_OF:
-            return self.node(), number, 0, 2, self.block()
+            return self.node(), rng.randrange(6), 0, 2, self.block()
         return ()
 
 
