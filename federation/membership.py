@@ -116,7 +116,7 @@ class FederationMembership(Members):
             serf.restore_times(*self._snapshot_file.contents.clocks)
             self._snapshot = SnapshotWriter(self._snapshot_file, serf, self._log)
         if self.has_seeds:
-            hosts = [address.host_port for address in settings.retry_join]
+            hosts = [str(address) for address in settings.retry_join]
             self._retry_join = RetryJoin(
                 hosts, settings.retry_interval, settings.retry_timeout, self._loop.time(), self._known()
             )

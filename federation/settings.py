@@ -242,8 +242,10 @@ class FederationSettings:
     )
     retry_join: tuple[Address, ...] = setting(
         (),
-        "Gossip addresses of nodes to join at start. One that answers is enough to know all others.",
-        Sequence(AddressText("192.168.0.11:8902", DEFAULT_GOSSIP_PORT, to_connect=True)),
+        "Nodes to join at start: gossip addresses, names of hosts, or `srv+NAME` for DNS records of the type SRV, as a "
+        "headless service of Kubernetes has them. A name is asked for all its addresses at each attempt. One node that "
+        "answers is enough to know all others.",
+        Sequence(AddressText("192.168.0.11:8902", DEFAULT_GOSSIP_PORT, to_connect=True, srv_allowed=True)),
     )
     retry_interval: float = setting(
         5.0,

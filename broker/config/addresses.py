@@ -15,6 +15,8 @@ from typing import Final
 PORT_MAX: Final = 65535
 HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
 UNSPECIFIED_HOSTS: Final = ("", "0.0.0.0", "::")
+SRV_PREFIX: Final = "srv+"
+SRV_EXAMPLE: Final = "srv+_gossip._tcp.gmqttd.default.svc.cluster.local"
 LOOPBACK_HOST: Final = "127.0.0.1"
 
 
@@ -24,7 +26,8 @@ class AddressError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The node listens here, or connects to it. `tcp` uses host (empty: every interface) and port, `unix` uses path."""
+    """The node listens here, or connects to it. `tcp` uses host (empty: every interface) and port, `unix` uses path, `srv`
+    uses host: the name of SRV records, which have the hosts and ports (RFC 2782)."""
 
     scheme: str
     host: str
@@ -42,6 +45,8 @@ class Address:
 
     def __str__(self) -> str:
         """Return the text that `parse_address` reads as this address. The scheme of TCP is left out."""
+        if self.scheme == "srv":
+            return SRV_PREFIX + self.host
         return f"unix://{self.path}" if self.is_unix else self.host_port
 
 
@@ -65,12 +70,16 @@ def host_of(remote_addr: str) -> str:
     return "" if remote_addr.startswith("/") else remote_addr.rpartition(":")[0].strip("[]")
 
 
-def parse_address(text: str, default_port: int | None = None, *, unix_allowed: bool = True) -> Address:
-    """Read `:1883`, `HOST:1883`, `[::1]:1883`, `tcp://HOST:1883` or `unix:///PATH`.
+def parse_address(
+    text: str, default_port: int | None = None, *, unix_allowed: bool = True, srv_allowed: bool = False
+) -> Address:
+    """Read `:1883`, `HOST:1883`, `[::1]:1883`, `tcp://HOST:1883`, `unix:///PATH` or `srv+NAME`.
 
     A missing port takes `default_port`, where there is one. Port 0 (any free port) is allowed. Raises AddressError.
     """
     example = f"for example 127.0.0.1:{default_port}" if default_port else "for example 127.0.0.1:1883"
+    if text.startswith(SRV_PREFIX):
+        return _service(text, srv_allowed, example)
     scheme, separator, rest = text.partition("://")
     if not separator:
         scheme, rest = "tcp", text
@@ -97,6 +106,15 @@ def parse_address(text: str, default_port: int | None = None, *, unix_allowed: b
     if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5 and int(port_text) <= PORT_MAX):
         raise AddressError(f'"{text}" has the port "{port_text}", which is not a number of 0..{PORT_MAX}; {example}')
     return Address("tcp", host, int(port_text))
+
+
+def _service(text: str, is_allowed: bool, example: str) -> Address:
+    name = text.removeprefix(SRV_PREFIX)
+    if not is_allowed:
+        raise AddressError(f'"{text}" names SRV records where only an address is possible; {example}')
+    if len(name) > 253 or not HOST_NAME.fullmatch(name):
+        raise AddressError(f'"{text}" has no name of SRV records after {SRV_PREFIX}; for example {SRV_EXAMPLE}')
+    return Address("srv", name, 0)
 
 
 def _split_host_port(text: str, rest: str, example: str) -> tuple[str, str | None]:

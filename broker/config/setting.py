@@ -78,6 +78,7 @@ class AddressText:
     unix_allowed: bool = False
     to_connect: bool = False  # then an empty host means this machine, and port 0 is no port
     listens: bool = False
+    srv_allowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,10 @@ def _read(kind: Kind, text: str, shown: str, tag: str) -> Any:
                 raise ValueFault(fault + example)
             return text
         case AddressText():
-            address = parse_address(text, kind.default_port, unix_allowed=kind.unix_allowed)
-            if not kind.to_connect or address.is_unix:
+            address = parse_address(
+                text, kind.default_port, unix_allowed=kind.unix_allowed, srv_allowed=kind.srv_allowed
+            )
+            if not kind.to_connect or address.scheme != "tcp":
                 return address
             if address.port == 0:
                 raise ValueFault(f"{shown} has the port 0, which nobody listens on{example}")

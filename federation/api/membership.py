@@ -101,11 +101,12 @@ def _unavailable() -> Iterator[None]:
 
 
 def checked_host(index: int, text: str) -> str:
-    """HOST:PORT of a gossip address; a missing port is the default one. Raises ApiError that names its place."""
+    """HOST:PORT of a gossip address, where a missing port is the default one, or srv+NAME. Raises ApiError that names its
+    place."""
     try:
-        address = parse_address(text, DEFAULT_GOSSIP_PORT, unix_allowed=False)
+        address = parse_address(text, DEFAULT_GOSSIP_PORT, unix_allowed=False, srv_allowed=True)
     except AddressError as error:
         raise invalid_argument(f"hosts[{index}]: {error}") from None
-    if not address.host or not address.port:
+    if address.scheme == "tcp" and not (address.host and address.port):
         raise invalid_argument(f'hosts[{index}]: "{text}" must have a host and a port other than 0')
-    return address.host_port
+    return str(address)

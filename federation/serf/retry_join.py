@@ -60,7 +60,7 @@ class RetryJoin:
         self._member_lost = False
         self._stopped = False
         self.reached = False
-        """At least one host has been joined."""
+        """At least one host has been joined, or is the node itself."""
         self._start(now, now)
 
     def _start(self, now: float, attempt_at: float) -> None:
@@ -123,6 +123,12 @@ class RetryJoin:
         self._hosts = [known for known in self._hosts if known != host]
         self._pending = [known for known in self._pending if known != host]
         self._known = [known for known in self._known if known != host]
+        self._tried = [known for known in self._tried if known != host]
+
+    def leads_here(self, host: str) -> None:
+        """A name has no other address than the node's own. It counts as reached, and is asked again while the node is alone."""
+        self.reached = True
+        self._pending = [known for known in self._pending if known != host]
         self._tried = [known for known in self._tried if known != host]
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The asyncio shell of a Serf node: sockets, timers and name resolution."""
+"""The asyncio shell of a Serf node: sockets and timers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from broker.config.addresses import parse_address, socket_name_text
+from broker.config.addresses import socket_name_text
 from broker.server.bounded_log import CounterLog
 from federation.errors import JoinFailed
-from federation.gossip.addresses import Address
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave
 from federation.serf.leaving import SerfPhase
-from federation.serf.retry_join import RetryJoin, SeedsJoined, SeedsUnreachable
+from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import Serf
-from federation.settings import DEFAULT_GOSSIP_PORT
 from federation.shell.gossip_protocols import AcceptedStream, Datagrams, GossipLink, OpenedStream
 from federation.shell.gossip_sockets import TCP_BACKLOG, GossipSockets
+from federation.shell.joining import Joining
+from federation.shell.seeds import SeedResolver
 
 LOST_MEMBER_SPREAD: Final = 5.0
 """Seconds over which nodes spread their attempts to join their seeds after a member was lost."""
@@ -37,6 +37,7 @@ class GossipShell:
         on_events: Callable[[list[Event]], None],
         log: Any,
         retry_join: RetryJoin | None = None,
+        resolver: SeedResolver | None = None,
     ) -> None:
         self.serf = serf
         self._on_events = on_events
@@ -52,7 +53,7 @@ class GossipShell:
         self._timer_at = 0.0
         self._flushing = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._join_waiters: dict[int, asyncio.Future[JoinResult]] = {}
+        self._joining = Joining(serf, self.flush, log, retry_join, resolver or SeedResolver())
         self._left_waiters: list[asyncio.Future[None]] = []
         self._maps_ipv4 = False
         self._drops_log = CounterLog(
@@ -94,8 +95,7 @@ class GossipShell:
             self._transport.close()
         if self._server is None:
             self._sockets.close()
-        for join_waiter in self._join_waiters.values():
-            join_waiter.cancel()
+        self._joining.stop()
         for left_waiter in self._left_waiters:
             left_waiter.cancel()
         await asyncio.sleep(0)  # transports close their sockets in the next turn of the loop
@@ -109,7 +109,7 @@ class GossipShell:
         """
         if self._retry_join is not None:
             self._retry_join.resume()
-        errors = await self._try_join(hosts)
+        errors = await self._joining.join(hosts)
         if self.serf.phase == SerfPhase.LEFT:  # all hosts are this node itself, so nothing was asked
             errors = dict.fromkeys(hosts, "this is the node itself, which has left; name another one") | errors
         if len(errors) == len(dict.fromkeys(hosts)):
@@ -164,9 +164,7 @@ class GossipShell:
     def _handle_events(self, events: list[Event]) -> None:
         for event in events:
             if isinstance(event, JoinResult):
-                waiter = self._join_waiters.pop(event.join_id, None)
-                if waiter is not None and not waiter.done():
-                    waiter.set_result(event)
+                self._joining.finished(event)
             elif isinstance(event, Left):
                 for left_waiter in self._left_waiters:
                     if not left_waiter.done():
@@ -198,7 +196,7 @@ class GossipShell:
         if self._retry_join is not None:
             hosts = self._retry_join.take_hosts(now)
             if hosts:
-                self._start_task(self._retry(self._retry_join, hosts))
+                self._start_task(self._joining.retry(self._retry_join, hosts))
         self.flush()
 
     def _drops(self) -> dict[str, int]:
@@ -213,64 +211,3 @@ class GossipShell:
         task: asyncio.Task[None] = self._loop.create_task(coroutine)
         self._tasks.add(task)  # Serf bounds the streams, `retry_join` has one attempt at a time
         task.add_done_callback(self._tasks.discard)
-
-    # --- joins
-
-    async def _try_join(self, hosts: list[str], retry_join: RetryJoin | None = None) -> dict[str, str]:
-        """Join all hosts; gives the errors of those that failed. `retry_join` when the attempt is its own."""
-        errors: dict[str, str] = {}
-        addresses: dict[Address, str] = {}
-        own = self.serf.local_member
-        resolved: dict[str, list[Address]] = {}
-        for host in dict.fromkeys(hosts):
-            try:
-                found = await self._resolve(host)
-            except ValueError as error:
-                errors[host] = str(error)
-                continue
-            except OSError as error:
-                errors[host] = f"the name cannot be resolved: {error.strerror or error}"
-                continue
-            if (own.ip, own.port) in found:
-                if self._retry_join is not None:
-                    self._retry_join.remove(host)
-                continue
-            resolved[host] = found
-            for address in found:
-                addresses[address] = host
-        if not resolved:
-            return errors
-        if retry_join is not None and retry_join.stopped:  # during the resolution of names
-            return errors | dict.fromkeys(resolved, "this node was told to leave")
-        waiter: asyncio.Future[JoinResult] = self._loop.create_future()
-        try:
-            join_id = self.serf.join(list(addresses), self._loop.time())
-        except ValueError as error:
-            return errors | dict.fromkeys(resolved, str(error))
-        self._join_waiters[join_id] = waiter
-        self.flush()
-        result = await waiter
-        for host, found in resolved.items():
-            if all(address in result.errors for address in found):
-                errors[host] = result.errors[found[0]]
-        return errors
-
-    async def _resolve(self, text: str) -> list[Address]:
-        address = parse_address(text, DEFAULT_GOSSIP_PORT, unix_allowed=False)
-        infos = await self._loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys((str(info[4][0]), int(info[4][1])) for info in infos))
-
-    async def _retry(self, retry_join: RetryJoin, hosts: list[str]) -> None:
-        errors = await self._try_join(hosts, retry_join)
-        now = self._loop.time()
-        retry_join.attempt_finished(errors, now)
-        retry_join.members_changed(self.serf.alive_others(), now)
-        for event in retry_join.take_events():
-            if isinstance(event, SeedsJoined):
-                self._log.info("joined", hosts=event.hosts)
-            elif isinstance(event, SeedsUnreachable):
-                text = "retry_join has not reached all hosts yet, it goes on trying"
-                self._log.error(text, after_seconds=round(event.after, 1), errors=event.errors)
-        if errors:
-            self._log.debug("join failed", errors=errors)
-        self.flush()

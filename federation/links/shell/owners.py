@@ -76,7 +76,7 @@ class Owners(Extension):
         now = self._host.now()
         epoch_min = int(self._host.wall_time(now) * 1000)
         self.ownership = Ownership(self._host.members.node_name, random.getrandbits(63), epoch_min, self.sessions)
-        self.ownership.join(self.federation is not None and bool(self.federation.settings.retry_join), now)
+        self.ownership.join(self.federation is not None and self.federation.membership.has_seeds, now)
         self._is_running = True
         self.members_changed()
 

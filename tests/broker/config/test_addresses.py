@@ -65,6 +65,18 @@ def test_parse_address_refuses(text: str, said: str) -> None:
     assert f'"{text}"' in str(caught.value)
 
 
+def test_a_name_of_srv_records_is_read_where_one_may_be() -> None:
+    name = "_gossip._tcp.gmqttd.default.svc.cluster.local"
+    address = parse_address(f"srv+{name}", 8902, srv_allowed=True)
+    assert address == Address("srv", name, 0)
+    assert parse_address(str(address), 8902, srv_allowed=True) == address
+    with pytest.raises(AddressError, match="SRV records where only an address is possible"):
+        parse_address(f"srv+{name}", 8902)
+    for text in ("srv+", "srv+a b", "srv+_gossip._tcp.x:8902", "srv+" + "a." * 130):
+        with pytest.raises(AddressError, match="for example srv"):
+            parse_address(text, 8902, srv_allowed=True)
+
+
 def test_an_address_without_port_needs_a_default_port() -> None:
     with pytest.raises(AddressError, match="no port"):
         parse_address("127.0.0.1")

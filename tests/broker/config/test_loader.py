@@ -228,6 +228,14 @@ def test_scalars_are_read_as_their_key_wants_them() -> None:
     assert settings.mqtt.connect_timeout == 0.5
 
 
+def test_seeds_are_addresses_names_and_srv_records() -> None:
+    text = "plugin_order: [federation]\nplugins: {federation: {retry_join: [10.0.0.2, 'n2:9', 'srv+_gossip._tcp.x']}}\n"
+    seeds = good(text).plugins.federation.retry_join
+    assert [str(seed) for seed in seeds] == ["10.0.0.2:8902", "n2:9", "srv+_gossip._tcp.x"]
+    refused = faults(text.replace("_gossip._tcp.x", "a b"))
+    assert "retry_join[2]" in refused[0]
+
+
 def test_an_empty_node_name_is_the_host_name() -> None:
     assert good("plugins: {federation: {node_name: ''}}\n") == Settings()
 

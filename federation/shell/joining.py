@@ -1,0 +1,106 @@
+"""The joins of one node: seeds are resolved, their addresses joined, and `retry_join` is told what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from broker.config.addresses import is_ip, parse_address
+from federation.gossip.addresses import Address
+from federation.serf.events import JoinResult
+from federation.serf.joins import JOIN_ADDRESSES_MAX
+from federation.serf.retry_join import RetryJoin, SeedsJoined, SeedsUnreachable
+from federation.serf.serf import Serf
+from federation.settings import DEFAULT_GOSSIP_PORT
+from federation.shell.seeds import SeedResolver
+
+
+class Joining:
+    """`flush` is called after each call to Serf. The owner passes every JoinResult to `finished`."""
+
+    def __init__(
+        self, serf: Serf, flush: Callable[[], None], log: Any, retry_join: RetryJoin | None, resolver: SeedResolver
+    ) -> None:
+        self._serf = serf
+        self._flush = flush
+        self._log = log
+        self._retry_join = retry_join
+        self._resolver = resolver
+        self._loop = asyncio.get_running_loop()
+        self._waiters: dict[int, asyncio.Future[JoinResult]] = {}
+
+    def finished(self, result: JoinResult) -> None:
+        waiter = self._waiters.pop(result.join_id, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(result)
+
+    def stop(self) -> None:
+        for waiter in self._waiters.values():
+            waiter.cancel()
+
+    async def retry(self, retry_join: RetryJoin, hosts: list[str]) -> None:
+        """One attempt of `retry_join`."""
+        errors = await self.join(hosts, retry_join)
+        now = self._loop.time()
+        retry_join.attempt_finished(errors, now)
+        retry_join.members_changed(self._serf.alive_others(), now)
+        for event in retry_join.take_events():
+            if isinstance(event, SeedsJoined):
+                self._log.info("joined", hosts=event.hosts)
+            elif isinstance(event, SeedsUnreachable):
+                text = "retry_join has not reached all hosts yet, it goes on trying"
+                self._log.error(text, after_seconds=round(event.after, 1), errors=event.errors)
+        if errors:
+            self._log.debug("join failed", errors=errors)
+        self._flush()
+
+    async def join(self, hosts: list[str], retry_join: RetryJoin | None = None) -> dict[str, str]:
+        """Join all addresses of all hosts; gives the errors of those hosts of which no address was joined. `retry_join` when
+        the attempt is its own."""
+        errors: dict[str, str] = {}
+        resolved: dict[str, list[Address]] = {}
+        own = self._serf.local_member
+        unique = list(dict.fromkeys(hosts))
+        for host, found in zip(unique, await asyncio.gather(*map(self._addresses, unique)), strict=True):
+            if isinstance(found, str):
+                errors[host] = found
+                continue
+            resolved[host] = [address for address in found if address != (own.ip, own.port)]
+            if not resolved[host]:
+                del resolved[host]
+                self._leads_here(host)
+        if retry_join is not None and retry_join.stopped:  # during the resolution of names
+            return errors | dict.fromkeys(resolved, "this node was told to leave")
+        addresses = list(dict.fromkeys(address for found in resolved.values() for address in found))
+        failures: dict[Address, str] = {}
+        for at in range(0, len(addresses), JOIN_ADDRESSES_MAX):
+            failures |= await self._join_addresses(addresses[at : at + JOIN_ADDRESSES_MAX])
+        for host, found in resolved.items():
+            if all(address in failures for address in found):
+                errors[host] = failures[found[0]]
+        return errors
+
+    async def _addresses(self, host: str) -> list[Address] | str:
+        """All addresses of a host now, or why there are none."""
+        try:
+            return await self._resolver.resolve(host)
+        except ValueError as error:
+            return str(error)
+        except OSError as error:
+            return f"the name cannot be resolved: {error.strerror or error}"
+
+    def _leads_here(self, host: str) -> None:
+        """A host has no other address than this node's. A name may have more of them later, an address never."""
+        if self._retry_join is not None:
+            seed = parse_address(host, DEFAULT_GOSSIP_PORT, srv_allowed=True)
+            if is_ip(seed.host):
+                self._retry_join.remove(host)
+            else:
+                self._retry_join.leads_here(host)
+
+    async def _join_addresses(self, addresses: list[Address]) -> dict[Address, str]:
+        waiter: asyncio.Future[JoinResult] = self._loop.create_future()
+        self._waiters[self._serf.join(addresses, self._loop.time())] = waiter
+        self._flush()
+        return (await waiter).errors
