@@ -80,7 +80,7 @@ async def test_a_member_is_told_again_after_any_exception(monkeypatch: pytest.Mo
         flush_soon=lambda: None,
     )
     node = SimpleNamespace(has_left=False, receivers=SimpleNamespace(know_interest=lambda _: True))
-    federation = SimpleNamespace(node=node, settings=SimpleNamespace(retry_join=()), dialer=None)
+    federation = SimpleNamespace(node=node, membership=SimpleNamespace(has_seeds=False), dialer=None)
     owners = Owners(cast(Any, host))
     owners.prepare(cast(Any, federation))
     owners.start()
