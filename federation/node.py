@@ -60,6 +60,8 @@ from federation.tags import (
     TAG_EXTENSIONS,
     TAG_PROCESS,
     TAG_STORE,
+    TAG_ZONE,
+    ZONE_CHARS_MAX,
 )
 from federation.trust import reach_of
 
@@ -329,6 +331,7 @@ class Node(Nodes):
             return
         self._held_back.pop(name, None)
         self._given_up_at.pop(name, None)
+        is_back = sender is None or not sender.is_living
         if sender is None:
             sender = self._add(name, extended, is_direct, now)
         elif name not in self.receivers.by_name:  # it was given up
@@ -338,7 +341,10 @@ class Node(Nodes):
         self.tree.group_copies.process_told(sender, member.tags.get(TAG_PROCESS, "") if extended else "", now)
         sender.peer_store_id = self.receivers.expected[name] = store_id
         sender.keeps_copies = moves_sessions and EXTENSION_COPIES in extensions
+        sender.zone = member.tags.get(TAG_ZONE, "")[:ZONE_CHARS_MAX]
         sender.is_living = True
+        if is_back:
+            sender.living_since = now
         if self.sessions is not None:
             self.sessions.peer_known(name, sender, now)
         if self.drain is not None:

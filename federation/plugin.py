@@ -54,7 +54,7 @@ from federation.shell.peer_client import PeerClient
 from federation.shell.private_folder import PrivateFolder
 from federation.shell.stream_server import StreamServer
 from federation.stream.state import State
-from federation.tags import TAG_CLIENTS, own_tags
+from federation.tags import TAG_CLIENTS, TAG_ZONE, own_tags
 from federation.trust import PLAIN
 
 if TYPE_CHECKING:
@@ -198,6 +198,7 @@ class FederationPlugin(Plugin):
                 label=settings.gossip_label,
                 tags=self.server.tags
                 | ({TAG_CLIENTS: settings.server_reference} if settings.server_reference else {})
+                | ({TAG_ZONE: settings.zone} if settings.zone else {})
                 | own_tags(
                     fed_advertised,
                     settings.batch,

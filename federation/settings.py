@@ -31,7 +31,7 @@ from federation.gossip.addresses import Networks
 from federation.gossip.keyring import KEYS_MAX, KeyRefused, parse_key
 from federation.gossip.sealing import LABEL_BYTES_MAX
 from federation.serf.config import VALIDATED_NAME_MAX, is_validated_name
-from federation.tags import REFERENCE_CHARS_MAX
+from federation.tags import REFERENCE_CHARS_MAX, ZONE_CHARS_MAX
 from federation.trust import DEFAULT_FEDERATION_PORT, DEFAULT_TLS_PORT
 
 if TYPE_CHECKING:
@@ -352,6 +352,20 @@ class FederationSettings:
         "Copies of durable sessions on other nodes, which outlive the loss of this node's disk.",
         Section(),
         default_text="copies: 2",
+    )
+    zone: str = extension(
+        "",
+        "Where this node stands: a rack, a room, a data centre. It is told as the tag `zone`; copies of the node's store go to "
+        "members of other zones first.",
+        Text("room-2", ZONE_CHARS_MAX),
+        default_text="none",
+    )
+    stabilization_time: float = extension(
+        10.0,
+        "How long a member lives until it counts for copies as older ones do. Before, it is chosen only where no older one "
+        "is there, and where zones are told, only in a zone without a copy.",
+        Duration(0.0, "10s"),
+        "Lowering it places copies on members that soon may be gone.",
     )
     server_reference: str = extension(
         "",

@@ -20,6 +20,8 @@ TAG_DRAINING: Final = "draining"  # present while the member is drained: it take
 TAG_CLIENTS: Final = "client_addr"  # where clients reach the member, for those that another one sends there
 REFERENCE_CHARS_MAX: Final = 128  # of TAG_CLIENTS
 TAG_STORE: Final = "store"  # id of the member's store; absent without one
+TAG_ZONE: Final = "zone"  # where the member stands: copies go to members of other zones first
+ZONE_CHARS_MAX: Final = 64
 TAG_LINKS: Final = "links"  # present where the plugin links is on
 OWN_TAGS: Final = frozenset(
     (

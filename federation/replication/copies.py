@@ -13,6 +13,7 @@ from broker.session.will import StoredWill
 from broker.store.journal import Journal, checked
 from broker.store.shapes import count_of
 from federation.replication.adoption import Adoptions
+from federation.replication.placement import Candidate
 from federation.replication.replica import Replica
 from federation.replication.replicas import Replicas
 from federation.replication.replication import Replication
@@ -45,8 +46,8 @@ class Copies(LostHomes):
     def __init__(self, name: str, broker: Broker, journal: Journal, settings: FederationSettings) -> None:
         replication = settings.replication
         self.adopt_after = replication.adopt_after
-        holds = replication.when_short == "hold"
-        self.replication = Replication(name, broker, journal, replication.copies, holds, broker.rng)
+        self.replication = Replication(name, broker, journal, replication, settings.zone, broker.rng)
+        self._stabilization_time = settings.stabilization_time
         self.replicas = Replicas()
         self._name = name
         self._broker = broker
@@ -81,14 +82,19 @@ class Copies(LostHomes):
         self._look_at = now
 
     def _choose_keepers(self, now: float) -> bool:
-        """False while one is missed that may soon be back."""
+        """False while one is missed that may soon be back, or will be one when it is no longer new."""
         living: dict[str, str] = {}
+        candidates: dict[str, Candidate] = {}
+        has_new = False
         stores = 0
         for name, sender in self._senders.items():
             if sender.peer_store_id and sender.keeps_copies:
                 stores += 1
                 if sender.is_living and sender.addr and not sender.choice.is_go_only:
+                    is_new = now < sender.living_since + self._stabilization_time
+                    has_new = has_new or is_new
                     living[name] = sender.peer_store_id
+                    candidates[name] = Candidate(sender.peer_store_id, sender.zone, is_new)
         self.replicas.members = living
         replication = self.replication
         missed: dict[str, float] = {}
@@ -97,12 +103,12 @@ class Copies(LostHomes):
                 missed[name] = self._missed_since.get(name, now)
         self._missed_since = missed
         awaited = [name for name in missed if now < missed[name] + REPLACE_SECONDS]
-        replication.choose(living, awaited, stores, now)
+        replication.choose(candidates, awaited, stores, now)
         for name, keeper in replication.keepers.items():
             if name in living:
                 keeper.connect(self._senders[name].addr, self._senders[name].choice.is_tls, now)
         self._tell_others(living, now)
-        return not awaited
+        return not awaited and not (has_new and len(replication.listed.names) < replication.wanted)
 
     def _tell_others(self, living: dict[str, str], now: float) -> None:
         """A member that was a keeper, and is one no more, drops its copy when it hears of it."""

@@ -20,8 +20,9 @@ from broker.store.kinds import KEEPERS
 from broker.store.replicator import Replicator
 from federation.replication.base import Base, copied
 from federation.replication.keeper import Batch, Batches, Keeper
-from federation.replication.placement import choose_keepers
+from federation.replication.placement import Candidate, choose_keepers
 from federation.replication.wire import Record, encode_batch
+from federation.settings import ReplicationSettings
 
 BATCHES_BYTES_MAX: Final = 16 * 2**20  # of batches that some keeper lacks; without them it gets the store anew
 
@@ -99,7 +100,13 @@ class Replication(Replicator):
     """
 
     def __init__(
-        self, node: str, broker: Broker, journal: Journal, copies: int, holds: bool, rng: random.Random
+        self,
+        node: str,
+        broker: Broker,
+        journal: Journal,
+        settings: ReplicationSettings,
+        zone: str,
+        rng: random.Random,
     ) -> None:
         self.keepers: dict[str, Keeper] = {}
         self.wanted = 0
@@ -107,8 +114,9 @@ class Replication(Replicator):
         self.kept = Kept(node, broker, journal, self.listed)
         self._broker = broker
         self._journal = journal
-        self._copies = copies
-        self._holds = holds
+        self._copies = settings.copies
+        self._holds = settings.when_short == "hold"
+        self._zone = zone
         self._rng = rng
         self._waiting: deque[tuple[int, int, list[int]]] = deque()  # (batch, records below, commits)
 
@@ -122,13 +130,13 @@ class Replication(Replicator):
                 self.listed.number = number
                 self._journal.kept[number] = self.listed
 
-    def choose(self, living: dict[str, str], awaited: list[str], with_stores: int, now: float) -> None:
-        """living: the store ids of the members that can keep a copy, by name; awaited: keepers that are missed, and not
-        replaced yet; with_stores: the number of all that have a store."""
+    def choose(self, living: dict[str, Candidate], awaited: list[str], with_stores: int, now: float) -> None:
+        """living: the members that can keep a copy, by name; awaited: keepers that are missed, and not replaced yet;
+        with_stores: the number of all that have a store."""
         self.wanted = min(self._copies - 1, with_stores)
         listed = self.listed
         present = [name for name in listed.names if name in living or name in awaited]
-        chosen = choose_keepers(self._broker.identity.store_id, present, living, self.wanted)
+        chosen = choose_keepers(self._broker.identity.store_id, self._zone, present, living, self.wanted)
         for name in list(self.keepers):
             if name not in chosen:
                 self.keepers.pop(name).stop("it is no keeper any more", now)

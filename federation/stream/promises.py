@@ -36,6 +36,8 @@ class PromisedPeer(Peer):
     round_trip  seconds from sending events to their acknowledgement, the last time; -1.0 before the first one
     peer_store_id  of the node, as its tag says, "" for none
     keeps_copies   of other stores (likewise)
+    zone           of the node (likewise)
+    living_since   time at which it became a member, or was one again after a failure
     """
 
     def __init__(self, name: str, names_groups: bool, outbox: Outbox, full_state: FullState) -> None:
@@ -50,6 +52,8 @@ class PromisedPeer(Peer):
         self.round_trip = -1.0
         self.peer_store_id = ""
         self.keeps_copies = False
+        self.zone = ""
+        self.living_since = 0.0
 
     def hello_id(self, session_id: str) -> str:
         """The session id for Hello: it names the store that the outbox is for, and another one refuses it."""

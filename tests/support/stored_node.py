@@ -20,7 +20,7 @@ STORE_ID = "5" * 32
 class Station:
     """A node with a store that begins with these records."""
 
-    def __init__(self, records: Records, name: str = "n1", starts: int = 1) -> None:
+    def __init__(self, records: Records, name: str = "n1", starts: int = 1, zone: str = "") -> None:
         self.broker = Broker(MqttSettings(), random.Random(1), 0.0)
         self.broker.identity = StoreIdentity(STORE_ID, starts, True)
         self.journal = Journal()
@@ -29,7 +29,7 @@ class Station:
             self.journal.kept[number] = StoredRecord(record)
         self.broker.set_journal(self.journal)
         self.disk = dict(records)
-        self.node = Node(name, self.broker, FederationSettings(node_name=name), random.Random(1))
+        self.node = Node(name, self.broker, FederationSettings(node_name=name, zone=zone), random.Random(1))
         self.node.begin(0.0, False)
 
     def commit(self) -> None:

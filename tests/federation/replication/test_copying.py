@@ -18,10 +18,11 @@ from broker.store.kinds import ENDED
 from broker.store.records import encode_changes
 from federation.replication.keeper import KEEPER_SECONDS, Keeper, KeeperOutlet
 from federation.replication.keeper_server import KeeperServer
-from federation.replication.placement import choose_keepers
+from federation.replication.placement import Candidate
 from federation.replication.replicas import Replicas
 from federation.replication.replication import BATCHES_BYTES_MAX, Replication
 from federation.replication.wire import ACK, HELLO, PREFACE, FrameReader, WireError, encode_frame
+from federation.settings import ReplicationSettings
 from federation.stream.state import State
 
 HOME_STORE = "a" * 32
@@ -68,13 +69,20 @@ class Pair(KeeperOutlet):
         self.now = 0.0
         self.home = Station(HOME_STORE)
         self.there = Station(KEEPER_STORE)
-        self.replication = Replication("n1", self.home.broker, self.home.journal, 2, holds, random.Random(1))
+        self.replication = Replication(
+            "n1",
+            self.home.broker,
+            self.home.journal,
+            ReplicationSettings(copies=2, when_short="hold" if holds else "serve"),
+            "",
+            random.Random(1),
+        )
         self.home.broker.commits.replicator = self.replication
         self.replicas = Replicas()
         self.replicas.restore(self.there.journal)
         self.replicas.members = {"n1": HOME_STORE}
         self.sent: list[bytes] = []
-        self.replication.choose({"n2": KEEPER_STORE}, [], 1, self.now)
+        self.replication.choose({"n2": Candidate(KEEPER_STORE)}, [], 1, self.now)
         self.keeper = self.replication.keepers["n2"]
         self.connect()
 
@@ -302,19 +310,6 @@ def test_a_frame_that_is_too_large_is_refused_before_it_comes() -> None:
     reader.receive((101).to_bytes(4, "big") + b"\1")
     with pytest.raises(WireError, match="101 bytes"):
         reader.next_frame()
-
-
-@given(st.sets(st.integers(0, 30), min_size=1), st.integers(0, 30), st.integers(1, 3))
-def test_a_member_that_comes_or_goes_moves_no_other_copy(members: set[int], other: int, wanted: int) -> None:
-    living = {f"n{number}": f"store {number}" for number in members}
-    chosen = choose_keepers(HOME_STORE, [], living, wanted)
-    assert len(chosen) == len(set(chosen)) == min(wanted, len(living))
-    more = {**living, f"n{other}": f"store {other}"}
-    assert choose_keepers(HOME_STORE, chosen, more, wanted)[: len(chosen)] == chosen
-    first = chosen[0]
-    left = {name: store for name, store in living.items() if name != first}
-    remaining = choose_keepers(HOME_STORE, chosen[1:], left, wanted)
-    assert remaining[: len(chosen) - 1] == chosen[1:]
 
 
 def test_the_time_without_an_answer_ends_a_connection() -> None:
