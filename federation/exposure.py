@@ -22,6 +22,14 @@ def exposure_warnings(settings: FederationSettings) -> Iterator[tuple[str, str]]
                 else "use a loopback or private address, or set tls and require_tls"
             ),
         )
+    rpc_addr = settings.rpc_addr
+    if rpc_addr is not None and not is_loopback(rpc_addr.host):
+        who = "whoever reads the key on its way to" if settings.rpc_auth else "whoever reaches"
+        remedy = "use a loopback address" if settings.rpc_auth else "use a loopback address, or at least set rpc_auth"
+        yield (
+            "rpc_addr",
+            f"{who} {rpc_addr} can make nodes leave, change keys and read the log: nothing is encrypted there; {remedy}",
+        )
     if is_loopback(gossip_addr.host) or (settings.encrypts_gossip and settings.gossip_verify_incoming):
         return
     if settings.require_tls:

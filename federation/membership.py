@@ -75,6 +75,7 @@ class FederationMembership(Members):
         self._log = get_logger("federation")
         self._loop = asyncio.get_running_loop()
         self.tags = MemberTags({})
+        self.listeners: list[Callable[[list[Event]], None]] = []
         self._gossip: GossipShell | None = None
         self._keys: KeyControl | None = None
         self._retry_join: RetryJoin | None = None
@@ -189,6 +190,8 @@ class FederationMembership(Members):
         self._node.member_events(events, self._loop.time())
         self._follow_phase()
         self._members_changed()
+        for listener in self.listeners:
+            listener(events)
 
     def _follow_phase(self) -> None:
         """A join by the API made this node a member again after a leave: the node opens its event streams again."""
@@ -232,11 +235,12 @@ class FederationMembership(Members):
 
     # --- calls of the API, each of which may raise NotRunning
 
-    async def join(self, hosts: list[str]) -> None:
-        """Join through the nodes at these gossip addresses (HOST:PORT). Raises JoinFailed when none of them answers."""
+    async def join(self, hosts: list[str], replay: bool = True) -> int:
+        """Join through the nodes at these gossip addresses (HOST:PORT), with user events of before the join where `replay` is
+        true. Gives the number of those that answered; raises JoinFailed when none does."""
         gossip = self._running()
         try:
-            errors = await gossip.join(hosts)
+            errors = await gossip.join(hosts, not replay)
         except JoinFailed as error:
             self._log.warning("join by the API failed", hosts=hosts, errors=error.errors)
             raise
@@ -247,6 +251,12 @@ class FederationMembership(Members):
             self._log.warning("joined by the API, but not all hosts answered", hosts=hosts, errors=errors)
         else:
             self._log.info("joined by the API", hosts=hosts)
+        return len(dict.fromkeys(hosts)) - len(errors)
+
+    def flush(self) -> None:
+        """Send what calls to Serf have caused; its events go to `listeners`."""
+        if self._gossip is not None:
+            self._gossip.flush()
 
     async def leave(self) -> None:
         """Leave gracefully, within a bounded time. The node goes on serving its own clients."""

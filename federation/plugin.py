@@ -52,6 +52,7 @@ from federation.shell.node_tls import NodeTls
 from federation.shell.outlet_flush import OutletFlush
 from federation.shell.peer_client import PeerClient
 from federation.shell.private_folder import PrivateFolder
+from federation.shell.rpc import RpcShell
 from federation.shell.stream_server import StreamServer
 from federation.stream.state import State
 from federation.tags import TAG_CLIENTS, TAG_ZONE, own_tags
@@ -102,6 +103,7 @@ class FederationPlugin(Plugin):
             self._keyring_file = KeyringFile(server.path_of(self.settings.keyring_file), f"{KEY}.keyring_file")
         self._streams: StreamServer | None = None
         self._sockets: GossipSockets | None = None
+        self._rpc: RpcShell | None = None
         self._clients: dict[str, PeerClient] = {}
         self._keepers = KeeperClients(self._changed, self._log, self.dialer)
         self.drain = DrainControl(self.node, self.membership, server.now, self._drain_changed, self._log)
@@ -225,6 +227,12 @@ class FederationPlugin(Plugin):
         await streams.start()
         sockets, self._sockets = self._sockets, None
         await self.membership.start(serf, sockets, self._keyring_file)
+        if settings.rpc_addr is not None:
+            self._rpc = RpcShell(self.membership, serf, settings.rpc_auth, self._log)
+            try:
+                await self._rpc.start(settings.rpc_addr)
+            except OSError as error:
+                raise bind_error(error, str(settings.rpc_addr), f"{KEY}.rpc_addr") from error
         self._log.info(
             "federation started",
             node=settings.node_name,
@@ -254,6 +262,8 @@ class FederationPlugin(Plugin):
         if self.dialer is not None:
             await self.dialer.stop()
         self._folder.remove()
+        if self._rpc is not None:
+            await self._rpc.stop()
         await self.membership.stop()
         if self._sockets is not None:
             self._sockets.close()
@@ -281,6 +291,8 @@ class FederationPlugin(Plugin):
 
     def refused_input(self) -> dict[str, int]:
         refused = {f"nodes_refused_{word}": count for word, count in self.refusals.totals.items()}
+        if self._rpc is not None:
+            refused |= self._rpc.refused_input()
         return counters.refused_input(self.node.counters) | refused
 
     def _advertised(self, advertise: Address | None, bound: Address, port: int, key: str) -> Address:

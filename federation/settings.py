@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from broker.config.settings import Settings
 
 DEFAULT_GOSSIP_PORT: Final = 8902
+DEFAULT_RPC_PORT: Final = 7373
 DEFAULT_FED_ADDR: Final = Address("tcp", "", DEFAULT_FEDERATION_PORT)
 DEFAULT_GOSSIP_ADDR: Final = Address("tcp", "", DEFAULT_GOSSIP_PORT)
 DEFAULT_TLS_ADDR: Final = Address("tcp", "", DEFAULT_TLS_PORT)
@@ -239,6 +240,20 @@ class FederationSettings:
         "where the network lets it through.",
         Sequence(Text("10.0.0.0/8")),
         default_text="all",
+    )
+    rpc_addr: Address | None = extension(
+        None,
+        "Address for the command `serf` of Serf's agents (`serf members -rpc-addr=…`) and libraries of that protocol: members, "
+        "events, queries, keys, the log. Nothing is encrypted there; keep it on loopback.",
+        AddressText("127.0.0.1:7373", DEFAULT_RPC_PORT, listens=True),
+        default_text="not opened",
+    )
+    rpc_auth: str = extension(
+        "",
+        "Key that clients of rpc_addr give (`serf -rpc-auth=…`).",
+        Text("KEY"),
+        default_text="no key",
+        secret=True,
     )
     retry_join: tuple[Address, ...] = setting(
         (),
@@ -448,6 +463,8 @@ class FederationSettings:
                     f"{name}: whoever reaches {self.gossip_addr} can name members, as without keys; set it to true when all "
                     "members encrypt"
                 )
+        if self.rpc_auth and self.rpc_addr is None:
+            yield "rpc_auth: it means nothing without rpc_addr; set that, or leave rpc_auth out"
         if self.require_tls and self.fed_addr != DEFAULT_FED_ADDR:
             yield "fed_addr: it is not opened, because require_tls is true; leave the key out"
         if self.allow_plain_secrets and not self.is_local and not self.require_tls:

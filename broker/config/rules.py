@@ -90,7 +90,7 @@ def listening(settings: Any, prefix: str = "") -> Iterator[tuple[str, Address]]:
         elif isinstance(kind, Sections):
             for index, item in enumerate(value):
                 yield from listening(item, f"{path}[{index}].")
-        elif isinstance(kind, AddressText) and kind.listens and key.name not in closed:
+        elif isinstance(kind, AddressText) and kind.listens and value is not None and key.name not in closed:
             yield path, value
 
 

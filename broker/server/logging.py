@@ -23,6 +23,7 @@ if "rich" not in sys.modules:
 import structlog
 
 from broker.config.settings import LogSettings
+from broker.server.log_listeners import LOG_LISTENERS
 from broker.server.log_output import LogOutput
 
 LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "error": 40}
@@ -45,11 +46,12 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
         return event
 
     processors: list[Any] = [_add_level, _add_time, add_lost]
+    processors += [structlog.processors.format_exc_info, _tell_listeners]
     if settings.format == "json":
         json_renderer = structlog.processors.JSONRenderer(default=_plain)
-        processors += [structlog.processors.format_exc_info, _order, json_renderer]
+        processors += [_order, json_renderer]
     else:
-        processors += [structlog.processors.format_exc_info, TextRenderer(colours=output.isatty())]
+        processors.append(TextRenderer(colours=output.isatty()))
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level]),
@@ -71,6 +73,14 @@ def _add_level(_logger: Any, method: str, event: MutableMapping[str, Any]) -> Mu
 
 def _add_time(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     event["time"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    return event
+
+
+def _tell_listeners(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if LOG_LISTENERS:
+        line = TextRenderer(colours=False)(logger, method, dict(event))
+        for listener in LOG_LISTENERS:
+            listener(event["level"], line)
     return event
 
 

@@ -72,7 +72,7 @@ class AskedQueries:
     ) -> None:
         self._config = config
         self._roster = roster
-        self._clock = clock
+        self.clock = clock
         self._events = events
         self._rng = rng
         self._counters = counters
@@ -99,7 +99,7 @@ class AskedQueries:
             raise ValueError(f"the timeout of {timeout:g} s is negative or too long")
         own = self._roster.own.facts
         query = Query(
-            self._clock.time,
+            self.clock.time,
             self._rng.getrandbits(31),
             own.addr,
             own.port,
@@ -153,6 +153,11 @@ class AskedQueries:
             del self._asked[asked.query.lamport_time, asked.query.query_id]
             if not asked.is_quiet:
                 self._events.append(QueryEnded(asked.number))
+
+    def end_number(self, number: int) -> None:
+        """End the query with this number, if it is under way."""
+        for asked in [asked for asked in self._asked.values() if asked.number == number]:
+            self.end(asked)
 
     def next_timeout(self) -> float | None:
         return min((asked.deadline for asked in self._asked.values()), default=None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from federation.gossip.addresses import Address
+from federation.gossip.messages import OUR_VERSIONS
 from federation.serf.messages import Query
 
 
@@ -22,13 +23,16 @@ class MemberStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member as this node sees it. `ip` is text."""
+    """One member as this node sees it. `ip` is text, `versions` as on the wire (wire-gossip 2.1), `since` monotonic seconds:
+    when its status was last changed."""
 
     name: str
     ip: str
     port: int
     tags: dict[str, str]
     status: MemberStatus
+    versions: bytes = OUR_VERSIONS
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ JOIN_ADDRESSES_MAX: Final = 64
 
 
 class PendingJoin:
-    def __init__(self, join_id: int, addresses: list[Address]) -> None:
+    def __init__(self, join_id: int, addresses: list[Address], ignores_old: bool = False) -> None:
         self.join_id = join_id
+        self.ignores_old = ignores_old
         self._addresses = addresses
         self._missing = len(addresses)
         self._errors: dict[Address, str] = {}

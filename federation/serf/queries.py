@@ -42,16 +42,26 @@ def _filter_matches(encoded: bytes, own_name: str, tags: dict[str, str]) -> bool
         return isinstance(value, list) and own_name.encode() in value
     if encoded[0] == FILTER_TAG:
         fields = as_fields(value)
-        return _expression_matches(text_field(fields, b"Expr"), tags.get(text_field(fields, b"Tag"), ""))
+        return expression_matches(text_field(fields, b"Expr"), tags.get(text_field(fields, b"Tag"), ""))
     return False
 
 
-def _expression_matches(expression: str, value: str) -> bool:
-    if len(expression) > EXPRESSION_LENGTH_MAX or "(" in expression:
+def is_expression(text: str) -> bool:
+    """Return whether this is a regular expression, and one that cannot run long."""
+    if len(text) > EXPRESSION_LENGTH_MAX or "(" in text:
         return False
-    if sum(expression.count(sign) for sign in "*+?{") > _REPETITIONS_MAX:
+    if sum(text.count(sign) for sign in "*+?{") > _REPETITIONS_MAX:
         return False
     try:
-        return re.search(expression, value) is not None
+        re.compile(text)
     except (re.error, OverflowError):
         return False
+    return True
+
+
+def expression_matches(expression: str, value: str, is_whole: bool = False) -> bool:
+    """Return whether the expression matches somewhere in the value; `is_whole`: all of it. Other expressions match nothing."""
+    if not is_expression(expression):
+        return False
+    find = re.fullmatch if is_whole else re.search
+    return find(expression, value) is not None

@@ -42,12 +42,19 @@ the table of gossip bounds the alive ones."""
 
 @dataclass(slots=True, eq=False)
 class MemberRecord:
-    """`status_time`: Lamport time of the last applied intent. `gone_at`: time at which the member failed or left."""
+    """`status_time`: Lamport time of the last applied intent. `gone_at`: time at which the member failed or left. `since`: time
+    of the last change of `status`."""
 
     facts: NodeFacts
     status: MemberStatus
     status_time: int
     gone_at: float = 0.0
+    since: float = 0.0
+
+    def become(self, status: MemberStatus, now: float) -> None:
+        if status is not self.status:
+            self.status = status
+            self.since = now
 
 
 class Roster:
@@ -67,7 +74,8 @@ class Roster:
 
     def member(self, record: MemberRecord) -> Member:
         facts = record.facts
-        return Member(facts.name, facts.ip, facts.port, self.tags(facts), record.status)
+        tags = self.tags(facts)
+        return Member(facts.name, facts.ip, facts.port, tags, record.status, facts.versions, record.since)
 
     def tags(self, facts: NodeFacts) -> dict[str, str]:
         """The tags of a member, decoded once for all nodes that share its facts. The caller must not change them."""
@@ -113,16 +121,16 @@ class Roster:
         if record is None:
             if len(self.records) >= RECORDS_MAX:
                 self._forget_first_gone()
-            record = MemberRecord(facts, MemberStatus.ALIVE, 0)
+            record = MemberRecord(facts, MemberStatus.ALIVE, 0, since=now)
             self.records[facts.name] = record
             intent = self._recent_intents.take(facts.name)
             if intent is not None:
                 record.status_time = intent.lamport_time
                 if intent.leave:
-                    record.status = MemberStatus.LEAVING
+                    record.become(MemberStatus.LEAVING, now)
         else:
             record.facts = facts
-            record.status = MemberStatus.ALIVE
+            record.become(MemberStatus.ALIVE, now)
             self._gone.pop(facts.name, None)
         self._events.append(MemberJoin(self.member(record)))
 
@@ -139,10 +147,10 @@ class Roster:
         # Serf requires a leave intent for a graceful leave. A late or lost intent would turn the leave into a failure, so
         # the member's own dead message counts as a leave too.
         if record.status == MemberStatus.LEAVING or (gracefully and record.status == MemberStatus.ALIVE):
-            record.status = MemberStatus.LEFT
+            record.become(MemberStatus.LEFT, now)
             self._events.append(MemberLeave(self.member(record)))
         elif record.status == MemberStatus.ALIVE:
-            record.status = MemberStatus.FAILED
+            record.become(MemberStatus.FAILED, now)
             self._events.append(MemberFailed(self.member(record)))
         else:
             return
@@ -162,7 +170,7 @@ class Roster:
             return INTENT_IGNORED
         record.status_time = intent.lamport_time
         if record.status == MemberStatus.LEAVING:
-            record.status = MemberStatus.ALIVE
+            record.become(MemberStatus.ALIVE, now)
         return INTENT_NEW
 
     def apply_leave(self, intent: LeaveIntent, leaving: bool, now: float) -> int:
@@ -179,9 +187,9 @@ class Roster:
             return INTENT_IGNORED
         record.status_time = intent.lamport_time
         if record.status == MemberStatus.ALIVE:
-            record.status = MemberStatus.LEAVING
+            record.become(MemberStatus.LEAVING, now)
         elif record.status == MemberStatus.FAILED or (intent.forced and intent.node in self._gone):
-            record.status = MemberStatus.LEFT
+            record.become(MemberStatus.LEFT, now)
             self._events.append(MemberLeave(self.member(record), intent.forced))
         if intent.prune:
             self._prune(record, now)

@@ -69,6 +69,7 @@ class Serf(GossipDelegate):
         )
         self._events: list[Event] = []
         self.roster = Roster(facts, config, self.counters, self._events)
+        self.roster.own.since = now
         self.keyring = Keyring(config.encrypt_keys, rng) if config.encrypt_keys else None
         sealing = Sealing(self.keyring, config.label, config.verify_incoming, config.verify_outgoing)
         self.gossip = Gossip(facts, config.profile, rng, self.counters, self, self._pool, now, sealing)
@@ -182,10 +183,11 @@ class Serf(GossipDelegate):
         self.user_events.min_time = event + 1
         self._queries.min_time = query + 1
 
-    def join(self, addresses: list[Address], now: float) -> int:
+    def join(self, addresses: list[Address], now: float, ignores_old: bool = False) -> int:
         """Push-pull with each address. Gives the id of the event JoinResult that follows.
 
-        A node that has left becomes alive again first. ValueError for more than JOIN_ADDRESSES_MAX addresses.
+        `ignores_old`: user events of before the join are not delivered. A node that has left becomes alive again first.
+        ValueError for more than JOIN_ADDRESSES_MAX addresses.
         """
         unique = list(dict.fromkeys(addresses))
         if len(unique) > JOIN_ADDRESSES_MAX:
@@ -200,7 +202,7 @@ class Serf(GossipDelegate):
         if not unique:
             self._events.append(JoinResult(join_id, 0, {}))
             return join_id
-        self._joins[join_id] = PendingJoin(join_id, unique)
+        self._joins[join_id] = PendingJoin(join_id, unique, ignores_old)
         for index, address in enumerate(unique):
             self.gossip.exchanges.join(address, join_id, index, now)
         return join_id
@@ -358,6 +360,8 @@ class Serf(GossipDelegate):
         for name, time in remote.status_times.items():
             if name not in left:
                 self.roster.apply_join(JoinIntent(time, name), now)
+        if any(join.ignores_old for join in self._joins.values()):
+            self.user_events.min_time = max(self.user_events.min_time, remote.event_time)
         for time, name, payload in remote.events:
             self.user_events.receive(UserEvent(time, name, payload, False))
 

@@ -102,14 +102,14 @@ class GossipShell:
 
     # --- calls of the owner
 
-    async def join(self, hosts: list[str]) -> dict[str, str]:
-        """Join the cluster through these hosts (HOST or HOST:PORT).
+    async def join(self, hosts: list[str], ignores_old: bool = False) -> dict[str, str]:
+        """Join the cluster through these hosts (HOST or HOST:PORT). `ignores_old`: without user events of before.
 
         Gives the errors of the hosts that did not answer. JoinFailed when none did.
         """
         if self._retry_join is not None:
             self._retry_join.resume()
-        errors = await self._joining.join(hosts)
+        errors = await self._joining.join(hosts, ignores_old=ignores_old)
         if self.serf.phase == SerfPhase.LEFT:  # all hosts are this node itself, so nothing was asked
             errors = dict.fromkeys(hosts, "this is the node itself, which has left; name another one") | errors
         if len(errors) == len(dict.fromkeys(hosts)):

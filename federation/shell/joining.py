@@ -55,9 +55,11 @@ class Joining:
             self._log.debug("join failed", errors=errors)
         self._flush()
 
-    async def join(self, hosts: list[str], retry_join: RetryJoin | None = None) -> dict[str, str]:
+    async def join(
+        self, hosts: list[str], retry_join: RetryJoin | None = None, ignores_old: bool = False
+    ) -> dict[str, str]:
         """Join all addresses of all hosts; gives the errors of those hosts of which no address was joined. `retry_join` when
-        the attempt is its own."""
+        the attempt is its own. `ignores_old`: without user events of before."""
         errors: dict[str, str] = {}
         resolved: dict[str, list[Address]] = {}
         own = self._serf.local_member
@@ -75,7 +77,7 @@ class Joining:
         addresses = list(dict.fromkeys(address for found in resolved.values() for address in found))
         failures: dict[Address, str] = {}
         for at in range(0, len(addresses), JOIN_ADDRESSES_MAX):
-            failures |= await self._join_addresses(addresses[at : at + JOIN_ADDRESSES_MAX])
+            failures |= await self._join_addresses(addresses[at : at + JOIN_ADDRESSES_MAX], ignores_old)
         for host, found in resolved.items():
             if all(address in failures for address in found):
                 errors[host] = failures[found[0]]
@@ -99,8 +101,8 @@ class Joining:
             else:
                 self._retry_join.leads_here(host)
 
-    async def _join_addresses(self, addresses: list[Address]) -> dict[Address, str]:
+    async def _join_addresses(self, addresses: list[Address], ignores_old: bool) -> dict[Address, str]:
         waiter: asyncio.Future[JoinResult] = self._loop.create_future()
-        self._waiters[self._serf.join(addresses, self._loop.time())] = waiter
+        self._waiters[self._serf.join(addresses, self._loop.time(), ignores_old)] = waiter
         self._flush()
         return (await waiter).errors

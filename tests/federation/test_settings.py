@@ -82,6 +82,28 @@ def test_a_start_warns_of_addresses_that_need_no_proof(federation: str, keys: li
     assert all(("require_tls: true" in text) is has_tls for key, text in found if key == "fed_addr")
 
 
+@pytest.mark.parametrize(
+    ("federation", "words"),
+    [
+        ("rpc_addr: '127.0.0.1:7373'", []),
+        ("rpc_addr: '10.0.0.1:7373'", ["whoever reaches", "rpc_auth"]),
+        ("rpc_addr: ':7373', rpc_auth: k", ["whoever reads the key", "loopback"]),
+    ],
+)
+def test_a_start_warns_of_an_rpc_that_others_reach(federation: str, words: list[str]) -> None:
+    settings = settings_of(f"{federation}, fed_addr: '127.0.0.1:1', gossip_addr: '127.0.0.1:2'").plugins.federation
+    found = list(exposure_warnings(settings))
+    assert [key for key, _ in found] == ["rpc_addr"] * bool(words)
+    assert all(word in text for _, text in found for word in words)
+
+
+def test_the_address_of_the_rpc_belongs_to_no_other_key_and_its_key_is_not_printed() -> None:
+    (fault,) = loaded("rpc_addr: '127.0.0.1:1', fed_addr: '127.0.0.1:1'").faults
+    assert "rpc_addr" in f"{fault.key} {fault}"
+    (text,) = settings_of("rpc_auth: k").plugins.federation.start_warnings(Settings(), str)
+    assert "rpc_addr" in text
+
+
 def test_an_address_that_is_not_opened_is_named() -> None:
     federation = settings_of(f"fed_addr: '10.0.0.1:1', tls: {{{TLS}}}, require_tls: true").plugins.federation
     (text,) = federation.start_warnings(Settings(), str)

@@ -43,11 +43,12 @@ class Control(FederationMembership):
         if not self.running:
             raise NotRunning
 
-    async def join(self, hosts: list[str]) -> None:
+    async def join(self, hosts: list[str], replay: bool = True) -> int:
         self.check()
         if "127.0.0.1:1" in hosts:
             raise JoinFailed({"127.0.0.1:1": "connection refused"})
         self.joined.append(hosts)
+        return len(hosts)
 
     async def leave(self) -> None:
         self.check()

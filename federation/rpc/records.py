@@ -1,0 +1,114 @@
+"""What responses and records of the RPC have in them: members, events, figures (wire-gossip 11.3 and 11.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from federation.gossip.addresses import pack_ip
+from federation.rpc.event_filter import MEMBER_EVENTS, QUERY, USER
+from federation.rpc.requests import NO_COORDINATE, MembersFiltered
+from federation.serf.events import Member, MemberEvent, QueryReceived, UserEventReceived
+from federation.serf.queries import expression_matches, is_expression
+from federation.serf.serf import Serf
+
+
+def member_map(member: Member) -> dict[str, object]:
+    versions = member.versions
+    return {
+        "Addr": pack_ip(member.ip),
+        "DelegateCur": versions[5],
+        "DelegateMax": versions[4],
+        "DelegateMin": versions[3],
+        "Name": member.name,
+        "Port": member.port,
+        "ProtocolCur": versions[2],
+        "ProtocolMax": versions[1],
+        "ProtocolMin": versions[0],
+        "Status": member.status.name.lower(),
+        "Tags": member.tags,
+    }
+
+
+def filtered_members(members: list[Member], wanted: MembersFiltered) -> list[Member]:
+    """ValueError for an expression that could run long (wire-gossip 8.8) or is none."""
+    expressions = [text for text in (wanted.name, wanted.status) if text]
+    for text in (*expressions, *wanted.tags.values()):
+        if not is_expression(text):
+            raise ValueError(
+                f"{text!r} is no regular expression without groups and with at most two repetitions; "
+                "this node takes no other"
+            )
+    return [member for member in members if _is_wanted(member, wanted)]
+
+
+def _is_wanted(member: Member, wanted: MembersFiltered) -> bool:
+    if wanted.name and not expression_matches(wanted.name, member.name, True):
+        return False
+    if wanted.status and not expression_matches(wanted.status, member.status.name.lower(), True):
+        return False
+    return all(expression_matches(text, member.tags.get(name, ""), True) for name, text in wanted.tags.items())
+
+
+def member_events_record(events: Sequence[MemberEvent]) -> dict[str, object]:
+    """Of events of one type."""
+    return {"Event": MEMBER_EVENTS[type(events[0])], "Members": [member_map(event.member) for event in events]}
+
+
+def user_event_record(event: UserEventReceived) -> dict[str, object]:
+    return {
+        "Coalesce": event.coalesce,
+        "Event": USER,
+        "LTime": event.lamport_time,
+        "Name": event.name,
+        "Payload": event.payload,
+    }
+
+
+def query_record(received: QueryReceived, query_id: int) -> dict[str, object]:
+    query = received.query
+    return {
+        "Event": QUERY,
+        "ID": query_id,
+        "LTime": query.lamport_time,
+        "Name": query.name,
+        "Payload": query.payload,
+    }
+
+
+def response_record(origin: str, payload: bytes, is_ack: bool) -> dict[str, object]:
+    return {"From": origin, "Payload": None if is_ack else payload, "Type": "ack" if is_ack else "response"}
+
+
+DONE_RECORD = {"From": "", "Payload": None, "Type": "done"}
+
+
+def coordinate_body(serf: Serf, name: str) -> dict[str, object]:
+    found = serf.coordinates.get(name)
+    return NO_COORDINATE if found is None else {"Coord": found.fields(), "Ok": True}
+
+
+def stats_body(serf: Serf, runtime: dict[str, str]) -> dict[str, dict[str, str]]:
+    """The groups that `serf info` prints."""
+    statuses = [member.status.name for member in serf.members()]
+    own = serf.local_member
+    figures = {
+        "coordinate_resets": serf.counters.coordinate_resets,
+        "event_queue": len(serf.broadcasts.events),
+        "event_time": serf.user_events.clock.time,
+        "failed": statuses.count("FAILED"),
+        "health_score": serf.gossip.membership.awareness.score,
+        "intent_queue": len(serf.broadcasts.intents),
+        "left": statuses.count("LEFT"),
+        "member_time": serf.roster.clock.time,
+        "members": len(statuses),
+        "query_queue": len(serf.broadcasts.queries),
+        "query_time": serf.asked_queries.clock.time,
+    }
+    return {
+        "agent": {"name": own.name},
+        "event_handlers": {},
+        "runtime": runtime,
+        "serf": {name: str(value) for name, value in figures.items()}
+        | {"encrypted": "false" if serf.keyring is None else "true"},
+        "tags": own.tags,
+    }
