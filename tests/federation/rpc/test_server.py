@@ -7,20 +7,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from federation.rpc import client as rpc_client
 from federation.rpc import server as rpc_server
-from federation.rpc.client import CALLS_MAX, OPEN_QUERIES_MAX, QUERIES_MAX, STREAMS_MAX, RpcClient
+from federation.rpc.client import CALLS_MAX, QUERIES_MAX
 from federation.rpc.requests import COMMANDS, ForceLeave, Join, SetTags
-from federation.rpc.server import CLIENTS_MAX, LOG_LINES_MAX, RpcServer
-from federation.rpc.wire import REQUEST_BYTES_MAX
+from federation.rpc.server import LOG_LINES_MAX
 from federation.serf.config import SerfConfig
 from federation.serf.messages import Query, QueryResponse
 from federation.serf.serf import Serf
+from gossip_node import introduce
+from rpc_agent import Agent
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "gossip-vectors.json").read_text())
 DIALOGUES = {
@@ -29,52 +26,6 @@ DIALOGUES = {
     if vector["transport"] == "rpc" and vector["name"].endswith("requests")
 }
 ANSWERS = {vector["name"].rpartition(":")[0]: vector for vector in VECTORS if vector["name"].endswith(": responses")}
-
-
-class Agent:
-    """A node "a" that knows "b" and "c", its RPC, and one client that is not connected yet."""
-
-    def __init__(self, auth: str = "") -> None:
-        self.serf = Serf(SerfConfig("a", "127.0.0.1", 17946, {"fed_addr": "127.0.0.1:8901"}), Random(1), 0.0)
-        for name, port in (("b", 17947), ("c", 17948)):
-            other = Serf(SerfConfig(name, "127.0.0.1", port, {"role": "edge"}), Random(port), 0.0)
-            self.serf.gossip.membership.merge(other.gossip.membership.encode_nodes(), 0.0)
-            self.serf.coordinates.ping_completed(name, 0.01, other.ack_payload())
-        self.serf.take_events()
-        self.rpc = RpcServer(self.serf, auth, {"os": "linux"})
-
-    def client(self) -> Connected:
-        client = self.rpc.connect()
-        assert client is not None
-        return Connected(self, client)
-
-    def settle(self, now: float = 0.0) -> None:
-        self.rpc.receive_events(self.serf.take_events(), now)
-
-
-class Connected:
-    def __init__(self, agent: Agent, client: RpcClient) -> None:
-        self.agent = agent
-        self.client = client
-        self.sequence = 0
-
-    def send(self, *objects: object, now: float = 0.0) -> None:
-        self.client.receive_data(b"".join(msgpack.packb(item) for item in objects), now)
-
-    def take(self) -> list[Any]:
-        unpacker = msgpack.Unpacker()
-        unpacker.feed(self.client.take_output())
-        return list(unpacker)
-
-    def call(self, command: str, body: object = None, now: float = 0.0) -> list[Any]:
-        self.sequence += 1
-        header = {"Command": command, "Seq": self.sequence}
-        self.send(*([header] if body is None else [header, body]), now=now)
-        return self.take()
-
-    def greeted(self) -> Connected:
-        assert self.call("handshake", {"Version": 1}) == [{"Error": "", "Seq": 1}]
-        return self
 
 
 def shape(value: object) -> object:
@@ -332,7 +283,7 @@ def test_events_reach_the_streams_that_want_them() -> None:
         {"Event": "query", "ID": 1, "LTime": 1, "Name": "load", "Payload": b"?"},
     ]
     other = Serf(SerfConfig("d", "127.0.0.1", 17949), Random(9), 0.0)
-    agent.serf.gossip.membership.merge(other.gossip.membership.encode_nodes(), 5.0)
+    introduce(agent.serf, other)
     agent.settle(5.0)
     assert client.take() == []  # coalesced
     at = agent.rpc.next_timeout()
@@ -382,141 +333,6 @@ def test_a_monitor_has_the_last_lines_then_new_ones_of_its_level() -> None:
     client.call("stop", {"Stop": 2})
     agent.rpc.log_line("ERR", "trouble")
     assert client.take() == []
-
-
-# --- bounds
-
-
-@pytest.mark.interpreted
-def test_a_client_that_does_not_read_loses_records_and_its_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc_client, "RECORD_BYTES_MAX", 2000)
-    monkeypatch.setattr(rpc_client, "UNREAD_BYTES_MAX", 4000)
-    agent = Agent()
-    client = agent.client().greeted()
-    client.call("stream", {"Type": "user"})
-    for number in range(100):
-        agent.serf.user_event(f"event {number}", b"")
-        agent.settle()
-    assert agent.rpc.records_dropped > 0
-    told = [item["Name"] for item in client.take() if "Name" in item]
-    assert told == [f"event {number}" for number in range(len(told))]
-    assert len(told) + agent.rpc.records_dropped == 100
-    for number in range(40):
-        client.send({"Command": "members", "Seq": 100 + number})
-    assert not client.client.takes_requests
-    answered: list[int] = []
-    for _ in range(40):
-        answered += [item["Seq"] for item in client.take() if "Seq" in item]
-        client.client.work(0.0)
-    assert answered == list(range(100, 140))
-
-
-def test_many_requests_in_one_chunk_are_done_in_turns() -> None:
-    client = Agent().client().greeted()
-    data = b"".join(msgpack.packb({"Command": "stats", "Seq": number}) for number in range(120))
-    has_more = client.client.receive_data(data, 0.0)
-    turns = 1
-    while has_more:
-        has_more = client.client.work(0.0)
-        turns += 1
-    assert turns == 3
-    assert [item["Seq"] for item in client.take() if "Seq" in item] == list(range(120))
-
-
-def test_strangers_do_not_shut_clients_out() -> None:
-    agent = Agent()
-    strangers = [agent.client() for _ in range(CLIENTS_MAX)]
-    found = [agent.client().greeted() for _ in range(CLIENTS_MAX)]
-    assert all(stranger.client.closed for stranger in strangers)
-    assert agent.rpc.connect() is None
-    assert len(agent.rpc.clients) == CLIENTS_MAX
-    assert agent.rpc.refused == CLIENTS_MAX + 1
-    agent.rpc.disconnected(found[0].client)
-    agent.client().greeted()
-
-
-def test_streams_and_open_queries_of_a_client_are_bounded() -> None:
-    agent = Agent()
-    client = agent.client().greeted()
-    for _ in range(STREAMS_MAX):
-        client.call("stream", {"Type": "query"})
-    assert str(STREAMS_MAX) in client.call("stream", {"Type": "query"})[0]["Error"]
-    for _ in range(OPEN_QUERIES_MAX // STREAMS_MAX + 1):
-        agent.serf.query("load", b"", 0.0)
-    agent.settle()
-    assert len(client.client.open_queries) == OPEN_QUERIES_MAX
-    agent.serf.query("load", b"", 1000.0)
-    agent.settle(1000.0)
-    assert len(client.client.open_queries) == STREAMS_MAX  # the others are past their deadlines
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\xc1",
-        b"\x90",
-        b"\xa3abc",
-        b"\xdf\xff\xff\xff\xff",
-        b"\xdd\xff\xff\xff\xff",
-        b"\x81\xa4Body\xc6\x7f\xff\xff\xff" + bytes(REQUEST_BYTES_MAX + 1000),
-        b"\x91" * 5000,
-        msgpack.packb({"Command": "x" * REQUEST_BYTES_MAX, "Seq": 1}),
-        msgpack.packb({"Command": 1, "Seq": 1}),
-        msgpack.packb({"Command": "stats", "Seq": -1}),
-        msgpack.packb({"Command": b"\xff", "Seq": 1}),
-    ],
-)
-def test_garbage_ends_the_connection(data: bytes) -> None:
-    client = Agent().client().greeted()
-    for at in range(0, len(data), 1000):
-        client.client.receive_data(data[at : at + 1000], 0.0)
-    assert client.client.closed
-    assert client.agent.rpc.malformed == 1
-    assert client.call("stats") == []
-
-
-# An old encoder writes times as raw bytes, a new one as the extension -1. No message has one, so both are skipped.
-TIMES = [msgpack.packb(b"\xa0" + bytes(8), use_bin_type=False), msgpack.packb(msgpack.Timestamp(1_700_000_000, 5))]
-
-
-@pytest.mark.parametrize("time", [*TIMES, msgpack.packb(b"\xa0" + bytes(8))])
-def test_times_of_both_formats_are_skipped(time: bytes) -> None:
-    client = Agent().client().greeted()
-    header = b"\x83\xa7Command\xa5stats\xa3Seq\x02\xa4Time" + time
-    client.client.receive_data(header, 0.0)
-    assert client.take()[0] == {"Error": "", "Seq": 2}
-
-
-@given(st.lists(st.binary(max_size=60), max_size=5))
-def test_no_bytes_raise(chunks: list[bytes]) -> None:
-    client = Agent().client().greeted()
-    for chunk in chunks:
-        client.client.receive_data(chunk, 0.0)
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 2**64 - 1) | st.binary(max_size=9) | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-)
-KEYS = ("Name", "Status", "Tags", "Existing", "Replay", "Node", "Prune", "Payload", "Coalesce", "Timeout", "FilterTags")
-
-
-@given(
-    st.sampled_from(sorted(set(COMMANDS) - {"handshake", "auth"})),
-    st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), values, max_size=5) | values,
-)
-def test_every_command_answers_any_body(command: str, body: object) -> None:
-    client = Agent().client().greeted()
-    if COMMANDS[command].body is None:
-        body = None
-    found = client.call(command, {} if body is None and COMMANDS[command].body is not None else body)
-    calls = client.agent.rpc.take_calls()
-    if calls:
-        assert found == []
-    else:
-        assert found[0]["Seq"] == 2
-        assert len(found) >= 1 + (COMMANDS[command].empty is not None)
-    client.agent.settle()
 
 
 def test_levels_have_an_order() -> None:
