@@ -70,12 +70,14 @@ class FactsPool:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """This node's record of one member. `changed_at`: time of the last change of its state."""
+    """This node's record of one member. `changed_at`: time of the last change of its state. `former`: what it said when it was
+    at another address."""
 
     facts: NodeFacts
     changed_at: float
     incarnation: int = 0
     state: int = STATE_DEAD
+    former: NodeFacts | None = None
 
 
 class MemberTable:

@@ -146,11 +146,16 @@ class Membership:
             # As in memberlist the bytes are compared. For this node the 4 and 16 byte forms of one address are equal.
             node.facts.addr != alive.addr and (node is not self.own or node.facts.ip != facts.ip)
         ):
-            if not self._may_move(node, now):
+            if _is_of_before(node, alive):
+                return
+            if not self._may_move(node, alive.incarnation, now):
+                if node.state == STATE_DEAD:
+                    return  # the member has not heard of its death yet: it will speak again, at a later incarnation
                 self._counters.drop(DropReason.NAME_CONFLICT)
                 self._delegate.node_conflict(node.facts, facts, now)
                 return
             moved = True
+            node.former = node.facts
         if alive.node == self.name:
             self._receive_alive_about_self(alive, facts)
             return
@@ -172,11 +177,13 @@ class Membership:
         elif meta_changed:
             self._delegate.node_updated(facts, now)
 
-    def _may_move(self, node: Node, now: float) -> bool:
-        """Return whether a member may return from another address: it left, or it has been dead for the reclaim
-        time."""
+    def _may_move(self, node: Node, incarnation: int, now: float) -> bool:
+        """Return whether a member may return from another address: it left, or it is dead and speaks of itself at a later
+        incarnation, or it has been dead for the reclaim time."""
         if node.state == STATE_LEFT:
             return True
+        if node.state == STATE_DEAD and incarnation > node.incarnation:
+            return True  # it has heard of its death: it is no message of before
         reclaim_time = self._config.dead_node_reclaim_time
         return node.state == STATE_DEAD and reclaim_time > 0 and now - node.changed_at > reclaim_time
 
@@ -305,6 +312,14 @@ class Membership:
             node = self.table.get(name)
             if node is not None and node.state == STATE_SUSPECT:
                 self._set_dead(Accusation(suspicion.incarnation, name, self.name), now)
+
+
+def _is_of_before(node: Node, alive: Alive) -> bool:
+    """Return whether the message is one that the member sent from its former address, and that is still on its way."""
+    former = node.former
+    if former is None or alive.incarnation >= node.incarnation:
+        return False
+    return alive.addr == former.addr and alive.port == former.port
 
 
 def _encode_node(node: Node) -> bytes:

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from federation.gossip.addresses import Address, ip_text
-from federation.gossip.members import STATE_ALIVE, NodeFacts
+from federation.gossip.members import STATE_ALIVE, STATE_SUSPECT, NodeFacts
 from federation.gossip.messages import VERSION_BYTES, PushPull
 
 SCALING_THRESHOLD: Final = 32
@@ -21,9 +21,9 @@ def push_pull_scale(node_count: int) -> int:
 
 
 def find_namesake(remote: PushPull, own: NodeFacts) -> Address | None:
-    """Address of another alive node with this node's name, when the other side lists one."""
+    """Address of another node with this node's name that the other side holds for alive, or suspects: it may be one."""
     for node in remote.nodes:
-        if node.name == own.name and node.state == STATE_ALIVE:
+        if node.name == own.name and node.state in (STATE_ALIVE, STATE_SUSPECT):
             ip = ip_text(node.addr)
             if ip != own.ip or node.port != own.port:
                 return (ip, node.port)

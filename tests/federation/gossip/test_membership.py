@@ -249,14 +249,40 @@ def test_another_address_is_a_conflict_unless_the_member_left() -> None:
     view.alive("a", 5, host=2, port=9999)
     assert view.told() == ["joined a", "conflict a 10.0.0.3:8902", "conflict a 10.0.0.2:9999"]
     assert view.counters.dropped[DropReason.NAME_CONFLICT] == 2
-    view.dead("a", 1)
-    view.alive("a", 5, host=3, now=100.0)  # dead, but reclaiming is off
-    assert view.state("a") == (1, STATE_DEAD)
-    view.alive("a", 2, host=2)
-    view.dead("a", 2, origin="a")
+    view.suspect("a", 1)
+    view.alive("a", 5, host=3)  # it may still live
+    assert view.counters.dropped[DropReason.NAME_CONFLICT] == 3
+    view.dead("a", 1, origin="a")
     view.alive("a", 1, host=3)
     assert view.state("a") == (1, STATE_ALIVE)
     assert view.membership.table.nodes["a"].facts.ip == "10.0.0.3"
+
+
+def test_a_dead_member_moves_at_once_when_it_has_heard_of_its_death() -> None:
+    view = View()
+    view.alive("a", 4, host=2)
+    view.dead("a", 4)
+    view.alive("a", 4, host=3)
+    view.alive("a", 1, host=3)  # a restarted process begins with 1, and hears of its death at its join
+    assert view.state("a") == (4, STATE_DEAD)
+    view.alive("a", 5, host=3)
+    assert view.state("a") == (5, STATE_ALIVE)
+    assert view.membership.table.nodes["a"].facts.ip == "10.0.0.3"
+    assert view.told() == ["joined a", "left a", "joined a"]
+
+
+def test_messages_of_the_former_address_that_are_still_on_their_way_are_no_conflict() -> None:
+    view = View()
+    view.alive("a", 4, host=2)
+    view.dead("a", 4)
+    view.alive("a", 5, host=3)
+    view.alive("a", 4, host=2)
+    view.membership.merge([PushPullNode("a", bytes((10, 0, 0, 2)), 8902, b"", 4, STATE_ALIVE, OUR_VERSIONS)], 0.0)
+    assert view.counters.dropped[DropReason.NAME_CONFLICT] == 0
+    view.alive("a", 1, host=4)  # nobody who was known
+    view.alive("a", 6, host=2)  # somebody who speaks from there now
+    assert view.counters.dropped[DropReason.NAME_CONFLICT] == 2
+    assert view.state("a") == (5, STATE_ALIVE)
 
 
 def test_a_dead_name_may_move_after_the_reclaim_time() -> None:

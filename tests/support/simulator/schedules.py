@@ -16,6 +16,7 @@ from simulator.domain_schedules import DOMAIN_SCHEDULES
 from simulator.drain_schedules import DRAIN_SCHEDULES
 from simulator.federation import RETURN_LIMIT, Federation
 from simulator.group_schedules import GROUP_SCHEDULES
+from simulator.healing_schedules import HEALING_SCHEDULES
 from simulator.promise_schedules import PROMISE_SCHEDULES
 from simulator.queue_schedules import QUEUE_SCHEDULES
 from simulator.retained_schedules import RETAINED_SCHEDULES
@@ -279,6 +280,7 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         split_off_one,
         flapping,
         thirty_nodes,
+        *HEALING_SCHEDULES,
         *TRAFFIC_SCHEDULES,
         definitions_converge,
         one_clock_is_wrong,
