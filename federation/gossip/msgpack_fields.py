@@ -1,7 +1,8 @@
 """Message bodies: msgpack maps with Go field names as keys, read field by field with their types (wire-gossip 1).
 
-Only this module uses the msgpack library. Raw and bin values both arrive as bytes. A field that is missing or nil has its
-zero value; unknown fields are skipped; a field of the wrong type makes the whole message invalid, as in the Go decoders.
+This module and `body_reader` alone use the msgpack library. Raw and bin values both arrive as bytes. A field that is missing
+or nil has its zero value; unknown fields are skipped; a field of the wrong type makes the whole message invalid, as in the Go
+decoders.
 """
 
 from __future__ import annotations

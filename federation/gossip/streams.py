@@ -28,6 +28,8 @@ from federation.gossip.wire import decompress_body
 STREAM_BYTES_MAX: Final = 8 << 20
 STREAM_COMPRESSED_MAX: Final = 2 << 20
 PUSH_PULL_NODES_MAX: Final = MEMBERS_MAX
+USER_MESSAGE_BYTES_MAX: Final = 65_536
+"""Bytes of a user message, as much as a datagram may have. Serf sends none over streams."""
 
 
 class StreamDecoder:
@@ -115,7 +117,7 @@ class StreamDecoder:
             self._nodes_missing = uint_field(header, b"Nodes", PUSH_PULL_NODES_MAX)
             self._rest_length = uint_field(header, b"UserStateLen", STREAM_BYTES_MAX)
         elif kind == USER:
-            self._rest_length = uint_field(header, b"UserMsgLen", STREAM_BYTES_MAX)
+            self._rest_length = uint_field(header, b"UserMsgLen", USER_MESSAGE_BYTES_MAX)
         elif kind == COMPRESS:
             self._decompressed(header)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -16,13 +16,11 @@ from federation.gossip.msgpack_fields import (
     UINT16_MAX,
     Fields,
     as_fields,
-    as_name,
     as_text,
     bool_field,
     bytes_field,
     bytes_or_nil_field,
     decode,
-    decode_fields,
     decode_prefix,
     encode,
     list_field,
@@ -134,81 +132,6 @@ class QueryResponse(Message):
     origin: str = wire("From", name_field)
     flags: int = wire("Flags", uint32_field)
     payload: bytes | None = wire("Payload", bytes_or_nil_field)
-
-
-@dataclass(slots=True)
-class SerfState:
-    """Serf's part of a push-pull (wire-gossip 7.2). `events`: of at most EVENTS_MAX Lamport times.
-
-    `refused`: number of entries that are invalid, for example names that are not UTF-8. They are left out.
-    """
-
-    lamport_time: int = 0
-    event_time: int = 0
-    query_time: int = 0
-    status_times: dict[str, int] = field(default_factory=dict)
-    left_members: list[str] = field(default_factory=list)
-    events: list[RecentEvent] = field(default_factory=list)
-    refused: int = 0
-
-    @staticmethod
-    def decode(body: bytes) -> SerfState:
-        fields = decode_fields(body)
-        state = SerfState()
-        times = map_field(fields, b"StatusLTimes")
-        for key in times:
-            try:
-                state.status_times[as_name(key, b"StatusLTimes")] = time_field(times, key)
-            except WireError:
-                state.refused += 1
-        for name in list_field(fields, b"LeftMembers"):
-            try:
-                state.left_members.append(as_name(name, b"LeftMembers"))
-            except WireError:
-                state.refused += 1
-        state.lamport_time = state._clock(fields, b"LTime")
-        state.event_time = state._clock(fields, b"EventLTime")
-        state.query_time = state._clock(fields, b"QueryLTime")
-        slots = list_field(fields, b"Events")
-        if len(slots) > EVENTS_MAX:
-            raise WireError(f"more than {EVENTS_MAX} event slots")
-        for slot in slots:
-            if slot is not None:
-                state._add_events(as_fields(slot))
-        return state
-
-    def _clock(self, fields: Fields, key: bytes) -> int:
-        """A clock of the other side; 0, which advances no clock, when it is invalid."""
-        try:
-            return time_field(fields, key)
-        except WireError:
-            self.refused += 1
-            return 0
-
-    def _add_events(self, slot: Fields) -> None:
-        for event in list_field(slot, b"Events"):
-            fields = as_fields(event)
-            try:
-                time = time_field(slot, b"LTime")
-                self.events.append((time, text_field(fields, b"Name"), bytes_field(fields, b"Payload")))
-            except WireError:
-                self.refused += 1
-
-    def encode(self) -> bytes:
-        """Empty event slots are left out; Serf accepts that."""
-        by_time: dict[int, list[dict[str, object]]] = {}
-        for time, name, payload in self.events:
-            by_time.setdefault(time, []).append({"Name": name, "Payload": payload})
-        return b"\x02" + encode(
-            {
-                "EventLTime": self.event_time,
-                "Events": [{"Events": events, "LTime": time} for time, events in by_time.items()],
-                "LTime": self.lamport_time,
-                "LeftMembers": self.left_members,
-                "QueryLTime": self.query_time,
-                "StatusLTimes": self.status_times,
-            }
-        )
 
 
 @dataclass(slots=True)

@@ -39,12 +39,12 @@ from federation.serf.messages import (
     Query,
     QueryResponse,
     RelayMessage,
-    SerfState,
     UserEvent,
 )
 from federation.serf.name_conflict import NameConflicts
 from federation.serf.query_handler import QUERY_CONFLICT, QueryHandler
 from federation.serf.roster import INTENT_ABOUT_SELF, INTENT_NEW, Roster
+from federation.serf.state import SerfState
 from federation.serf.tags import encode_tags
 from federation.serf.user_events import UserEvents
 

@@ -19,8 +19,9 @@ from federation.gossip.messages import (
 )
 from federation.gossip.sealing import PLAIN, Sealing
 from federation.gossip.wire import open_packet
-from federation.serf.messages import RecentEvent, SerfState, UserEvent
+from federation.serf.messages import RecentEvent, UserEvent
 from federation.serf.serf import Serf
+from federation.serf.state import SerfState
 
 
 def user_event(time: int, name: str, payload: bytes = b"", may_be_coalesced: bool = False) -> bytes:

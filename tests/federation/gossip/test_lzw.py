@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from federation.gossip.errors import WireError
 from federation.gossip.lzw import decompress
-from lzw_encoder import compress
+from lzw_encoder import compress, packed_zeros
 
 
 @given(st.binary(max_size=3000))
@@ -38,3 +38,12 @@ def test_lzw_garbage(data: bytes) -> None:
 def test_lzw_bomb_is_stopped() -> None:
     with pytest.raises(WireError, match="grows past 1000 bytes"):
         decompress(compress(bytes(1_000_000)), 1000)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 255, 256, 70_000, 7_400_000, 9_000_000])
+def test_zeros_come_back_from_little(count: int) -> None:
+    packed = packed_zeros(b"head", count)
+    assert decompress(packed, 10_000_000) == b"head" + bytes(count)
+    assert len(packed) < 30_000
+    with pytest.raises(WireError, match="past"):
+        decompress(packed, count + 3)

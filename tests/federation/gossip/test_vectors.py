@@ -51,9 +51,9 @@ from federation.serf.messages import (
     Query,
     QueryResponse,
     RelayMessage,
-    SerfState,
     UserEvent,
 )
+from federation.serf.state import SerfState
 from federation.serf.tags import decode_tags
 from lzw_encoder import compress
 

@@ -15,9 +15,9 @@ from federation.serf.messages import (
     LeaveIntent,
     Query,
     RelayMessage,
-    SerfState,
 )
 from federation.serf.messages import encode_unknown_name as unknown
+from federation.serf.state import SerfState
 
 NAMES = st.text(max_size=20)
 TIMES = st.integers(0, LEAVE_TIME_MAX)
@@ -69,7 +69,7 @@ def test_bad_leave_intents(body: bytes, text: str) -> None:
 
 
 def test_bounds() -> None:
-    with pytest.raises(WireError, match="event slots"):
+    with pytest.raises(WireError, match="Events has 513"):
         SerfState.decode(encode({"Events": [None] * (EVENTS_MAX + 1)}))
     with pytest.raises(WireError, match="filter is not binary"):
         Query.decode(encode({"Filters": [1]}))

@@ -19,8 +19,9 @@ from federation.serf.events import (
     MemberUpdate,
 )
 from federation.serf.leaving import SerfPhase
-from federation.serf.messages import JoinIntent, LeaveIntent, QueryResponse, SerfState
+from federation.serf.messages import JoinIntent, LeaveIntent, QueryResponse
 from federation.serf.serf import Serf
+from federation.serf.state import SerfState
 from federation.serf.tags import encode_tags
 from gossip_node import introduce, user_event, user_events
 

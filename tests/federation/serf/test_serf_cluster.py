@@ -23,8 +23,9 @@ from federation.serf.events import (
     QueryReceived,
     UserEventReceived,
 )
-from federation.serf.messages import LeaveIntent, SerfState
+from federation.serf.messages import LeaveIntent
 from federation.serf.serf import Serf
+from federation.serf.state import SerfState
 from gossip_node import user_event, user_events
 from simulator.network import Faults
 from simulator.serf_process import SerfProcess

@@ -9,8 +9,9 @@ import pytest
 from federation.gossip.counters import DropReason
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, UserEventReceived
-from federation.serf.messages import SerfState, UserEvent
+from federation.serf.messages import UserEvent
 from federation.serf.serf import Serf
+from federation.serf.state import SerfState
 from federation.serf.user_events import USER_EVENT_BYTES_MAX
 from gossip_node import user_event, user_events
 

@@ -1,0 +1,101 @@
+"""Serf's state in a push-pull: entries that are wrong are left out, and no state costs much more than its bytes."""
+
+from __future__ import annotations
+
+import tracemalloc
+from random import Random
+
+import pytest
+
+from federation.gossip.counters import DropReason
+from federation.gossip.errors import WireError
+from federation.gossip.messages import PushPull
+from federation.gossip.msgpack_fields import encode
+from federation.serf.config import SerfConfig
+from federation.serf.messages import EVENTS_MAX
+from federation.serf.serf import Serf
+from federation.serf.state import NAMES_MAX, SLOT_ENTRIES_MAX, SLOT_EVENTS_MAX, SerfState
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept", "refused"),
+    [
+        ({"StatusLTimes": {"a": 1, b"\xff": 2, "b": -1, "c": [3], "d": {}, 5: 1}}, {"a": 1}, 5),
+        ({"LTime": [1], "EventLTime": {}, "QueryLTime": "x"}, {}, 3),
+        ({"LeftMembers": ["a", 1, None, ["b"]]}, {}, 3),
+        ({"Unknown": {"StatusLTimes": {"b": 1}}, "StatusLTimes": {"a": None}}, {"a": 0}, 0),
+        ({"StatusLTimes": None, "LeftMembers": None, "Events": None}, {}, 0),
+    ],
+)
+def test_entries_that_are_wrong_are_left_out(fields: dict[str, object], kept: dict[str, int], refused: int) -> None:
+    state = SerfState.decode(encode(fields))
+    assert (state.status_times, state.refused) == (kept, refused)
+
+
+def test_slots() -> None:
+    event = {"Name": "n", "Payload": b"p", "More": [1]}
+    slots: list[object] = [
+        None,
+        {"Events": [event, event], "LTime": 5},
+        {"LTime": 6, "Events": [event]},
+        {"Events": [event, {"Name": 1}], "LTime": None, "Other": {}},
+        {"Events": [event], "LTime": "x"},
+        {"Events": [event] * (SLOT_EVENTS_MAX + 2), "LTime": 9},
+    ]
+    state = SerfState.decode(encode({"Events": slots}))
+    assert [time for time, _, _ in state.events] == [5, 5, 6, 0, *[9] * SLOT_EVENTS_MAX]
+    assert {(name, payload) for _, name, payload in state.events} == {("n", b"p")}
+    assert state.refused == 1 + 1 + 2
+
+
+def counted(kind: bytes, count: int) -> bytes:
+    return kind + count.to_bytes(4, "big")
+
+
+MILLION = 1_000_000
+LONG = {
+    "names": b"\x81\xacStatusLTimes" + counted(b"\xdf", MILLION) + b"\xa1x\x01" * MILLION,
+    "left": b"\x81\xabLeftMembers" + counted(b"\xdd", MILLION) + b"\xa1x" * MILLION,
+    "fields": counted(b"\xdf", MILLION) + b"\xa1x\x01" * MILLION,
+    "slots": b"\x81\xa6Events" + counted(b"\xdd", MILLION) + b"\xc0" * MILLION,
+    "events": b"\x81\xa6Events\x91\x81\xa6Events" + counted(b"\xdd", MILLION) + b"\x80" * MILLION,
+    "event": b"\x81\xa6Events\x91\x81\xa6Events\x91" + counted(b"\xdf", MILLION) + b"\xa1x\x01" * MILLION,
+    "nested": b"\x81\xa6Events" + b"\x91" * MILLION + b"\xc0",
+    "nested maps": b"\x81\xa1x" * MILLION + b"\xc0",
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_million_entries_are_refused_before_they_are_built(name: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError):
+            SerfState.decode(LONG[name])
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(LONG[name]) + (1 << 20)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_value_of_a_million_entries_is_passed_over() -> None:
+    body = b"\x82\xa7Unknown" + counted(b"\xdd", MILLION) + b"\x80" * MILLION + b"\xacStatusLTimes\x81\xa1x\x07"
+    assert SerfState.decode(body).status_times == {"x": 7}
+
+
+def test_a_node_that_gets_such_a_state_goes_on() -> None:
+    serf = Serf(SerfConfig("me", "10.0.0.1", 8902), Random(1), 0.0)
+    for body in LONG.values():
+        stream = serf.open_incoming_stream()
+        assert stream is not None
+        answer = stream.receive_data(PushPull(False, [], b"\x02" + body).encode(), 1.0)
+        assert answer[0] == 6
+        stream.abandon()
+    assert serf.counters.dropped[DropReason.MALFORMED_SERF] == len(LONG)
+    assert serf.gossip.exchanges.incoming_bytes == 0
+
+
+def test_the_most_that_is_read() -> None:
+    names = {f"{number:05}": number for number in range(NAMES_MAX)}
+    events = [{"Events": [{}] * SLOT_ENTRIES_MAX, "LTime": number} for number in range(EVENTS_MAX)]
+    state = SerfState.decode(encode({"Events": events, "LeftMembers": list(names), "StatusLTimes": names}))
+    assert (len(state.status_times), len(state.left_members)) == (NAMES_MAX, NAMES_MAX)
+    assert len(state.events) == EVENTS_MAX * SLOT_EVENTS_MAX
