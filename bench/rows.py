@@ -216,7 +216,7 @@ ROWS: Final = (
         OFFLINE,
         20_000,
         (
-            Figure("cpu_us_per_msg", "CPU µs a message", {OTHER: OTHER_RATIO_MAX, NATS: 0.5, NATS_3: 0.25}),
+            Figure("cpu_us_per_msg", "CPU µs a message", {NATS: 0.5, NATS_3: 0.25}),
             Figure("read_us_per_msg", "CPU µs a message that is read later"),
         ),
         (OTHER, ONE_COPY, NATS, NATS_3),
