@@ -310,6 +310,10 @@ class FederationMembership(Members):
     def members(self) -> list[Member]:
         return self._running().serf.members()
 
+    def running_serf(self) -> Serf:
+        """The core of the membership. Raises NotRunning."""
+        return self._running().serf
+
     def _running(self) -> GossipShell:
         if self._gossip is None or self._gossip.stopped:
             raise NotRunning

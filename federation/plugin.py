@@ -120,7 +120,7 @@ class FederationPlugin(Plugin):
         self.server.turns.ends.append(self._outlet_flush)
         if self.server.api is not None:
             services = DESCRIPTOR.services_by_name
-            self.server.api.register(services["Membership"], MembershipService(self.membership))
+            self.server.api.register(services["Membership"], MembershipService(self.membership, self.server.wall_time))
             self.server.api.register(KEYS.services_by_name["Keys"], KeysService(self.membership))
             peers = PeersService(self.node, self.server.now, self.server.wall_time)
             self.server.api.register(services["Peers"], peers)
@@ -277,7 +277,7 @@ class FederationPlugin(Plugin):
             found += drain_metrics(self.node.drain)
         if self.node.copies is not None:
             found += copy_metrics(self.node.copies, self.server.now())
-        return found + ([] if serf is None else gossip_metrics(serf))
+        return found + ([] if serf is None else gossip_metrics(serf, self.server.now()))
 
     def not_ready(self) -> list[str]:
         found = ["this node left the federation"] if self.node.has_left else []

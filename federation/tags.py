@@ -33,6 +33,7 @@ OWN_TAGS: Final = frozenset(
         TAG_CLIENTS,
         TAG_STORE,
         TAG_LINKS,
+        TAG_ZONE,
     )
 )
 """Tags by which nodes know what a member is: no operator writes them."""

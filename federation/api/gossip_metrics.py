@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.metrics.metric import Metric, counter, counters, gauge, gauges
+from federation.api.gossip_health import queue_lengths, suspected_count
 from federation.serf.serf import Serf
 
 # Attributes of Counters that are metrics, with their help.
@@ -27,16 +28,48 @@ _TOTALS: Final = {
 }
 
 
-def gossip_metrics(serf: Serf) -> list[Metric]:
+def gossip_metrics(serf: Serf, now: float) -> list[Metric]:
     """Metrics of one node's gossip. The awareness is that of SWIM's Lifeguard."""
     found = serf.counters
     awareness = serf.gossip.membership.awareness
     statuses: dict[str, int] = {"ALIVE": 0, "LEAVING": 0, "LEFT": 0, "FAILED": 0}
     for member in serf.members():
         statuses[member.status.name] = statuses.get(member.status.name, 0) + 1
+    merged_at = serf.gossip.exchanges.merged_at
+    round_trips = [(name, serf.coordinates.round_trip(name) or 0.0) for name in serf.coordinates.known]
     return [
         gauges("gmqtt_gossip_members", "Members that this node knows, by status.", "status", statuses.items()),
         gauge("gmqtt_gossip_health_score", "Awareness of this node: 0 is healthy.", awareness.score),
+        gauge("gmqtt_gossip_suspected", "Members that are suspected now.", suspected_count(serf)),
+        gauge("gmqtt_gossip_asked_queries", "Queries of this node under way.", len(serf.asked_queries)),
+        gauges(
+            "gmqtt_gossip_queue_length",
+            "Messages that wait to be sent to other members, by queue.",
+            "queue",
+            queue_lengths(serf).items(),
+        ),
+        gauges(
+            "gmqtt_gossip_round_trip_seconds",
+            "Estimated time to a member and back, by its network coordinate.",
+            "node",
+            round_trips,
+        ),
+        gauge(
+            "gmqtt_gossip_coordinate_error",
+            "How little the network coordinate of this node is trusted, from 1.5 down to 0.",
+            serf.coordinates.own.error,
+        ),
+        *(
+            []
+            if merged_at is None
+            else [
+                gauge(
+                    "gmqtt_gossip_push_pull_age_seconds",
+                    "Time since states were exchanged with another member.",
+                    max(0.0, now - merged_at),
+                )
+            ]
+        ),
         *(counter(f"gmqtt_gossip_{name}_total", text, getattr(found, name)) for name, text in _TOTALS.items()),
         counters(
             "gmqtt_gossip_dropped_total",

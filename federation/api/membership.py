@@ -1,8 +1,8 @@
-"""The Membership service: join, leave, force_leave, members (wire-federation 5)."""
+"""The Membership service: join, leave, force_leave, tags, members, health (wire-federation 5)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -11,17 +11,17 @@ from google.protobuf.empty_pb2 import Empty
 
 from broker.api.errors import ApiError, invalid_argument
 from broker.api.tokens import Role
-from broker.config.addresses import Address, AddressError, parse_address
+from broker.config.addresses import AddressError, parse_address
+from federation.api.gossip_health import health_shown, member_shown
 from federation.errors import JoinFailed, NotRunning
 from federation.membership import FederationMembership
 from federation.pb.federation_pb2 import (
     ForceLeaveRequest,
+    GossipHealth,
     JoinRequest,
     ListMembersResponse,
-    Member,
     SetTagsRequest,
     SetTagsResponse,
-    Status,
 )
 from federation.pb.federation_pb2_grpc import MembershipServicer
 from federation.serf.joins import JOIN_ADDRESSES_MAX
@@ -31,14 +31,17 @@ from federation.settings import DEFAULT_GOSSIP_PORT
 class MembershipService(MembershipServicer):
     roles: Final = {
         "ListMembers": Role.READ,
+        "GetHealth": Role.READ,
         "Join": Role.ADMIN,
         "Leave": Role.ADMIN,
         "ForceLeave": Role.ADMIN,
         "SetTags": Role.ADMIN,
     }
 
-    def __init__(self, control: FederationMembership) -> None:
+    def __init__(self, control: FederationMembership, wall_time: Callable[[float], float]) -> None:
+        """`wall_time` returns the Unix seconds of a monotonic instant."""
         self._control = control
+        self._wall_time = wall_time
 
     async def Join(self, request: JoinRequest, context: object) -> Empty:
         if not request.hosts:
@@ -78,18 +81,12 @@ class MembershipService(MembershipServicer):
 
     async def ListMembers(self, request: Empty, context: object) -> ListMembersResponse:
         with _unavailable():
-            members = self._control.members()
-        return ListMembersResponse(
-            members=[
-                Member(
-                    name=member.name,
-                    addr=Address("tcp", member.ip, member.port).host_port,
-                    tags=member.tags,
-                    status=Status.ValueType(member.status),
-                )
-                for member in members
-            ]
-        )
+            serf = self._control.running_serf()
+        return ListMembersResponse(members=[member_shown(member, serf, self._wall_time) for member in serf.members()])
+
+    async def GetHealth(self, request: Empty, context: object) -> GossipHealth:
+        with _unavailable():
+            return health_shown(self._control.running_serf(), self._wall_time)
 
 
 @contextmanager

@@ -71,7 +71,11 @@ class Exchange:
 
 
 class Exchanges:
-    """All streams of one node. `incoming_streams` and `incoming_bytes` count what other nodes hold open."""
+    """All streams of one node.
+
+    incoming_streams, incoming_bytes  what other nodes hold open
+    merged_at                         time of the last push-pull; None before the first one
+    """
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class Exchanges:
         self._membership = membership
         self._counters = counters
         self._delegate = delegate
+        self.merged_at: float | None = None
         self.incoming_bytes = 0
         self.incoming_streams = 0
         self._last_request_id = 0
@@ -165,6 +170,7 @@ class Exchanges:
             self._counters.drop(DropReason.BAD_VERSION)
             return refused
         self._membership.merge(remote.nodes, now)
+        self.merged_at = now
         if remote.user_state:
             try:
                 self._delegate.merge_remote_state(remote.user_state, now)

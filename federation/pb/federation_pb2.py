@@ -27,7 +27,7 @@ from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x65\x64\x65ration/pb/federation.proto\x12\x14gmqtt.federation.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa3\x02\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x34\n\tSubscribe\x18\x02 \x01(\x0b\x32\x1f.gmqtt.federation.api.SubscribeH\x00\x12\x30\n\x07message\x18\x03 \x01(\x0b\x32\x1d.gmqtt.federation.api.MessageH\x00\x12\x38\n\x0bunsubscribe\x18\x04 \x01(\x0b\x32!.gmqtt.federation.api.UnsubscribeH\x00\x12\x35\n\nstate_mark\x18\x64 \x01(\x0e\x32\x1f.gmqtt.federation.api.StateMarkH\x00\x12\x0e\n\x06serial\x18\x65 \x01(\x04\x12\r\n\x05place\x18\x66 \x01(\r\x12\r\n\x05\x66rame\x18g \x01(\x0c\x42\x07\n\x05\x45vent\"Z\n\tSubscribe\x12\x12\n\nshare_name\x18\x01 \x01(\t\x12\x14\n\x0ctopic_filter\x18\x02 \x01(\t\x12\x12\n\nlink_wants\x18\x64 \x01(\x0c\x12\x0f\n\x07members\x18\x65 \x01(\r\"!\n\x0bUnsubscribe\x12\x12\n\ntopic_name\x18\x01 \x01(\t\"\x98\x03\n\x07Message\x12\x12\n\ntopic_name\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x0b\n\x03qos\x18\x03 \x01(\r\x12\x10\n\x08retained\x18\x04 \x01(\x08\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12\x18\n\x10\x63orrelation_data\x18\x06 \x01(\t\x12\x16\n\x0emessage_expiry\x18\x07 \x01(\r\x12\x16\n\x0epayload_format\x18\x08 \x01(\r\x12\x16\n\x0eresponse_topic\x18\t \x01(\t\x12;\n\x0fuser_properties\x18\n \x03(\x0b\x32\".gmqtt.federation.api.UserProperty\x12\x1c\n\x14\x63orrelation_data_raw\x18\x64 \x01(\x0c\x12,\n\x06groups\x18\x65 \x01(\x0b\x32\x1c.gmqtt.federation.api.Groups\x12\x18\n\x0bstate_flags\x18\x66 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07\x65xpired\x18g \x01(\x08\x12\r\n\x05stamp\x18h \x01(\x0c\x42\x0e\n\x0c_state_flags\"5\n\x06Groups\x12+\n\x06groups\x18\x01 \x03(\x0b\x32\x1b.gmqtt.federation.api.Group\"1\n\x05Group\x12\x12\n\nshare_name\x18\x01 \x01(\t\x12\x14\n\x0ctopic_filter\x18\x02 \x01(\t\"$\n\x0cUserProperty\x12\t\n\x01K\x18\x01 \x01(\x0c\x12\t\n\x01V\x18\x02 \x01(\x0c\"\x17\n\x03\x41\x63k\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\x04\"3\n\x0b\x43lientHello\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08store_id\x18\x64 \x01(\t\"9\n\x0bServerHello\x12\x13\n\x0b\x63lean_start\x18\x01 \x01(\x08\x12\x15\n\rnext_event_id\x18\x02 \x01(\x04\"\xb5\x01\n\x06Member\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x61\x64\x64r\x18\x02 \x01(\t\x12\x34\n\x04tags\x18\x03 \x03(\x0b\x32&.gmqtt.federation.api.Member.TagsEntry\x12,\n\x06status\x18\x04 \x01(\x0e\x32\x1c.gmqtt.federation.api.Status\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1c\n\x0bJoinRequest\x12\r\n\x05hosts\x18\x01 \x03(\t\"5\n\x11\x46orceLeaveRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05prune\x18\x64 \x01(\x08\"\x8b\x01\n\x0eSetTagsRequest\x12<\n\x04tags\x18\x01 \x03(\x0b\x32..gmqtt.federation.api.SetTagsRequest.TagsEntry\x12\x0e\n\x06\x64\x65lete\x18\x02 \x03(\t\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"}\n\x0fSetTagsResponse\x12=\n\x04tags\x18\x01 \x03(\x0b\x32/.gmqtt.federation.api.SetTagsResponse.TagsEntry\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"D\n\x13ListMembersResponse\x12-\n\x07members\x18\x01 \x03(\x0b\x32\x1c.gmqtt.federation.api.Member\"\xfc\x05\n\x04Peer\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06stream\x18\x04 \x01(\t\x12\x0c\n\x04\x61\x64\x64r\x18\x05 \x01(\t\x12\x14\n\x0coutbox_bytes\x18\x06 \x01(\x04\x12\x16\n\x0eoutbox_seconds\x18\x07 \x01(\x01\x12\x1f\n\x12round_trip_seconds\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x38\n\x14last_acknowledgement\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tcongested\x18\n \x01(\x08\x12\x17\n\x0fmessages_queued\x18\x0b \x01(\x04\x12\x13\n\x0b\x65vents_sent\x18\x0c \x01(\x04\x12\x14\n\x0c\x65vents_acked\x18\r \x01(\x04\x12\x15\n\revents_resent\x18\x0e \x01(\x04\x12\x17\n\x0f\x65vents_received\x18\x0f \x01(\x04\x12\x12\n\nbytes_sent\x18\x10 \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x11 \x01(\x04\x12\x15\n\rstreams_begun\x18\x12 \x01(\x04\x12\x14\n\x0cstreams_lost\x18\x13 \x01(\x04\x12\x38\n\x07\x64ropped\x18\x14 \x03(\x0b\x32\'.gmqtt.federation.api.Peer.DroppedEntry\x12\x10\n\x08store_id\x18\x15 \x01(\t\x12\x0e\n\x06\x62\x65hind\x18\x16 \x01(\x08\x12\x14\n\x0ctimes_behind\x18\x17 \x01(\x04\x12\x15\n\rstored_blocks\x18\x18 \x01(\x04\x12\x14\n\x0cstored_bytes\x18\x19 \x01(\x04\x12\x18\n\x10promises_waiting\x18\x1a \x01(\x04\x12\x1b\n\x0eretained_equal\x18\x1b \x01(\x08H\x01\x88\x01\x01\x12\x0b\n\x03tls\x18\x1e \x01(\x08\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\x15\n\x13_round_trip_secondsB\x11\n\x0f_retained_equal\">\n\x11ListPeersResponse\x12)\n\x05peers\x18\x01 \x03(\x0b\x32\x1a.gmqtt.federation.api.Peer*Q\n\tStateMark\x12\x1a\n\x16STATE_MARK_UNSPECIFIED\x10\x00\x12\x14\n\x10STATE_MARK_BEGIN\x10\x01\x12\x12\n\x0eSTATE_MARK_END\x10\x02*j\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTATUS_ALIVE\x10\x01\x12\x12\n\x0eSTATUS_LEAVING\x10\x02\x12\x0f\n\x0bSTATUS_LEFT\x10\x03\x12\x11\n\rSTATUS_FAILED\x10\x04\x32\xa6\x01\n\nFederation\x12M\n\x05Hello\x12!.gmqtt.federation.api.ClientHello\x1a!.gmqtt.federation.api.ServerHello\x12I\n\x0b\x45ventStream\x12\x1b.gmqtt.federation.api.Event\x1a\x19.gmqtt.federation.api.Ack(\x01\x30\x01\x32\xa9\x04\n\nMembership\x12\x61\n\x04Join\x12!.gmqtt.federation.api.JoinRequest\x1a\x16.google.protobuf.Empty\"\x1e\x82\xd3\xe4\x93\x02\x18\"\x13/v1/federation/join:\x01*\x12X\n\x05Leave\x12\x16.google.protobuf.Empty\x1a\x16.google.protobuf.Empty\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/v1/federation/leave:\x01*\x12t\n\nForceLeave\x12\'.gmqtt.federation.api.ForceLeaveRequest\x1a\x16.google.protobuf.Empty\"%\x82\xd3\xe4\x93\x02\x1f\"\x1a/v1/federation/force_leave:\x01*\x12v\n\x07SetTags\x12$.gmqtt.federation.api.SetTagsRequest\x1a%.gmqtt.federation.api.SetTagsResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\"\x13/v1/federation/tags:\x01*\x12p\n\x0bListMembers\x12\x16.google.protobuf.Empty\x1a).gmqtt.federation.api.ListMembersResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/federation/members2s\n\x05Peers\x12j\n\tListPeers\x12\x16.google.protobuf.Empty\x1a\'.gmqtt.federation.api.ListPeersResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/federation/peersb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x65\x64\x65ration/pb/federation.proto\x12\x14gmqtt.federation.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa3\x02\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x34\n\tSubscribe\x18\x02 \x01(\x0b\x32\x1f.gmqtt.federation.api.SubscribeH\x00\x12\x30\n\x07message\x18\x03 \x01(\x0b\x32\x1d.gmqtt.federation.api.MessageH\x00\x12\x38\n\x0bunsubscribe\x18\x04 \x01(\x0b\x32!.gmqtt.federation.api.UnsubscribeH\x00\x12\x35\n\nstate_mark\x18\x64 \x01(\x0e\x32\x1f.gmqtt.federation.api.StateMarkH\x00\x12\x0e\n\x06serial\x18\x65 \x01(\x04\x12\r\n\x05place\x18\x66 \x01(\r\x12\r\n\x05\x66rame\x18g \x01(\x0c\x42\x07\n\x05\x45vent\"Z\n\tSubscribe\x12\x12\n\nshare_name\x18\x01 \x01(\t\x12\x14\n\x0ctopic_filter\x18\x02 \x01(\t\x12\x12\n\nlink_wants\x18\x64 \x01(\x0c\x12\x0f\n\x07members\x18\x65 \x01(\r\"!\n\x0bUnsubscribe\x12\x12\n\ntopic_name\x18\x01 \x01(\t\"\x98\x03\n\x07Message\x12\x12\n\ntopic_name\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x0b\n\x03qos\x18\x03 \x01(\r\x12\x10\n\x08retained\x18\x04 \x01(\x08\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12\x18\n\x10\x63orrelation_data\x18\x06 \x01(\t\x12\x16\n\x0emessage_expiry\x18\x07 \x01(\r\x12\x16\n\x0epayload_format\x18\x08 \x01(\r\x12\x16\n\x0eresponse_topic\x18\t \x01(\t\x12;\n\x0fuser_properties\x18\n \x03(\x0b\x32\".gmqtt.federation.api.UserProperty\x12\x1c\n\x14\x63orrelation_data_raw\x18\x64 \x01(\x0c\x12,\n\x06groups\x18\x65 \x01(\x0b\x32\x1c.gmqtt.federation.api.Groups\x12\x18\n\x0bstate_flags\x18\x66 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07\x65xpired\x18g \x01(\x08\x12\r\n\x05stamp\x18h \x01(\x0c\x42\x0e\n\x0c_state_flags\"5\n\x06Groups\x12+\n\x06groups\x18\x01 \x03(\x0b\x32\x1b.gmqtt.federation.api.Group\"1\n\x05Group\x12\x12\n\nshare_name\x18\x01 \x01(\t\x12\x14\n\x0ctopic_filter\x18\x02 \x01(\t\"$\n\x0cUserProperty\x12\t\n\x01K\x18\x01 \x01(\x0c\x12\t\n\x01V\x18\x02 \x01(\x0c\"\x17\n\x03\x41\x63k\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\x04\"3\n\x0b\x43lientHello\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08store_id\x18\x64 \x01(\t\"9\n\x0bServerHello\x12\x13\n\x0b\x63lean_start\x18\x01 \x01(\x08\x12\x15\n\rnext_event_id\x18\x02 \x01(\x04\"\xe7\x02\n\x06Member\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x61\x64\x64r\x18\x02 \x01(\t\x12\x34\n\x04tags\x18\x03 \x03(\x0b\x32&.gmqtt.federation.api.Member.TagsEntry\x12,\n\x06status\x18\x04 \x01(\x0e\x32\x1c.gmqtt.federation.api.Status\x12\x1f\n\x12round_trip_seconds\x18\x64 \x01(\x01H\x00\x88\x01\x01\x12\x11\n\tsuspected\x18\x65 \x01(\x08\x12\x16\n\x0egossip_version\x18\x66 \x01(\r\x12\x14\n\x0cserf_version\x18g \x01(\r\x12\x0c\n\x04zone\x18h \x01(\t\x12)\n\x05since\x18i \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x15\n\x13_round_trip_seconds\"\x1c\n\x0bJoinRequest\x12\r\n\x05hosts\x18\x01 \x03(\t\"5\n\x11\x46orceLeaveRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05prune\x18\x64 \x01(\x08\"\x8b\x01\n\x0eSetTagsRequest\x12<\n\x04tags\x18\x01 \x03(\x0b\x32..gmqtt.federation.api.SetTagsRequest.TagsEntry\x12\x0e\n\x06\x64\x65lete\x18\x02 \x03(\t\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"}\n\x0fSetTagsResponse\x12=\n\x04tags\x18\x01 \x03(\x0b\x32/.gmqtt.federation.api.SetTagsResponse.TagsEntry\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"D\n\x13ListMembersResponse\x12-\n\x07members\x18\x01 \x03(\x0b\x32\x1c.gmqtt.federation.api.Member\"\xa8\x02\n\x0cGossipHealth\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x11\n\tawareness\x18\x02 \x01(\r\x12>\n\x06queues\x18\x03 \x03(\x0b\x32..gmqtt.federation.api.GossipHealth.QueuesEntry\x12\x32\n\x0elast_push_pull\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tsuspected\x18\x05 \x01(\r\x12\x0f\n\x07queries\x18\x06 \x01(\r\x12\x18\n\x10\x63oordinate_error\x18\x07 \x01(\x01\x12\x11\n\tencrypted\x18\x08 \x01(\x08\x1a-\n\x0bQueuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\xfc\x05\n\x04Peer\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06stream\x18\x04 \x01(\t\x12\x0c\n\x04\x61\x64\x64r\x18\x05 \x01(\t\x12\x14\n\x0coutbox_bytes\x18\x06 \x01(\x04\x12\x16\n\x0eoutbox_seconds\x18\x07 \x01(\x01\x12\x1f\n\x12round_trip_seconds\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x38\n\x14last_acknowledgement\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tcongested\x18\n \x01(\x08\x12\x17\n\x0fmessages_queued\x18\x0b \x01(\x04\x12\x13\n\x0b\x65vents_sent\x18\x0c \x01(\x04\x12\x14\n\x0c\x65vents_acked\x18\r \x01(\x04\x12\x15\n\revents_resent\x18\x0e \x01(\x04\x12\x17\n\x0f\x65vents_received\x18\x0f \x01(\x04\x12\x12\n\nbytes_sent\x18\x10 \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x11 \x01(\x04\x12\x15\n\rstreams_begun\x18\x12 \x01(\x04\x12\x14\n\x0cstreams_lost\x18\x13 \x01(\x04\x12\x38\n\x07\x64ropped\x18\x14 \x03(\x0b\x32\'.gmqtt.federation.api.Peer.DroppedEntry\x12\x10\n\x08store_id\x18\x15 \x01(\t\x12\x0e\n\x06\x62\x65hind\x18\x16 \x01(\x08\x12\x14\n\x0ctimes_behind\x18\x17 \x01(\x04\x12\x15\n\rstored_blocks\x18\x18 \x01(\x04\x12\x14\n\x0cstored_bytes\x18\x19 \x01(\x04\x12\x18\n\x10promises_waiting\x18\x1a \x01(\x04\x12\x1b\n\x0eretained_equal\x18\x1b \x01(\x08H\x01\x88\x01\x01\x12\x0b\n\x03tls\x18\x1e \x01(\x08\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\x15\n\x13_round_trip_secondsB\x11\n\x0f_retained_equal\">\n\x11ListPeersResponse\x12)\n\x05peers\x18\x01 \x03(\x0b\x32\x1a.gmqtt.federation.api.Peer*Q\n\tStateMark\x12\x1a\n\x16STATE_MARK_UNSPECIFIED\x10\x00\x12\x14\n\x10STATE_MARK_BEGIN\x10\x01\x12\x12\n\x0eSTATE_MARK_END\x10\x02*j\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTATUS_ALIVE\x10\x01\x12\x12\n\x0eSTATUS_LEAVING\x10\x02\x12\x0f\n\x0bSTATUS_LEFT\x10\x03\x12\x11\n\rSTATUS_FAILED\x10\x04\x32\xa6\x01\n\nFederation\x12M\n\x05Hello\x12!.gmqtt.federation.api.ClientHello\x1a!.gmqtt.federation.api.ServerHello\x12I\n\x0b\x45ventStream\x12\x1b.gmqtt.federation.api.Event\x1a\x19.gmqtt.federation.api.Ack(\x01\x30\x01\x32\x91\x05\n\nMembership\x12\x61\n\x04Join\x12!.gmqtt.federation.api.JoinRequest\x1a\x16.google.protobuf.Empty\"\x1e\x82\xd3\xe4\x93\x02\x18\"\x13/v1/federation/join:\x01*\x12X\n\x05Leave\x12\x16.google.protobuf.Empty\x1a\x16.google.protobuf.Empty\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/v1/federation/leave:\x01*\x12t\n\nForceLeave\x12\'.gmqtt.federation.api.ForceLeaveRequest\x1a\x16.google.protobuf.Empty\"%\x82\xd3\xe4\x93\x02\x1f\"\x1a/v1/federation/force_leave:\x01*\x12v\n\x07SetTags\x12$.gmqtt.federation.api.SetTagsRequest\x1a%.gmqtt.federation.api.SetTagsResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\"\x13/v1/federation/tags:\x01*\x12p\n\x0bListMembers\x12\x16.google.protobuf.Empty\x1a).gmqtt.federation.api.ListMembersResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/federation/members\x12\x66\n\tGetHealth\x12\x16.google.protobuf.Empty\x1a\".gmqtt.federation.api.GossipHealth\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/federation/health2s\n\x05Peers\x12j\n\tListPeers\x12\x16.google.protobuf.Empty\x1a\'.gmqtt.federation.api.ListPeersResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/federation/peersb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,6 +40,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETTAGSREQUEST_TAGSENTRY']._serialized_options = b'8\001'
   _globals['_SETTAGSRESPONSE_TAGSENTRY']._loaded_options = None
   _globals['_SETTAGSRESPONSE_TAGSENTRY']._serialized_options = b'8\001'
+  _globals['_GOSSIPHEALTH_QUEUESENTRY']._loaded_options = None
+  _globals['_GOSSIPHEALTH_QUEUESENTRY']._serialized_options = b'8\001'
   _globals['_PEER_DROPPEDENTRY']._loaded_options = None
   _globals['_PEER_DROPPEDENTRY']._serialized_options = b'8\001'
   _globals['_MEMBERSHIP'].methods_by_name['Join']._loaded_options = None
@@ -52,12 +54,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MEMBERSHIP'].methods_by_name['SetTags']._serialized_options = b'\202\323\344\223\002\030\"\023/v1/federation/tags:\001*'
   _globals['_MEMBERSHIP'].methods_by_name['ListMembers']._loaded_options = None
   _globals['_MEMBERSHIP'].methods_by_name['ListMembers']._serialized_options = b'\202\323\344\223\002\030\022\026/v1/federation/members'
+  _globals['_MEMBERSHIP'].methods_by_name['GetHealth']._loaded_options = None
+  _globals['_MEMBERSHIP'].methods_by_name['GetHealth']._serialized_options = b'\202\323\344\223\002\027\022\025/v1/federation/health'
   _globals['_PEERS'].methods_by_name['ListPeers']._loaded_options = None
   _globals['_PEERS'].methods_by_name['ListPeers']._serialized_options = b'\202\323\344\223\002\026\022\024/v1/federation/peers'
-  _globals['_STATEMARK']._serialized_start=2700
-  _globals['_STATEMARK']._serialized_end=2781
-  _globals['_STATUS']._serialized_start=2783
-  _globals['_STATUS']._serialized_end=2889
+  _globals['_STATEMARK']._serialized_start=3177
+  _globals['_STATEMARK']._serialized_end=3258
+  _globals['_STATUS']._serialized_start=3260
+  _globals['_STATUS']._serialized_end=3366
   _globals['_EVENT']._serialized_start=149
   _globals['_EVENT']._serialized_end=440
   _globals['_SUBSCRIBE']._serialized_start=442
@@ -79,33 +83,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERVERHELLO']._serialized_start=1202
   _globals['_SERVERHELLO']._serialized_end=1259
   _globals['_MEMBER']._serialized_start=1262
-  _globals['_MEMBER']._serialized_end=1443
-  _globals['_MEMBER_TAGSENTRY']._serialized_start=1400
-  _globals['_MEMBER_TAGSENTRY']._serialized_end=1443
-  _globals['_JOINREQUEST']._serialized_start=1445
-  _globals['_JOINREQUEST']._serialized_end=1473
-  _globals['_FORCELEAVEREQUEST']._serialized_start=1475
-  _globals['_FORCELEAVEREQUEST']._serialized_end=1528
-  _globals['_SETTAGSREQUEST']._serialized_start=1531
-  _globals['_SETTAGSREQUEST']._serialized_end=1670
-  _globals['_SETTAGSREQUEST_TAGSENTRY']._serialized_start=1400
-  _globals['_SETTAGSREQUEST_TAGSENTRY']._serialized_end=1443
-  _globals['_SETTAGSRESPONSE']._serialized_start=1672
-  _globals['_SETTAGSRESPONSE']._serialized_end=1797
-  _globals['_SETTAGSRESPONSE_TAGSENTRY']._serialized_start=1400
-  _globals['_SETTAGSRESPONSE_TAGSENTRY']._serialized_end=1443
-  _globals['_LISTMEMBERSRESPONSE']._serialized_start=1799
-  _globals['_LISTMEMBERSRESPONSE']._serialized_end=1867
-  _globals['_PEER']._serialized_start=1870
-  _globals['_PEER']._serialized_end=2634
-  _globals['_PEER_DROPPEDENTRY']._serialized_start=2546
-  _globals['_PEER_DROPPEDENTRY']._serialized_end=2592
-  _globals['_LISTPEERSRESPONSE']._serialized_start=2636
-  _globals['_LISTPEERSRESPONSE']._serialized_end=2698
-  _globals['_FEDERATION']._serialized_start=2892
-  _globals['_FEDERATION']._serialized_end=3058
-  _globals['_MEMBERSHIP']._serialized_start=3061
-  _globals['_MEMBERSHIP']._serialized_end=3614
-  _globals['_PEERS']._serialized_start=3616
-  _globals['_PEERS']._serialized_end=3731
+  _globals['_MEMBER']._serialized_end=1621
+  _globals['_MEMBER_TAGSENTRY']._serialized_start=1555
+  _globals['_MEMBER_TAGSENTRY']._serialized_end=1598
+  _globals['_JOINREQUEST']._serialized_start=1623
+  _globals['_JOINREQUEST']._serialized_end=1651
+  _globals['_FORCELEAVEREQUEST']._serialized_start=1653
+  _globals['_FORCELEAVEREQUEST']._serialized_end=1706
+  _globals['_SETTAGSREQUEST']._serialized_start=1709
+  _globals['_SETTAGSREQUEST']._serialized_end=1848
+  _globals['_SETTAGSREQUEST_TAGSENTRY']._serialized_start=1555
+  _globals['_SETTAGSREQUEST_TAGSENTRY']._serialized_end=1598
+  _globals['_SETTAGSRESPONSE']._serialized_start=1850
+  _globals['_SETTAGSRESPONSE']._serialized_end=1975
+  _globals['_SETTAGSRESPONSE_TAGSENTRY']._serialized_start=1555
+  _globals['_SETTAGSRESPONSE_TAGSENTRY']._serialized_end=1598
+  _globals['_LISTMEMBERSRESPONSE']._serialized_start=1977
+  _globals['_LISTMEMBERSRESPONSE']._serialized_end=2045
+  _globals['_GOSSIPHEALTH']._serialized_start=2048
+  _globals['_GOSSIPHEALTH']._serialized_end=2344
+  _globals['_GOSSIPHEALTH_QUEUESENTRY']._serialized_start=2299
+  _globals['_GOSSIPHEALTH_QUEUESENTRY']._serialized_end=2344
+  _globals['_PEER']._serialized_start=2347
+  _globals['_PEER']._serialized_end=3111
+  _globals['_PEER_DROPPEDENTRY']._serialized_start=3023
+  _globals['_PEER_DROPPEDENTRY']._serialized_end=3069
+  _globals['_LISTPEERSRESPONSE']._serialized_start=3113
+  _globals['_LISTPEERSRESPONSE']._serialized_end=3175
+  _globals['_FEDERATION']._serialized_start=3369
+  _globals['_FEDERATION']._serialized_end=3535
+  _globals['_MEMBERSHIP']._serialized_start=3538
+  _globals['_MEMBERSHIP']._serialized_end=4195
+  _globals['_PEERS']._serialized_start=4197
+  _globals['_PEERS']._serialized_end=4312
 # @@protoc_insertion_point(module_scope)

@@ -400,13 +400,32 @@ class Member(_message.Message):
     ADDR_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    ROUND_TRIP_SECONDS_FIELD_NUMBER: _builtins.int
+    SUSPECTED_FIELD_NUMBER: _builtins.int
+    GOSSIP_VERSION_FIELD_NUMBER: _builtins.int
+    SERF_VERSION_FIELD_NUMBER: _builtins.int
+    ZONE_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     addr: _builtins.str
     """HOST:PORT of the node's gossip."""
     status: Global___Status.ValueType
+    round_trip_seconds: _builtins.float
+    """Estimated seconds from this node to the member and back; absent for the node itself, and before its first answer."""
+    suspected: _builtins.bool
+    """It did not answer, and is taken for failed soon unless it refutes that."""
+    gossip_version: _builtins.int
+    """Versions of the protocols of memberlist and Serf that it speaks."""
+    serf_version: _builtins.int
+    zone: _builtins.str
+    """Its tag zone."""
     @_builtins.property
     def tags(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """fed_addr is HOST:PORT of its event streams."""
+
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """When this node saw its status change last."""
 
     def __init__(
         self,
@@ -415,12 +434,20 @@ class Member(_message.Message):
         addr: _builtins.str = ...,
         tags: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         status: Global___Status.ValueType = ...,
+        round_trip_seconds: _builtins.float | None = ...,
+        suspected: _builtins.bool = ...,
+        gossip_version: _builtins.int = ...,
+        serf_version: _builtins.int = ...,
+        zone: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "round_trip_seconds", b"round_trip_seconds", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addr", b"addr", "name", b"name", "status", b"status", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "addr", b"addr", "gossip_version", b"gossip_version", "name", b"name", "round_trip_seconds", b"round_trip_seconds", "serf_version", b"serf_version", "since", b"since", "status", b"status", "suspected", b"suspected", "tags", b"tags", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__round_trip_seconds: _TypeAlias = _typing.Literal["round_trip_seconds"]  # noqa: Y015
+    _WhichOneofArgType__round_trip_seconds: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_trip_seconds) -> _WhichOneofReturnType__round_trip_seconds | None: ...
 
 Global___Member: _TypeAlias = Member  # noqa: Y015
 
@@ -584,6 +611,79 @@ class ListMembersResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListMembersResponse: _TypeAlias = ListMembersResponse  # noqa: Y015
+
+@_typing.final
+class GossipHealth(_message.Message):
+    """How the gossip of this node goes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class QueuesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    AWARENESS_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    LAST_PUSH_PULL_FIELD_NUMBER: _builtins.int
+    SUSPECTED_FIELD_NUMBER: _builtins.int
+    QUERIES_FIELD_NUMBER: _builtins.int
+    COORDINATE_ERROR_FIELD_NUMBER: _builtins.int
+    ENCRYPTED_FIELD_NUMBER: _builtins.int
+    node_name: _builtins.str
+    awareness: _builtins.int
+    """The awareness of Lifeguard: 0 is healthy. A node that misses answers may be slow itself, and probes more slowly."""
+    suspected: _builtins.int
+    """Members that are suspected now."""
+    queries: _builtins.int
+    """Queries of this node under way."""
+    coordinate_error: _builtins.float
+    """How little the network coordinate of this node is trusted: 1.5 at the start, near 0 when estimates fit."""
+    encrypted: _builtins.bool
+    """Whether the gossip of this node is encrypted."""
+    @_builtins.property
+    def queues(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Messages that wait to be sent to other members: of memberlist, and intents, queries and user events of Serf."""
+
+    @_builtins.property
+    def last_push_pull(self) -> _timestamp_pb2.Timestamp:
+        """When states were exchanged with another member last; absent before the first time."""
+
+    def __init__(
+        self,
+        *,
+        node_name: _builtins.str = ...,
+        awareness: _builtins.int = ...,
+        queues: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        last_push_pull: _timestamp_pb2.Timestamp | None = ...,
+        suspected: _builtins.int = ...,
+        queries: _builtins.int = ...,
+        coordinate_error: _builtins.float = ...,
+        encrypted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_push_pull", b"last_push_pull"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awareness", b"awareness", "coordinate_error", b"coordinate_error", "encrypted", b"encrypted", "last_push_pull", b"last_push_pull", "node_name", b"node_name", "queries", b"queries", "queues", b"queues", "suspected", b"suspected"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GossipHealth: _TypeAlias = GossipHealth  # noqa: Y015
 
 @_typing.final
 class Peer(_message.Message):

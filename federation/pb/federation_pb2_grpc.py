@@ -181,6 +181,11 @@ class MembershipStub:
                 request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
                 response_deserializer=federation_dot_pb_dot_federation__pb2.ListMembersResponse.FromString,
                 _registered_method=True)
+        self.GetHealth = channel.unary_unary(
+                '/gmqtt.federation.api.Membership/GetHealth',
+                request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+                response_deserializer=federation_dot_pb_dot_federation__pb2.GossipHealth.FromString,
+                _registered_method=True)
 
 
 class MembershipServicer:
@@ -224,6 +229,13 @@ class MembershipServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetHealth(self, request, context):
+        """How the gossip of this node goes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MembershipServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -251,6 +263,11 @@ def add_MembershipServicer_to_server(servicer, server):
                     servicer.ListMembers,
                     request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                     response_serializer=federation_dot_pb_dot_federation__pb2.ListMembersResponse.SerializeToString,
+            ),
+            'GetHealth': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHealth,
+                    request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                    response_serializer=federation_dot_pb_dot_federation__pb2.GossipHealth.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -389,6 +406,33 @@ class Membership:
             '/gmqtt.federation.api.Membership/ListMembers',
             google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
             federation_dot_pb_dot_federation__pb2.ListMembersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHealth(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.federation.api.Membership/GetHealth',
+            google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            federation_dot_pb_dot_federation__pb2.GossipHealth.FromString,
             options,
             channel_credentials,
             insecure,

@@ -96,6 +96,8 @@ class MembershipStub:
     """
     ListMembers: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.ListMembersResponse]
     """Every member that this node knows, itself included."""
+    GetHealth: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.GossipHealth]
+    """How the gossip of this node goes."""
 
 @_typing.type_check_only
 class MembershipAsyncStub(MembershipStub):
@@ -116,6 +118,8 @@ class MembershipAsyncStub(MembershipStub):
     """
     ListMembers: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.ListMembersResponse]  # type: ignore[assignment]
     """Every member that this node knows, itself included."""
+    GetHealth: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.GossipHealth]  # type: ignore[assignment]
+    """How the gossip of this node goes."""
 
 class MembershipServicer(metaclass=_abc_1.ABCMeta):
     """Who is in the federation, as this node sees it."""
@@ -163,6 +167,14 @@ class MembershipServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.ListMembersResponse, _abc.Awaitable[_federation_pb2.ListMembersResponse]]:
         """Every member that this node knows, itself included."""
+
+    @_abc_1.abstractmethod
+    def GetHealth(
+        self,
+        request: _empty_pb2.Empty,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.GossipHealth, _abc.Awaitable[_federation_pb2.GossipHealth]]:
+        """How the gossip of this node goes."""
 
 def add_MembershipServicer_to_server(servicer: MembershipServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

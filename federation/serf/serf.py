@@ -18,7 +18,7 @@ from federation.gossip.errors import WireError
 from federation.gossip.exchange import IncomingStream, StreamRequest
 from federation.gossip.gossip import Gossip
 from federation.gossip.keyring import Keyring
-from federation.gossip.members import FactsPool, NodeFacts
+from federation.gossip.members import STATE_SUSPECT, FactsPool, NodeFacts
 from federation.gossip.messages import OUR_VERSIONS
 from federation.gossip.msgpack_fields import LEAVE_TIME_MAX
 from federation.gossip.sealing import Sealing
@@ -166,6 +166,11 @@ class Serf(GossipDelegate):
     def member(self, name: str) -> Member | None:
         record = self.roster.records.get(name)
         return None if record is None else self.roster.member(record)
+
+    def is_suspected(self, name: str) -> bool:
+        """Return whether gossip suspects the member."""
+        node = self.gossip.table.get(name)
+        return node is not None and node.state == STATE_SUSPECT
 
     def alive_others(self) -> int:
         """Number of members other than this node that gossip holds for alive or suspected."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable
+from random import Random
 from typing import Any
 
 import aiohttp
@@ -17,14 +18,23 @@ from broker.config.addresses import parse_address
 from broker.config.settings import ApiSettings
 from broker.config.settings_listeners import ApiListener
 from broker.server.logging import get_logger
+from federation.api.gossip_metrics import gossip_metrics
 from federation.api.membership import MembershipService
 from federation.errors import JoinFailed, NotRunning
+from federation.gossip.counters import Counters
+from federation.gossip.messages import DEAD, SUSPECT, Accusation
 from federation.member_tags import MemberTags
 from federation.membership import FederationMembership
 from federation.pb import federation_pb2 as pb
 from federation.pb.federation_pb2_grpc import MembershipStub
-from federation.serf.events import Member, MemberStatus
+from federation.serf.config import SerfConfig
+from federation.serf.coordinates import Coordinates
+from federation.serf.events import MemberStatus
 from federation.serf.joins import JOIN_ADDRESSES_MAX
+from federation.serf.serf import Serf
+from gossip_node import introduce
+
+OWN_TAGS = {"fed_addr": "192.168.0.105:8901"}
 
 
 class Control(FederationMembership):
@@ -34,10 +44,8 @@ class Control(FederationMembership):
         self.left = 0
         self.forced: list[str] = []
         self.tags = MemberTags({"fed_addr": "192.168.0.105:8901"})
-        self.known = [
-            Member("node1", "192.168.0.105", 8902, {"fed_addr": "192.168.0.105:8901"}, MemberStatus.ALIVE),
-            Member("node2", "::1", 8912, {}, MemberStatus.FAILED),
-        ]
+        self.core = Serf(SerfConfig("node1", "192.168.0.105", 8902, OWN_TAGS), Random(1), 0.0)
+        introduce(self.core, Serf(SerfConfig("node2", "::1", 8912, {"zone": "west"}), Random(2), 0.0))
 
     def check(self) -> None:
         if not self.running:
@@ -64,9 +72,16 @@ class Control(FederationMembership):
         self.check()
         self.tags.change(tags, delete)
 
-    def members(self) -> list[Member]:
+    def running_serf(self) -> Serf:
         self.check()
-        return self.known
+        return self.core
+
+    def accuse(self, message: int, now: float) -> None:
+        """Another member holds node2 for suspect or dead."""
+        accusation = Accusation(1, "node2", "node9")
+        membership = self.core.gossip.membership
+        receive = membership.receive_suspect if message == SUSPECT else membership.receive_dead
+        receive(accusation, accusation.encode(message), now)
 
 
 @pytest.fixture
@@ -78,7 +93,9 @@ def control() -> Control:
 async def api(control: Control) -> AsyncIterator[ApiServer]:
     listeners = (ApiListener(parse_address("127.0.0.1:0")),)
     api = ApiServer(ApiSettings(grpc=listeners, http=listeners), {}, get_logger("api"))
-    api.register(pb.DESCRIPTOR.services_by_name["Membership"], MembershipService(control))
+    api.register(
+        pb.DESCRIPTOR.services_by_name["Membership"], MembershipService(control, lambda at: 1_800_000_000 + at)
+    )
     await api.start()
     yield api
     await api.stop()
@@ -92,30 +109,76 @@ async def call(api: ApiServer, method: str, path: str, data: str | None = None) 
         return response.status, await response.text()
 
 
-MEMBERS = """{
-    "members": [
-        {
-            "name": "node1",
-            "addr": "192.168.0.105:8902",
-            "tags": {
-                "fed_addr": "192.168.0.105:8901"
-            },
-            "status": "STATUS_ALIVE"
-        },
-        {
-            "name": "node2",
-            "addr": "[::1]:8912",
-            "status": "STATUS_FAILED",
-            "tags": {}
-        }
-    ]
-}"""
+def member(**values: object) -> dict[str, object]:
+    """A member as REST shows it."""
+    shown = {"suspected": False, "gossip_version": 2, "serf_version": 4, "zone": "", "tags": {}}
+    return shown | {"status": "STATUS_ALIVE", "since": "2027-01-15T08:00:00Z"} | values
+
+
+NODE1 = member(name="node1", addr="192.168.0.105:8902", tags=OWN_TAGS)
+NODE2 = member(name="node2", addr="[::1]:8912", zone="west", tags={"zone": "west"})
+
+
+async def members(api: ApiServer) -> list[Any]:
+    status, text = await call(api, "GET", "members")
+    assert status == 200
+    found: list[Any] = json.loads(text)["members"]
+    return found
+
+
+async def test_members_have_estimates_suspicions_versions_zones_and_times(api: ApiServer, control: Control) -> None:
+    assert await members(api) == [NODE1, NODE2]
+    control.core.coordinates.ping_completed("node2", 0.5, Coordinates("node2", Random(3), Counters()).ack_payload())
+    estimate = control.core.coordinates.round_trip("node2")
+    control.accuse(SUSPECT, 50.0)
+    assert await members(api) == [NODE1, NODE2 | {"suspected": True, "round_trip_seconds": estimate}]
+    control.accuse(DEAD, 60.0)
+    failed = {"status": "STATUS_FAILED", "since": "2027-01-15T08:01:00Z", "round_trip_seconds": estimate}
+    assert await members(api) == [NODE1, NODE2 | failed]
+
+
+async def test_the_health_of_the_gossip(api: ApiServer, control: Control) -> None:
+    async def health() -> Any:
+        status, text = await call(api, "GET", "health")
+        assert status == 200
+        return json.loads(text)
+
+    first = await health()
+    assert first == {
+        "node_name": "node1",
+        "awareness": 0,
+        "queues": {"memberlist": 2, "intents": 0, "queries": 0, "events": 0},
+        "suspected": 0,
+        "queries": 0,
+        "coordinate_error": 1.5,
+        "encrypted": False,
+    }
+    serf = control.core
+    serf.user_event("deploy", b"")
+    serf.query("load", b"", 0.0)
+    control.accuse(SUSPECT, 1.0)
+    serf.gossip.membership.awareness.adjust(3)
+    serf.gossip.exchanges.merged_at = 90.0
+    second = await health()
+    assert second == first | {
+        "awareness": 3,
+        "queues": {"memberlist": second["queues"]["memberlist"], "intents": 0, "queries": 1, "events": 1},
+        "suspected": 1,
+        "queries": 1,
+        "last_push_pull": "2027-01-15T08:01:30Z",
+    }
+    shown = {metric.name: metric.samples for metric in gossip_metrics(serf, 100.0)}
+    assert list(shown["gmqtt_gossip_push_pull_age_seconds"].values()) == [10.0]
+    assert list(shown["gmqtt_gossip_suspected"].values()) == [1]
+    assert list(shown["gmqtt_gossip_health_score"].values()) == [3]
+    assert sum(shown["gmqtt_gossip_queue_length"].values()) == sum(second["queues"].values())
+    assert list(shown["gmqtt_gossip_asked_queries"].values()) == [1]
 
 
 async def test_the_walk_through(api: ApiServer, control: Control) -> None:
     assert await call(api, "POST", "join", '{"hosts":["127.0.0.1:8932"]}') == (200, "{}")
     assert control.joined == [["127.0.0.1:8932"]]
-    assert await call(api, "GET", "members") == (200, MEMBERS)
+    assert [found["name"] for found in await members(api)] == ["node1", "node2"]
     assert await call(api, "POST", "leave") == (200, "{}")
     assert await call(api, "POST", "leave", "{}") == (200, "{}")
     assert control.left == 2
@@ -185,6 +248,7 @@ async def test_calls_before_the_start_and_after_the_end_are_refused(api: ApiServ
         ("POST", "force_leave", '{"node_name":"node2"}'),
         ("POST", "tags", "{}"),
         ("GET", "members", None),
+        ("GET", "health", None),
     ):
         status, text = await call(api, method, path, data)
         assert (status, '"code": 14' in text, "not running" in text) == (503, True, True)
@@ -194,11 +258,12 @@ async def test_grpc(api: ApiServer, control: Control) -> None:
     async with grpc.aio.insecure_channel(api.grpc_addresses[0]) as channel:
         stub: Any = MembershipStub(channel)
         await stub.Join(pb.JoinRequest(hosts=["n"]))
-        members = (await stub.ListMembers(Empty())).members
-        assert [(member.name, member.status) for member in members] == [
+        listed = (await stub.ListMembers(Empty())).members
+        assert [(member.name, member.status) for member in listed] == [
             ("node1", pb.STATUS_ALIVE),
-            ("node2", pb.STATUS_FAILED),
+            ("node2", pb.STATUS_ALIVE),
         ]
+        assert (await stub.GetHealth(Empty())).queues["memberlist"] == 2
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Join(pb.JoinRequest(hosts=["127.0.0.1:1"]))
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
