@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -28,8 +27,6 @@ from federation.api.sessions import SessionsService
 from federation.api.trust_metrics import trust_metrics
 from federation.exposure import exposure_warnings
 from federation.extension import Extension
-from federation.gossip.addresses import Networks
-from federation.gossip.config import LAN
 from federation.gossip.keyring import parse_key
 from federation.membership import FederationMembership
 from federation.node import Node
@@ -192,7 +189,7 @@ class FederationPlugin(Plugin):
                 node_name=settings.node_name,
                 advertise_ip=await self._resolve(gossip_advertised),
                 advertise_port=gossip_advertised.port,
-                profile=replace(LAN, networks=Networks(settings.gossip_cidrs_allowed)),
+                profile=settings.gossip.config(settings.gossip_profile, settings.gossip_cidrs_allowed),
                 encrypt_keys=self._gossip_keys(),
                 keeps_keys=self._keyring_file is not None,
                 verify_incoming=settings.gossip_verify_incoming,

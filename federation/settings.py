@@ -27,9 +27,8 @@ from broker.config.setting import (
 )
 from broker.config.settings_listeners import TlsSettings
 from broker.server.start_error import StartError
-from federation.gossip.addresses import Networks
-from federation.gossip.keyring import KEYS_MAX, KeyRefused, parse_key
 from federation.gossip.sealing import LABEL_BYTES_MAX
+from federation.gossip_settings import PROFILES, GossipSettings, gossip_key_faults, network_faults
 from federation.serf.config import VALIDATED_NAME_MAX, is_validated_name
 from federation.tags import REFERENCE_CHARS_MAX, ZONE_CHARS_MAX
 from federation.trust import DEFAULT_FEDERATION_PORT, DEFAULT_TLS_PORT
@@ -123,24 +122,6 @@ class ReplicationSettings:
         Duration(0.0, "30s"),
         "Lowering it moves sessions for nodes that are only restarted.",
     )
-
-
-def gossip_key_faults(texts: tuple[str, ...], keyring_file: str) -> Iterator[tuple[str, str]]:
-    """Every fault of the keys of the gossip as (key, text). The texts have no keys."""
-    if texts and keyring_file:
-        yield "encrypt_keys", "stands beside keyring_file, which has the keys; leave one of them out"
-    found: set[bytes] = set()
-    for index, text in enumerate(texts):
-        try:
-            key = parse_key(text)
-        except KeyRefused as error:
-            yield f"encrypt_keys[{index}]", str(error)
-            continue
-        if key in found:
-            yield f"encrypt_keys[{index}]", "is in the list already; leave one of them out"
-        found.add(key)
-    if len(texts) > KEYS_MAX:
-        yield "encrypt_keys", f"has {len(texts)} keys; at most {KEYS_MAX} are possible"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +221,19 @@ class FederationSettings:
         "where the network lets it through.",
         Sequence(Text("10.0.0.0/8")),
         default_text="all",
+    )
+    gossip_profile: str = extension(
+        "lan",
+        "Intervals and timeouts of memberlist's profile of this name: for a local network, for networks that are far apart, "
+        "for one machine. Use one on all nodes.",
+        Choice(tuple(PROFILES)),
+        "`wan` notices a crash some 30 s later than `lan`, and takes slow members for failed less often.",
+    )
+    gossip: GossipSettings = extension(
+        GossipSettings(),
+        "Single values that differ from gossip_profile.",
+        Section(),
+        default_text="those of gossip_profile",
     )
     rpc_addr: Address | None = extension(
         None,
@@ -420,11 +414,9 @@ class FederationSettings:
         elif self.require_tls:
             yield "require_tls", "this node has no TLS itself; set tls: {cert: FILE, key: FILE, cacert: FILE}"
         yield from gossip_key_faults(self.encrypt_keys, self.keyring_file)
-        for index, cidr in enumerate(self.gossip_cidrs_allowed):
-            try:
-                Networks([cidr])
-            except ValueError as error:
-                yield f"gossip_cidrs_allowed[{index}]", f"is not a network such as 10.0.0.0/8: {error}"
+        yield from network_faults(self.gossip_cidrs_allowed)
+        for below, text in self.gossip.broken_rules(self.gossip_profile):
+            yield f"gossip{below}", text
 
     def closed_keys(self) -> tuple[str, ...]:
         """As `broker.config.rules.ClosesAddresses`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from federation.gossip.addresses import EVERYWHERE, Networks
 
@@ -69,4 +70,24 @@ class GossipConfig:
         return self.packet_bytes_max - 10
 
 
-LAN = GossipConfig()
+LAN: Final = GossipConfig()
+WAN: Final = GossipConfig(
+    probe_interval=5.0,
+    probe_timeout=3.0,
+    suspicion_mult=6,
+    gossip_interval=0.5,
+    gossip_nodes=4,
+    gossip_to_the_dead_time=60.0,
+    push_pull_interval=60.0,
+    tcp_timeout=30.0,
+)
+LOCAL: Final = GossipConfig(
+    probe_timeout=0.2,
+    indirect_checks=1,
+    suspicion_mult=3,
+    retransmit_mult=2,
+    gossip_interval=0.1,
+    gossip_to_the_dead_time=15.0,
+    push_pull_interval=15.0,
+    tcp_timeout=1.0,
+)
