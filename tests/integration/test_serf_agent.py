@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.server.logging import get_logger
-from federation.gossip.config import LAN
 from federation.gossip.counters import Counters
-from federation.serf.config import SerfConfig
 from federation.serf.events import (
-    Event,
-    MemberEvent,
     MemberFailed,
     MemberJoin,
     MemberLeave,
     MemberStatus,
     MemberUpdate,
 )
-from federation.serf.serf import Serf
-from federation.shell.gossip import GossipShell
-from federation.shell.gossip_sockets import bind_gossip
 from gossip_node import user_events
 from mqtt_client import reached
 from node_process import free_port, gossip_address, status_becomes
+from our_member import TAGS, running_node
 from serf_agent import needs_serf, running_agent
 from waiting import DEADLINE, eventually
 
@@ -40,47 +29,9 @@ if TYPE_CHECKING:
 
 pytestmark = [needs_serf]
 
-TAGS = {"fed_addr": "127.0.0.1:8901", "zone": "west"}
-
 
 def has_probed(counters: Counters, probes: int) -> bool:
     return counters.probes_sent >= probes
-
-
-class OurNode:
-    def __init__(self, name: str, tags: dict[str, str]) -> None:
-        sockets = bind_gossip("127.0.0.1", 0)
-        self.port = sockets.port
-        self.events: list[Event] = []
-        self._happened = asyncio.Event()
-        config = SerfConfig(name, "127.0.0.1", sockets.port, tags, LAN)
-        self.serf = Serf(config, random.Random(7), asyncio.get_running_loop().time())
-        self.shell = GossipShell(self.serf, sockets, self._on_events, get_logger("gossip"))
-
-    def _on_events(self, events: list[Event]) -> None:
-        self.events += events
-        self._happened.set()
-
-    async def event(self, kind: type[MemberEvent], name: str) -> None:
-        """Wait for a member event about `name`."""
-        async with asyncio.timeout(DEADLINE):
-            while not any(isinstance(event, kind) and event.member.name == name for event in self.events):
-                self._happened.clear()
-                await self._happened.wait()
-
-    def status(self, name: str) -> MemberStatus | None:
-        member = self.serf.member(name)
-        return None if member is None else member.status
-
-
-@asynccontextmanager
-async def running_node(name: str, tags: dict[str, str] = TAGS) -> AsyncIterator[OurNode]:
-    node = OurNode(name, tags)
-    await node.shell.start()
-    try:
-        yield node
-    finally:
-        await node.shell.stop()
 
 
 @pytest.mark.parametrize("we_join", [True, False])
