@@ -34,7 +34,12 @@ ROAMING_PUBLISHERS: Final = 2
 HEAL_SECONDS_MAX: Final = 180.0
 CUTS: Final = frozenset((Trouble.CUT, Trouble.STILL, Trouble.STILL_LONG, Trouble.KILL_BESIDE_STILL))
 CONFIG: Final[dict[str, Any]] = {
-    "mqtt": {"session_expiry": "2h", "max_queued_messages": 1_000_000, "publisher_hold_max": "5m"},
+    "mqtt": {
+        "session_expiry": "2h",
+        "max_queued_messages": 1_000_000,
+        "max_queued_bytes": "1GiB",
+        "publisher_hold_max": "5m",
+    },
     "log": {"clients": False},
     "plugins": {
         "prometheus": {"listen_address": "127.0.0.1:0"},

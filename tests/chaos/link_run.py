@@ -33,7 +33,7 @@ LOSSY_RATE: Final = 25.0  # with 5 % of the packets lost and 400 ms there and ba
 LATE_SECONDS: Final = 5.0  # for which lost packets are sent again
 HEARTBEAT_SECONDS: Final = 10
 SETTLE_SECONDS: Final = 120.0  # the longest delay between two tries of a link is half of it
-MQTT: Final = {"session_expiry": "2h", "max_queued_messages": 1_000_000}
+MQTT: Final = {"session_expiry": "2h", "max_queued_messages": 1_000_000, "max_queued_bytes": "1GiB"}
 
 
 @dataclass

@@ -29,7 +29,8 @@ class StoreReport:
 async def run_store(directory: Path, kills: int, seed: int, has_redis: bool, say: Callable[[str], None]) -> StoreReport:
     nodes = Nodes(directory)
     redis = RedisServer(directory) if has_redis else None
-    config: dict[str, Any] = {"mqtt": {"max_queued_messages": 1_000_000}, "log": {"clients": False}}
+    mqtt = {"max_queued_messages": 1_000_000, "max_queued_bytes": "1GiB"}  # one subscriber is away all the time
+    config: dict[str, Any] = {"mqtt": mqtt, "log": {"clients": False}}
     if redis is None:
         config["data_dir"] = str(directory / "data")
     else:
