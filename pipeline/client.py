@@ -7,7 +7,7 @@ nothing, a hold moves forward only, staged rows have positions, and a commit hap
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final
@@ -89,10 +89,16 @@ class NodeClient:
         return found
 
     def read(
-        self, log_id: str, start: int, end: int, topics: Sequence[str] = (), max_bytes: int = READ_BYTES
+        self,
+        log_id: str,
+        start: int,
+        end: int,
+        topics: Sequence[str] = (),
+        max_bytes: int = READ_BYTES,
+        lost: Callable[[int, int], None] = lambda first, end: None,
     ) -> Iterator[tuple[int, int, bytes]]:
         """(offset that was asked for, offset that comes next, blocks) until `end`. While one answer is used the next one
-        is under way. Raises NodeError."""
+        is under way. `lost` is called with each range that the log has lost. Raises NodeError."""
         following, asked, blocks = start, start, b""
         while following < end:
             request = pb.ReadLogRequest(
@@ -103,6 +109,8 @@ class NodeClient:
                 yield asked, following, blocks
             found = self._finish(self._log.Read, request, answer)
             asked, following, blocks = following, found.next_offset, found.blocks
+            if asked < found.first_offset:
+                lost(asked, min(found.first_offset, end))
             if following <= asked:
                 raise NodeError(self.node, f"gave offset {following} as the next one of {asked}")
         if following > start:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.event_log.lineage import Parent
 from broker.event_log.pb import event_log_pb2 as pb
 from gmqttctl.connection import Connection
 from pipeline.client import NodeClient
@@ -56,7 +57,7 @@ def members_of(answers: Answers) -> Members:
     for address, answer in answers.items():
         match answer:
             case pb.LogDescription():
-                other = found.nodes.setdefault(answer.node, _state(address, answer))
+                other = found.nodes.setdefault(answer.node, state_of(address, answer))
                 if other.log_id != answer.log_id:
                     raise PipelineError(
                         f"two nodes are named {answer.node}: {other.address} and {address}; give each a name of its own"
@@ -83,7 +84,8 @@ def members_of(answers: Answers) -> Members:
     return found
 
 
-def _state(address: str, found: pb.LogDescription) -> NodeState:
+def state_of(address: str, found: pb.LogDescription) -> NodeState:
+    """The node that gave this answer at this address."""
     records = found.next_offset - found.first_offset
     return NodeState(
         node=found.node,
@@ -92,6 +94,7 @@ def _state(address: str, found: pb.LogDescription) -> NodeState:
         first_offset=found.first_offset,
         next_offset=found.next_offset,
         record_bytes=found.bytes / records if records else 0.0,
+        parents=tuple(Parent(parent.log_id, parent.end_offset) for parent in found.parents),
     )
 
 

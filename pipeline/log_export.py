@@ -7,6 +7,7 @@ behind the last part. Records stand in the order of nodes and offsets.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -30,6 +31,8 @@ PLAN_VERSION: Final = 1
 PART_BYTES: Final = 64 << 20  # of blocks; a part is what an export that is stopped does again
 READ_PATIENCE_SECONDS: Final = 60.0  # a node may be restarted meanwhile
 MERGED_ROWS: Final = 131_072  # of a row group of Parquet
+
+_log: Final = logging.getLogger(__name__)
 
 
 class JsonLinesWriter:
@@ -157,7 +160,7 @@ class Export:
         state = members.nodes.get(wanted.node)
         if state is None:
             raise PipelineError(f"node {wanted.node} does not answer; run the export again when it does")
-        if state.log_id != wanted.log_id:
+        if state.part_of(wanted.log_id, wanted.start, wanted.end)[1] < wanted.end:
             raise PipelineError(
                 f"node {wanted.node} has log {state.log_id} now, the export was begun with {wanted.log_id}: "
                 f"remove {self._parts} to begin anew"
@@ -190,7 +193,14 @@ class Export:
         end = start
         size = 0
         try:
-            for asked, following, blocks in client.read(wanted.log_id, start, wanted.end, self._options.topics):
+            answers = client.read(
+                wanted.log_id,
+                start,
+                wanted.end,
+                self._options.topics,
+                lost=lambda *lost: _warn_of_lost(wanted.node, *lost),
+            )
+            for asked, following, blocks in answers:
                 end = min(following, wanted.end)
                 writer.write(blocks, asked, end)
                 progress(end - asked)
@@ -200,6 +210,10 @@ class Export:
         finally:
             writer.close()
         publish_file(partial, self._parts / f"{index:06d}-{start:020d}-{end:020d}.{self._format}")
+
+
+def _warn_of_lost(node: str, first: int, end: int) -> None:
+    _log.warning("node %s lost the records of offsets %d to %d: the file goes without them", node, first, end - 1)
 
 
 def _check_parquet() -> None:

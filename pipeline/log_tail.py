@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from broker.event_log.records import Record, records
@@ -70,23 +71,29 @@ class Tail:
         return not self._nodes or node in self._nodes
 
     def _read(self, state: NodeState) -> list[Found]:
-        at = self._at.get(state.node)
-        first = LogOffset(state.log_id, state.first_offset)
-        if at is None:
-            at = first
+        known = self._at.get(state.node)
+        at = LogOffset(state.log_id, state.first_offset)
+        if known is None:
             if self._is_first:
                 at = LogOffset(state.log_id, max(state.first_offset, state.next_offset - self._count))
-        elif at.log != state.log_id:
+        elif (carried := state.carry(known)) is None:
             self._notices.append(
                 f"node {state.node} has another log now, {state.log_id}; it is read from its first record"
             )
-            at = first
-        elif at.offset < state.first_offset:
-            self._notices.append(f"node {state.node} removed the records {at.offset} to {state.first_offset - 1}")
-            at = first
+        elif carried.offset < state.first_offset:
+            self._notices.append(f"node {state.node} removed the records {carried.offset} to {state.first_offset - 1}")
+        else:
+            if carried.offset < known.offset:
+                self._notices.append(
+                    f"node {state.node} may have lost the records {carried.offset} to {known.offset - 1}; those that came "
+                    "since follow"
+                )
+            at = carried
         found: list[Found] = []
         read = 0
-        answers = self._cluster.client(state).read(state.log_id, at.offset, state.next_offset, self._topics, READ_BYTES)
+        answers = self._cluster.client(state).read(
+            state.log_id, at.offset, state.next_offset, self._topics, READ_BYTES, partial(self._lost, state.node)
+        )
         for asked, following, blocks in answers:
             found += [
                 (state.node, state.log_id, record)
@@ -100,6 +107,9 @@ class Tail:
                 break
         self._at[state.node] = at
         return found
+
+    def _lost(self, node: str, first: int, end: int) -> None:
+        self._notices.append(f"node {node} lost the records {first} to {end - 1}")
 
     def _wants(self, record: Record) -> bool:
         return self._selection is None or self._selection.has(record.topic.encode())

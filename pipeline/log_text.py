@@ -114,6 +114,8 @@ def _node_fields(address: str, found: pb.LogDescription) -> dict[str, Any]:
             {"file": damaged.file, "first_offset": damaged.first_offset, "fault": damaged.fault}
             for damaged in found.damaged
         ],
+        "gaps": [{"first_offset": gap.first_offset, "end_offset": gap.end_offset} for gap in found.gaps],
+        "parents": [{"log": parent.log_id, "end_offset": parent.end_offset} for parent in found.parents],
     }
 
 
@@ -165,7 +167,11 @@ def description_lines(found: Mapping[str, Any]) -> list[str]:
                 f"{node['node']}: {node['holds_released']} holds were released since its start (setting `hold`)",
             ]
         lines += [
-            f"{node['node']}: segment {damaged['file']} was set aside: {damaged['fault']}"
+            f"{node['node']}: segment {damaged['file'] or damaged['first_offset']} was set aside: {damaged['fault']}"
             for damaged in node["damaged"]
+        ]
+        lines += [
+            f"{node['node']}: the records of offsets {gap['first_offset']} to {gap['end_offset'] - 1} are lost"
+            for gap in node["gaps"]
         ]
     return lines

@@ -1,6 +1,6 @@
 """Positions in the logs of all nodes: the checkpoint of a query, what its options say, and what to do about lost data.
 
-An offset is that of the next record. It means nothing without the id of its log.
+An offset is that of the next record. It means nothing without the id of its log, or a former id (broker/event_log/lineage.py).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from broker.event_log.lineage import Lineage, Parent
 from pipeline.errors import DataLoss, OptionError, PipelineError
 from pipeline.options import EARLIEST, JSON_EARLIEST, JSON_LATEST, Position
 
@@ -26,7 +27,8 @@ Offsets = dict[str, LogOffset]  # by node
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node's word about its log. `first_offset` is kept, `next_offset` comes next; `record_bytes` is the mean."""
+    """A node's word about its log. `first_offset` is kept, `next_offset` comes next; `record_bytes` is the mean; `parents` are
+    its former ids."""
 
     node: str
     address: str
@@ -34,6 +36,18 @@ class NodeState:
     first_offset: int
     next_offset: int
     record_bytes: float = 0.0
+    parents: tuple[Parent, ...] = ()
+
+    def carry(self, position: LogOffset) -> LogOffset | None:
+        """The position in the log as it is now: the same offset, or the first one that may differ, where that is before.
+        None for a position in another log."""
+        shared_end = Lineage(self.log_id, self.parents).shared_end(position.log)
+        return None if shared_end is None else LogOffset(self.log_id, min(position.offset, shared_end))
+
+    def part_of(self, log_id: str, start: int, end: int) -> tuple[int, int]:
+        """(start, end) of what the log still has of these records; of nothing where it is another log."""
+        last = self.carry(LogOffset(log_id, end))
+        return max(start, self.first_offset), min(last.offset, self.next_offset) if last else 0
 
 
 def encode_offsets(offsets: Offsets) -> dict[str, dict[str, Any]]:
@@ -102,8 +116,7 @@ def go_on(start: Offsets, nodes: Mapping[str, NodeState], away: Collection[str],
 
     away  members that do not answer: they are left out, and keep their offsets
 
-    A node that is new, and one whose log id changed, enters
-    with its first record.
+    A node that is new, and one that has another log, enters with its first record.
     """
     if start and not start.keys() & (nodes.keys() | set(away)):
         lose_data(
@@ -111,33 +124,44 @@ def go_on(start: Offsets, nodes: Mapping[str, NodeState], away: Collection[str],
             f"({', '.join(sorted(nodes))}): is `servers` another cluster?",
             fail,
         )
-    offsets: Offsets = {}
-    for node, state in nodes.items():
-        first = LogOffset(state.log_id, state.first_offset)
-        position = start.get(node)
-        if position is None:
-            offsets[node] = first
-        elif position.log != state.log_id:
-            lose_data(
-                f"node {node} has log {state.log_id}, the query read log {position.log} up to offset {position.offset}: "
-                "the node lost records that were or may have been read",
-                fail,
-            )
-            offsets[node] = first
-        elif position.offset < state.first_offset:
-            lose_data(
-                f"node {node} has records from offset {state.first_offset} on, the query needs those from {position.offset} "
-                "on: the retention removed them",
-                fail,
-            )
-            offsets[node] = first
-        elif position.offset > state.next_offset:
-            lose_data(
-                f"node {node} has records up to offset {state.next_offset} in log {state.log_id}, "
-                f"the query read up to {position.offset}",
-                fail,
-            )
-            offsets[node] = LogOffset(state.log_id, state.next_offset)
-        else:
-            offsets[node] = position
-    return offsets
+    return {node: _go_on(start.get(node), state, fail) for node, state in nodes.items()}
+
+
+def _go_on(position: LogOffset | None, state: NodeState, fail: bool) -> LogOffset:
+    first = LogOffset(state.log_id, state.first_offset)
+    if position is None:
+        return first
+    found = state.carry(position)
+    if found is None:
+        lose_data(
+            f"node {state.node} has log {state.log_id}, the query read log {position.log} up to offset {position.offset}: "
+            "the node lost records that were or may have been read",
+            fail,
+        )
+        return first
+    if found.offset < position.offset:
+        lose_data(
+            f"node {state.node}: the records of offsets {found.offset} to {position.offset - 1} that the query read are lost, "
+            f"or were given to others since: its log {position.log} goes on as {state.log_id} from offset {found.offset} on",
+            fail,
+        )
+    if found.offset < state.first_offset:
+        lose_data(
+            f"node {state.node} has records from offset {state.first_offset} on, the query needs those from {found.offset} "
+            "on: the retention removed them, or they were damaged",
+            fail,
+        )
+        return first
+    if found.offset > state.next_offset:
+        lose_data(
+            f"node {state.node} has records up to offset {state.next_offset} in log {state.log_id}, "
+            f"the query read up to {found.offset}",
+            fail,
+        )
+        return LogOffset(state.log_id, state.next_offset)
+    return found
+
+
+def lose_records(node: str, fail: bool, first: int, end: int) -> None:
+    """As lose_data, for records in the middle of a log."""
+    lose_data(f"node {node} lost the records of offsets {first} to {end - 1}", fail)

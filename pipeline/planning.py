@@ -47,7 +47,7 @@ def plan_end(
     limits  0 for none
     caps    node -> offset that the batch does not pass; a node without one keeps its place
 
-    A node that enters (new, or with another log id) gets its first offset and no records: they come with the next batch,
+    A node that enters (new, or with another log) gets its first offset and no records: they come with the next batch,
     whose start then says where they began.
     """
     end = dict(start)
@@ -57,7 +57,7 @@ def plan_end(
             continue
         known = start.get(node)
         end[node] = position
-        if known is not None and known.log == position.log:
+        if known is not None and nodes[node].carry(known) is not None:
             last = nodes[node].next_offset
             count = (last if caps is None else min(caps[node], last)) - position.offset
             if count > 0:
@@ -72,11 +72,12 @@ def plan_end(
 
 
 def ranges(begin: Offsets, end: Offsets, nodes: Mapping[str, NodeState]) -> list[Range]:
-    """Return what is between `begin` and `end`, of nodes that answer and are in both with the same log."""
+    """Return what is between `begin` and `end`, of nodes that answer and are in both with the same log, or with a former id of
+    it."""
     found = []
-    for node, last in sorted(end.items()):
-        first = begin.get(node)
-        if first is not None and first.log == last.log and first.offset < last.offset:
+    for node, first in sorted(begin.items()):
+        last = nodes[node].carry(end[node]) if node in end else None
+        if last is not None and first.log == last.log and first.offset < last.offset:
             found.append(Range(node, nodes[node].address, last.log, first.offset, last.offset))
     return found
 

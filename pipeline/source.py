@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,16 +25,17 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pipeline.client import NodeClient
-from pipeline.cluster import Cluster, Members, find_position
+from pipeline.cluster import Cluster, Members, find_position, state_of
 from pipeline.errors import NodeError, OutOfRange, PipelineError, WrongLog
 from pipeline.frames import Frames
-from pipeline.offsets import NodeState, Offsets, decode_offsets, encode_offsets, go_on, lose_data
+from pipeline.offsets import NodeState, Offsets, decode_offsets, encode_offsets, go_on, lose_data, lose_records
 from pipeline.options import LATEST, Position, ReadOptions, read_batch_options, read_stream_options, sink_options
 from pipeline.planning import Range, plan_end, ranges, split
 from pipeline.schema import ARROW_SCHEMA
 from pipeline.sink import MqttStreamWriter, MqttWriter
 
 NAME: Final = "mqtt"
+TIME_MAX_NS: Final = 2**62
 READ_PATIENCE_SECONDS: Final = 60.0  # a task waits for a node that is restarted
 
 _log: Final = logging.getLogger(__name__)
@@ -90,20 +92,23 @@ class RangePartition(InputPartition):
 def read_range(wanted: Range, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a range. Raises PipelineError."""
     frames = Frames(wanted.node, wanted.log_id, options.topics, options.include_pipeline)
+    fail = options.fail_on_data_loss
+    start, end = wanted.start, wanted.end
     with NodeClient(wanted.address, options.connection, wanted.node, READ_PATIENCE_SECONDS) as client:
-        start = wanted.start
-        while True:
+        while start < end:
             try:
-                for asked, following, blocks in client.read(wanted.log_id, start, wanted.end, options.topics):
-                    yield from frames.decode(blocks, asked, wanted.end)
+                for asked, following, blocks in client.read(
+                    wanted.log_id, start, end, options.topics, lost=partial(lose_records, wanted.node, fail)
+                ):
+                    yield from frames.decode(blocks, asked, end)
                     start = following
                 return
             except (OutOfRange, WrongLog) as error:
-                lose_data(f"offsets {start} to {wanted.end} of {error}", options.fail_on_data_loss)
-                found = client.describe()
-                if found.log_id != wanted.log_id or not start < found.first_offset < wanted.end:
+                lose_data(f"offsets {start} to {end} of {error}", fail)
+                there = state_of(wanted.address, client.describe()).part_of(wanted.log_id, start, end)
+                if there == (start, end):
                     return
-                start = found.first_offset
+                start, end = there
 
 
 class MqttReader(DataSourceReader):
@@ -182,14 +187,13 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = decode_offsets(start)
         members = self._members()
         nodes = members.nodes
+        caps: dict[str, int] | None = None
         if self._target is not None:
             # Nodes that came later, or have another log since, are not part of this run.
-            target = self._target
-            nodes = {
-                node: state for node, state in nodes.items() if node in target and target[node].log == state.log_id
-            }
+            target = {node: state.carry(self._target[node]) for node, state in nodes.items() if node in self._target}
+            caps = {node: position.offset for node, position in target.items() if position is not None}
+            nodes = {node: nodes[node] for node in caps}
         begin = go_on(known, nodes, members.away, options.fail_on_data_loss)
-        caps = None if self._target is None else {node: position.offset for node, position in self._target.items()}
         if options.max_node_skew_ns:
             caps = self._skew_caps(begin, known, members, caps)
         # Spark knows one limit. When both are set the other one holds as well, unless Spark wants all.
@@ -237,12 +241,12 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _time_of(self, state: NodeState, offset: int) -> int:
-        """Unix nanoseconds of a record."""
+        """Unix nanoseconds of the first record from this offset on."""
         frames = Frames(state.node, state.log_id, include_pipeline=True)
-        for _, _, blocks in self._cluster.client(state).read(state.log_id, offset, offset + 1, max_bytes=1):
-            for batch in frames.decode(blocks, offset, offset + 1):
+        for _, _, blocks in self._cluster.client(state).read(state.log_id, offset, state.next_offset, max_bytes=1):
+            for batch in frames.decode(blocks, offset, state.next_offset):
                 return int(batch["time"][0].as_py())
-        raise PipelineError(f"node {state.node} gave no record of offset {offset}")
+        return TIME_MAX_NS  # all of them are lost
 
     def reportLatestOffset(self) -> dict[str, Any]:
         return encode_offsets(find_position("ending", Position(LATEST), self._cluster, self._members()))
@@ -270,10 +274,11 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         for node, position in offsets.items() if options.group else ():
             state = members.nodes.get(node)
-            if state is None or state.log_id != position.log:
+            found = None if state is None else state.carry(position)
+            if state is None or found is None:
                 continue
             try:
-                self._cluster.client(state).hold(options.group, options.query, position.log, position.offset)
+                self._cluster.client(state).hold(options.group, options.query, found.log, found.offset)
             except NodeError as error:
                 _log.warning("the hold of group %s stays where it is: %s", options.group, error)
 

@@ -94,26 +94,29 @@ def lags(checkpoint: Checkpoint, members: Members, cluster: Cluster) -> list[Lag
         elif position is None:
             count = state.next_offset - state.first_offset
             found.append(Lag(checkpoint.query, node, None, count, None, "not read yet" if count else "ok"))
-        elif position.log != state.log_id:
+        elif (carried := state.carry(position)) is None:
             found.append(Lag(checkpoint.query, node, position.offset, None, None, LOST))
         else:
-            count = max(0, state.next_offset - position.offset)
-            gone = state.first_offset - position.offset
-            seconds = 0.0 if not count else None if gone > 0 else seconds_behind(cluster, state, position.offset)
+            count = max(0, state.next_offset - carried.offset)
+            gone = state.first_offset - carried.offset
+            seconds = 0.0 if not count else None if gone > 0 else seconds_behind(cluster, state, carried.offset)
             text = f"{gone} messages are gone" if gone > 0 else "ok"
-            found.append(Lag(checkpoint.query, node, position.offset, count, seconds, text))
+            if carried.offset < position.offset:
+                text = f"messages from offset {carried.offset} on may be others than those that were read"
+            found.append(Lag(checkpoint.query, node, carried.offset, count, seconds, text))
     return found
 
 
 def seconds_behind(cluster: Cluster, state: NodeState, offset: int) -> float | None:
-    """From the time of the block that has this offset to the node's time."""
+    """From the time of the block that has this offset, or comes next, to the node's time."""
     client = cluster.client(state)
     try:
-        _, _, blocks = next(client.read(state.log_id, offset, offset + 1, max_bytes=1))
-        header = read_header(blocks)
-        return None if header is None else max(0.0, (client.describe().now_ns - header.time_ns) / 1e9)
+        for _, _, blocks in client.read(state.log_id, offset, state.next_offset, max_bytes=1):
+            if blocks and (header := read_header(blocks)) is not None:
+                return max(0.0, (client.describe().now_ns - header.time_ns) / 1e9)
     except NodeError:
-        return None
+        pass
+    return None
 
 
 def status(folder: Path, connection: Mapping[str, str]) -> dict[str, Any]:

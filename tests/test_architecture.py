@@ -159,6 +159,7 @@ PIPELINE_MAY_IMPORT: Final = (
     "broker.codec",
     "broker.routing",
     "broker.event_log.block",
+    "broker.event_log.lineage",
     "broker.api.pb",
     "broker.event_log.pb",
     "broker.event_log.records",

@@ -9,7 +9,9 @@ from typing import Final
 
 from broker.event_log.faults import OutOfRange, WrongLogId
 from broker.event_log.holds import Hold, Holds
+from broker.event_log.identity import gaps_between
 from broker.event_log.index import Segment
+from broker.event_log.lineage import OFFSET_END, Lineage
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -24,7 +26,7 @@ class Damaged:
 
 
 class LogContents:
-    """node, log_id  what offsets belong to
+    """node, lineage  what offsets belong to
     segments  in order; the newest one is being written
     holds_released  by the retention, since the start
     damaged   segments that were set aside since the start
@@ -32,11 +34,20 @@ class LogContents:
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.log_id = ""
+        self.lineage = Lineage("")
         self.segments: list[Segment] = []
         self.holds = Holds()
         self.holds_released = 0
         self.damaged: list[Damaged] = []
+
+    @property
+    def log_id(self) -> str:
+        return self.lineage.log_id
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """(first, end) of the offsets in between that the log does not have any more."""
+        return gaps_between(self.segments)
 
     @property
     def first_offset(self) -> int:
@@ -59,15 +70,22 @@ class LogContents:
         first, last = self.segments[0], self.segments[-1]
         return (0, 0) if first.first_offset == last.end_offset else (first.first_time_ns, last.last_time_ns)
 
-    def check_log_id(self, log_id: str) -> None:
-        """Raises WrongLogId."""
-        if log_id != self.log_id:
+    def check_log_id(self, log_id: str, end: int = OFFSET_END) -> None:
+        """The records before `end` are those of the log with this id. Raises WrongLogId."""
+        shared_end = self.lineage.shared_end(log_id)
+        if shared_end is None:
             raise WrongLogId(
                 f"the log of node {self.node} has the id {self.log_id}, not {log_id}; its offsets are others"
             )
+        if shared_end < end:
+            raise WrongLogId(
+                f"the log of node {self.node} has the id {self.log_id} since it may have lost records of {log_id} from "
+                f"offset {shared_end} on; those from there on may be others"
+            )
 
-    def check_range(self, start: int, end: int) -> None:
-        """Raises OutOfRange."""
+    def check_range(self, log_id: str, start: int, end: int) -> None:
+        """Raises WrongLogId, OutOfRange."""
+        self.check_log_id(log_id, end)
         first, last = self.first_offset, self.next_offset
         if not first <= start <= end <= last:
             raise OutOfRange(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 HOLDS_MAX: Final = 1_000
@@ -56,6 +56,13 @@ class Holds:
         for key in found:
             del self._holds[key]
         return len(found)
+
+    def lower_to(self, offset: int) -> None:
+        """Records from `offset` on are others now: who read them needs the new ones."""
+        self._holds = {key: replace(hold, offset=min(hold.offset, offset)) for key, hold in self._holds.items()}
+
+    def has(self, group: str, query: str) -> bool:
+        return (group, query) in self._holds
 
     def remove_below(self, offset: int) -> list[Hold]:
         """Remove and return the holds that need a record before `offset`."""

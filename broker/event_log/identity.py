@@ -1,11 +1,13 @@
-"""The id of a log: when it stays over a restart, and when it has to change.
+"""The id of a log over a restart, and the offset of its next record.
 
-Readers remember an offset beside the log id. The id changes when anything that was or may have been read is gone, so that a
-reader does not take a later record for one that it knows.
+Readers remember an offset beside the log id. No offset that a reader may have seen is given out again under the same id. The
+log knows how far offsets were given out: from its last stop, from the begin of its newest segment, from holds, and from the
+mark. What is missing before that is a gap, and the id stays. Where there may have been more, the log gets another id, which
+names the one before (broker/event_log/lineage.py).
 
 The mark up to which the log is known to be on disk is a small file of its own. It is written after each sync and is not
-synced itself: after a crash of the machine it may tell less than is true, never more. A last write that is damaged though the
-mark tells of it was whole once. What is behind the mark may not have been finished.
+synced itself: after a crash of the machine it may tell less than is true, never more. Readers get records once the mark tells
+of them.
 
     CRC-32 of all that follows u32, next offset u64, log id as text; little endian
 """
@@ -20,8 +22,10 @@ from itertools import pairwise
 from typing import Final
 
 from broker.event_log.index import Segment
+from broker.event_log.lineage import Lineage, Parent, lineage_of
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
+FORMER_VERSION: Final = 1  # had `gaps` in place of `parents`
 MARK_FILE: Final = "synced"
 _ID_AT: Final = 12
 
@@ -33,8 +37,9 @@ class LogIdentity:
     sync         mode of the run that wrote it
     boot_id      of the machine then; "" where it cannot be told
     clean        the run stopped gracefully; `next_offset` is that of the stop
+    next_offset  no record was given this offset, or a later one, before the file was written
     last_segment first offset of the newest segment
-    gaps         (from, to) offsets that are known to be missing between segments
+    parents      former ids
     """
 
     log_id: str
@@ -44,7 +49,11 @@ class LogIdentity:
     clean: bool = False
     next_offset: int = 0
     last_segment: int = 0
-    gaps: tuple[tuple[int, int], ...] = ()
+    parents: tuple[Parent, ...] = ()
+
+    @property
+    def lineage(self) -> Lineage:
+        return Lineage(self.log_id, self.parents)
 
 
 def encode_identity(identity: LogIdentity) -> bytes:
@@ -55,10 +64,13 @@ def decode_identity(data: bytes) -> LogIdentity | None:
     """None for a file that is damaged, or of another version."""
     try:
         content = json.loads(data)
-        if content.pop("version") != STATE_VERSION:
+        version = content.pop("version")
+        if version not in (FORMER_VERSION, STATE_VERSION):
             return None
-        gaps = tuple((int(first), int(end)) for first, end in content.pop("gaps"))
-        identity = LogIdentity(**content, gaps=gaps)
+        if version == FORMER_VERSION:
+            del content["gaps"]
+        parents = lineage_of("", content.pop("parents", ())).parents
+        identity = LogIdentity(**content, parents=parents)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     texts = (identity.log_id, identity.node, identity.sync, identity.boot_id)
@@ -67,31 +79,33 @@ def decode_identity(data: bytes) -> LogIdentity | None:
     return identity if is_sound and isinstance(identity.clean, bool) else None
 
 
-def gaps_between(segments: Sequence[Segment]) -> tuple[tuple[int, int], ...]:
-    """The offsets that are missing between segments in order."""
-    return tuple(
+def gaps_between(segments: Sequence[Segment]) -> list[tuple[int, int]]:
+    """(first, end) of the offsets that are missing between segments in order."""
+    return [
         (one.end_offset, other.first_offset)
         for one, other in pairwise(segments)
         if one.end_offset != other.first_offset
-    )
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """A start finds this in the folder.
 
-    segments   the sound ones, in order, after torn bytes were left out
-    is_torn    the newest one had bytes of a write that was not finished
-    damaged    number of segments to set aside
-    read_to    the highest offset of a hold: a reader has read what is before
-    synced_to  what is before was on disk
+    segments    the sound ones, in order, after torn bytes were left out
+    end_offset  of all segments, as far as they are whole
+    is_torn     the newest segment had bytes of a write that was not finished
+    is_damaged  the newest segment is to be set aside
+    read_to     the highest offset of a hold: a reader has read what is before
+    synced_to   what is before was on disk; None without a mark
     """
 
     segments: Sequence[Segment]
-    is_torn: bool
-    damaged: int
-    read_to: int
-    synced_to: int
+    end_offset: int
+    is_torn: bool = False
+    is_damaged: bool = False
+    read_to: int = 0
+    synced_to: int | None = 0
 
 
 def may_be_unwritten(identity: LogIdentity, boot_id: str) -> bool:
@@ -99,32 +113,30 @@ def may_be_unwritten(identity: LogIdentity, boot_id: str) -> bool:
     return not identity.clean and (not boot_id or identity.boot_id != boot_id)
 
 
-def what_is_lost(identity: LogIdentity, found: Found, node: str, boot_id: str) -> str:
-    """Return why the log id has to change; "" when it stays."""
-    segments = found.segments
-    end_offset = segments[-1].end_offset if segments else 0
-    if identity.node != node:
-        return f"the log is of node {identity.node}"
-    if found.damaged:
-        return f"{found.damaged} damaged segments were set aside"
-    if not segments or segments[-1].first_offset < identity.last_segment:
-        return f"the segment of offset {identity.last_segment} is missing"
-    missing = set(gaps_between(segments)) - set(identity.gaps)
-    if missing:
-        first, end = min(missing)
-        return f"the records of offsets {first} to {end - 1} are missing"
-    if identity.clean and end_offset != identity.next_offset:
-        return f"the log ends at offset {end_offset}, it was stopped at {identity.next_offset}"
-    if end_offset < found.read_to:
-        return f"the log ends at offset {end_offset}, and was read up to {found.read_to}"
-    if end_offset < found.synced_to:
-        return f"the log ends at offset {end_offset}, and was on disk up to {found.synced_to}"
-    if identity.sync != "commit":
-        if found.is_torn:
-            return f"the last write was not finished, with sync {identity.sync}"
-        if may_be_unwritten(identity, boot_id):
-            return f"the machine was restarted without a stop of this node, with sync {identity.sync}"
-    return ""
+def go_on(before: LogIdentity, found: Found, boot_id: str) -> tuple[int, str]:
+    """(offset of the next record, why more than that may have been read; "" where it cannot have been)."""
+    known = max(found.read_to, found.synced_to or 0, before.next_offset, before.last_segment)
+    next_offset = max(found.end_offset, known)
+    restarted = may_be_unwritten(before, boot_id)
+    if before.clean:
+        return next_offset, ""
+    if before.sync == "none":
+        if restarted:
+            return next_offset, "the machine was restarted without a stop of this node, with sync none"
+    elif found.synced_to is None:
+        return next_offset, f"the file {MARK_FILE} is missing or damaged"
+    elif not restarted:
+        return next_offset, ""  # the mark tells of all that could be read
+    newest = found.segments[-1].first_offset if found.segments else -1
+    if found.is_damaged:
+        return next_offset, "the newest segment is damaged"
+    if newest < before.last_segment:
+        return next_offset, f"the segment of offset {before.last_segment} is missing"
+    if found.is_torn:
+        return next_offset, f"the last write was not finished, with sync {before.sync}"
+    if found.end_offset < known:
+        return next_offset, f"the log ends at offset {found.end_offset}, and had records up to {known}"
+    return next_offset, ""
 
 
 def encode_mark(log_id: str, next_offset: int) -> bytes:
@@ -132,7 +144,7 @@ def encode_mark(log_id: str, next_offset: int) -> bytes:
     return zlib.crc32(content).to_bytes(4, "little") + content
 
 
-def decode_mark(data: bytes, log_id: str) -> int:
-    """The next offset of a mark of this log; 0 for a damaged file, or that of another log."""
+def decode_mark(data: bytes, log_id: str) -> int | None:
+    """The next offset of a mark of this log; None for a damaged file, or that of another log."""
     next_offset = int.from_bytes(data[4:_ID_AT], "little")
-    return next_offset if len(data) >= _ID_AT and data == encode_mark(log_id, next_offset) else 0
+    return next_offset if len(data) >= _ID_AT and data == encode_mark(log_id, next_offset) else None

@@ -14,15 +14,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 from broker.event_log.active import ActiveSegment, Written
 from broker.event_log.appender import Appender, State
 from broker.event_log.contents import Limits, LogContents, newest_is_over
 from broker.event_log.faults import LogFault, NotWritten
 from broker.event_log.files import Files
-from broker.event_log.holds import HOLDS_MAX, Holds, encode_holds
-from broker.event_log.identity import LogIdentity, gaps_between
+from broker.event_log.holds import HOLDS_MAX, encode_holds
+from broker.event_log.identity import LogIdentity
 from broker.event_log.index import Segment
 from broker.event_log.log_writer import LINGER_SECONDS, LogWriter
 from broker.event_log.readers import LogReaders
@@ -106,7 +105,9 @@ class EventLog(LogContents):
     async def _recover(self) -> Recovered:
         found: Recovered = await self._thread.result(recover, self._folder, self._files, self.node, self._settings.sync)
         self._identity = found.identity
-        self._set_log_id(found.identity.log_id)
+        self.lineage = found.identity.lineage
+        self.writer.log_id = self.log_id
+        next_offset = found.identity.next_offset
         self.segments = found.segments
         self.holds = found.holds
         self.damaged = list(found.damaged)
@@ -114,13 +115,13 @@ class EventLog(LogContents):
         if found.is_open:
             await self._thread.result(self._active.open, found.segments[-1])
         else:
-            if found.segments and found.segments[-1].first_offset == found.next_offset:
+            if found.segments and found.segments[-1].first_offset == next_offset:
                 found.segments.pop()  # it is empty, and is begun anew
-            size = await self._thread.result(self._active.begin, self.log_id, found.next_offset)
-            self._add_segment(found.next_offset, size)
+            size = await self._thread.result(self._active.begin, self.log_id, next_offset)
+            self._add_segment(next_offset, size)
         await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
         if self._settings.sync != "none":
-            await self._thread.result(save_mark, self._folder, self._files, self.log_id, found.next_offset)
+            await self._thread.result(save_mark, self._folder, self._files, self.log_id, next_offset)
         await self._save_holds()
         self._retain()
         return found
@@ -152,16 +153,10 @@ class EventLog(LogContents):
         self._active.close()
         os.close(lock)
 
-    def _set_log_id(self, log_id: str) -> None:
-        self.log_id = self.writer.log_id = log_id
-
     def _identity_now(self) -> LogIdentity:
-        self._identity = replace(
-            self._identity,
-            log_id=self.log_id,
-            last_segment=self.segments[-1].first_offset,
-            gaps=gaps_between(self.segments),
-        )
+        first_offset = self.segments[-1].first_offset
+        next_offset = max(first_offset, self._identity.next_offset)
+        self._identity = replace(self._identity, next_offset=next_offset, last_segment=first_offset)
         return self._identity
 
     async def _save_holds(self) -> None:
@@ -265,13 +260,11 @@ class EventLog(LogContents):
     # --- damage ---
 
     async def _set_aside(self, segment: Segment, fault: str) -> None:
-        """Take a damaged segment out of the log. What it had is lost for readers: the log gets another id."""
+        """Take a damaged segment out of the log: its offsets are a gap."""
         self._log.error("a damaged segment was set aside", segment=segment.first_offset, fault=fault)
-        self._set_log_id(str(uuid4()))
-        self.holds = Holds()
         if segment is self.segments[-1]:
             self._thread.submit(self._active.begin_next, (self.log_id,), self._next_begun)
-        # First the id: a crash must not leave the former one beside fewer records.
+        # In the thread behind the next segment, which is on disk first: a crash must not forget that offsets were given out.
         await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
         if not self.has(segment):  # the retention has removed it
             return
@@ -281,16 +274,13 @@ class EventLog(LogContents):
         self.damaged.append(
             await self._thread.result(set_aside, self._folder, self._files, segment.first_offset, fault)
         )
-        await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
-        await self._save_holds()
 
     # --- holds ---
 
     async def hold(self, group: str, query: str, log_id: str, offset: int) -> None:
         """Keep the records from `offset` on for a query of a group, up to the settings `hold`. A hold moves forward only.
         It is on disk afterwards. Raises LogFault."""
-        self.check_log_id(log_id)
-        self.check_range(offset, offset)
+        self.check_range(log_id, offset, offset)
         if not self.holds.has_room(group, query):
             raise LogFault(f"there are {HOLDS_MAX} holds; release those of queries that have ended")
         self.holds.put(group, query, offset, self.wall_ns())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 KEY: Final = "plugins.event_log"
 STAGED_FOLDER: Final = "staged"
+GAPS_SHOWN: Final = 10  # in a line of the log
 NOT_LOGGED: Final = "not_logged"  # beside the reasons of dropped messages
 
 
@@ -124,12 +125,19 @@ class EventLogPlugin(Plugin):
         for damaged in found.damaged:
             self._log.error("a damaged segment was set aside", file=damaged.file, fault=damaged.fault)
         if found.lost:
-            self._log.warning("the log has a new id: readers begin again", reason=found.lost)
+            self._log.warning(
+                "the log has a new id",
+                reason=found.lost,
+                parent=found.identity.parents[-1].log_id if found.identity.parents else None,
+                first_offset_that_may_differ=found.identity.next_offset,
+            )
+        if self.log is not None and self.log.gaps:
+            self._log.warning("records are missing in the log", gaps=self.log.gaps[:GAPS_SHOWN])
         self._log.info(
             "event log opened",
             dir=self.settings.dir,
             log_id=found.identity.log_id,
-            next_offset=found.next_offset,
+            next_offset=found.identity.next_offset,
             segments=len(found.segments),
         )
 
@@ -162,6 +170,11 @@ class EventLogPlugin(Plugin):
             gauge("gmqtt_event_log_segments", "Segments of the event log.", len(found.segments)),
             gauge("gmqtt_event_log_first_offset", "Offset of the first record that is kept.", found.first_offset),
             gauge("gmqtt_event_log_next_offset", "Offset of the next record that is served.", found.next_offset),
+            gauge(
+                "gmqtt_event_log_missing_records",
+                "Offsets between the first and the next one whose records are lost.",
+                sum(end - first for first, end in found.gaps),
+            ),
             gauge("gmqtt_event_log_stopped", "1 while no records are written.", float(found.writer.stopped != "")),
             gauge(
                 "gmqtt_event_log_holds", "Groups that hold segments back from the retention.", len(found.holds.all())

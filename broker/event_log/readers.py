@@ -14,7 +14,7 @@ from typing import Any, Final
 from broker.event_log.appender import BLOCK_BYTES
 from broker.event_log.block import HEADER_BYTES, is_whole, read_header
 from broker.event_log.contents import LogContents
-from broker.event_log.faults import LogFault, OutOfRange, WrongLogId
+from broker.event_log.faults import LogFault, OutOfRange
 from broker.event_log.index import Segment
 from broker.event_log.reading import DamagedBlock, offset_at, pick_blocks
 from broker.event_log.segment import segment_name
@@ -30,10 +30,10 @@ REST: Final = 6
 took. Rests of several reads follow each other: all readers together have that share. Else a read goes on at once. Where load
 generator, node and reader share two cores, a byte read costs some 3.6 ns of CPU: 100 MB/s cost publishers a fifth."""
 
-Encode = Callable[[list[memoryview], int], bytes]  # blocks, next offset -> an answer
+Encode = Callable[[list[memoryview], int, int], bytes]  # blocks, first offset, next offset -> an answer
 
 
-def join_blocks(blocks: list[memoryview], _next_offset: int) -> bytes:
+def join_blocks(blocks: list[memoryview], _first_offset: int, _next_offset: int) -> bytes:
     return b"".join(blocks)
 
 
@@ -53,6 +53,7 @@ class LogReaders:
         self._set_aside = set_aside
         self._loop = asyncio.get_running_loop()
         self._rests = asyncio.Lock()
+        self._mending = asyncio.Lock()  # one damaged segment is set aside at a time
         self._threads = ThreadPoolExecutor(READS_AT_ONCE, "event-log-read")
 
     def close(self) -> None:
@@ -72,20 +73,30 @@ class LogReaders:
         max_bytes  blocks are added while they fit; one is given whatever its size. 0 stands for ANSWER_BYTES_MAX
         filters    topic filters: blocks without a topic that matches one are left out; none for all blocks
         encode     makes the answer, in a thread
-        The answer may have no block and yet move on. Raises LogFault.
+        The answer may have no block and yet move on. Its first offset is above `start` where the log misses the records
+        before. Raises LogFault.
         """
         contents = self._contents
-        contents.check_log_id(log_id)
-        contents.check_range(start, end)
-        if start == end:
-            return encode([], start), start
+        topics = Selection(filters) if filters else None
         room = min(max_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
-        segment = contents.segment_of(start)
-        read = SegmentRead(self._path(segment), segment, start, end, room, Selection(filters) if filters else None)
+        while True:
+            contents.check_range(log_id, start, end)
+            if start == end:
+                return encode([], start, start), start
+            segment = contents.segment_of(start)
+            first = max(start, segment.first_offset)
+            read = SegmentRead(self._path(segment), segment, first, end, room, topics)
+            try:
+                return await self._read_segment(segment, read, encode)
+            except DamagedBlock as fault:
+                await self._mend(segment, fault)
+
+    async def _read_segment(self, segment: Segment, read: SegmentRead, encode: Encode) -> tuple[bytes, int]:
+        """As `read`, of one segment. Raises DamagedBlock, LogFault."""
 
         def go_on() -> tuple[bytes | None, float]:
             began_at = time.perf_counter()
-            answer = None if read.read_piece() else encode(read.blocks, read.next_offset)
+            answer = None if read.read_piece() else encode(read.blocks, read.first_offset, read.next_offset)
             return answer, time.perf_counter() - began_at
 
         while True:
@@ -98,39 +109,46 @@ class LogReaders:
 
     async def find(self, log_id: str, time_ns: int) -> int:
         """Offset of the first record of this Unix time or later; next_offset when there is none. Raises LogFault."""
-        self._contents.check_log_id(log_id)
-        segment = self._contents.segment_at(time_ns)
-        if segment is None:
-            return self._contents.next_offset
-        return int(await self._in_thread(segment, find_offset, self._path(segment), segment, segment.size, time_ns))
+        while True:
+            self._contents.check_log_id(log_id)
+            segment = self._contents.segment_at(time_ns)
+            if segment is None:
+                return self._contents.next_offset
+            try:
+                return int(
+                    await self._in_thread(segment, find_offset, self._path(segment), segment, segment.size, time_ns)
+                )
+            except DamagedBlock as fault:
+                await self._mend(segment, fault)
 
     def _path(self, segment: Segment) -> Path:
         return self._folder / segment_name(segment.first_offset)
 
     async def _in_thread(self, segment: Segment, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Run work(*arguments), which reads the segment, in a thread of the readers. Raises LogFault."""
-        contents = self._contents
-        name = segment_name(segment.first_offset)
-        log_id = contents.log_id
+        """Run work(*arguments), which reads the segment, in a thread of the readers. Raises DamagedBlock, LogFault."""
         try:
             return await self._loop.run_in_executor(self._threads, work, *arguments)
         except FileNotFoundError:
-            text = f"offset {segment.first_offset} is not in the log of node {contents.node} any more"
+            if self._contents.has(segment):
+                raise DamagedBlock("its file is missing") from None
+            text = f"offset {segment.first_offset} is not in the log of node {self._contents.node} any more"
             raise OutOfRange(text) from None
-        except DamagedBlock as fault:
-            if log_id == contents.log_id and contents.has(segment):
-                try:
-                    await self._set_aside(segment, str(fault))
-                except OSError as error:
-                    raise LogFault(
-                        f"segment {name} of node {contents.node} is damaged ({fault}) and cannot be set aside: {error}"
-                    ) from error
-            raise WrongLogId(
-                f"segment {name} of node {contents.node} is damaged ({fault}) and was set aside; "
-                f"the log has the id {contents.log_id} from now on"
-            ) from fault
         except OSError as error:
-            raise LogFault(f"segment {name} of node {contents.node} cannot be read: {error.strerror}") from error
+            name = segment_name(segment.first_offset)
+            raise LogFault(f"segment {name} of node {self._contents.node} cannot be read: {error.strerror}") from error
+
+    async def _mend(self, segment: Segment, fault: DamagedBlock) -> None:
+        """Set a damaged segment aside, unless it is not in the log any more. Raises LogFault."""
+        async with self._mending:
+            if not self._contents.has(segment):
+                return
+            try:
+                await self._set_aside(segment, str(fault))
+            except OSError as error:
+                name = segment_name(segment.first_offset)
+                raise LogFault(
+                    f"segment {name} of node {self._contents.node} is damaged ({fault}) and cannot be set aside: {error}"
+                ) from error
 
 
 # --- in a thread: only bytes that were written before the call ---
@@ -140,13 +158,14 @@ class SegmentRead:
     """The blocks of records start..end - 1 that fit in `room`, at least one; piece by piece.
 
     blocks       what was found so far; neighbours may be one
+    first_offset where it begins
     next_offset  to go on at
     """
 
     def __init__(self, path: Path, segment: Segment, start: int, end: int, room: int, topics: Selection | None) -> None:
         """Reads what the segment has now."""
         self.blocks: list[memoryview] = []
-        self.next_offset = max(start, segment.first_offset)
+        self.first_offset = self.next_offset = start
         self._path = path
         self._end = end
         self._room = room

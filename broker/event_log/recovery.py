@@ -1,4 +1,4 @@
-"""The start of a log: lock the folder, check the segments, cut a torn tail, set damaged ones aside, decide on the log id."""
+"""The start of a log: lock the folder, check the segments, cut a torn tail, set damaged ones aside, decide where to go on."""
 
 # not a core: reads and writes files
 from __future__ import annotations
@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from broker.event_log.contents import Damaged
 from broker.event_log.files import FILE_MODE, FOLDER_MODE, PARTIAL_SUFFIX, Files
@@ -21,12 +21,12 @@ from broker.event_log.identity import (
     decode_mark,
     encode_identity,
     encode_mark,
-    gaps_between,
+    go_on,
     may_be_unwritten,
-    what_is_lost,
 )
 from broker.event_log.index import Segment, decode_index
-from broker.event_log.segment import Scan, Verdict, index_name, offset_of_name, segment_name
+from broker.event_log.lineage import Lineage
+from broker.event_log.segment import Scan, SegmentHeader, Verdict, index_name, offset_of_name, segment_name
 
 LOCK_FILE: Final = "lock"
 IDENTITY_FILE: Final = "log.json"
@@ -42,9 +42,8 @@ class FolderInUse(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """identity   of the log from now on
+    """identity   of the log from now on; its `next_offset` is that of the next record
     segments   the sound ones, in order
-    next_offset  of the next record
     is_open    the last segment goes on; otherwise a new one is to begin
     damaged    segments that were set aside by this start
     torn_bytes bytes of an unfinished write that were cut
@@ -53,7 +52,6 @@ class Recovered:
 
     identity: LogIdentity
     segments: list[Segment]
-    next_offset: int
     is_open: bool
     holds: Holds
     damaged: list[Damaged]
@@ -98,51 +96,56 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
             offsets.append(offset)
     segments: list[Segment] = []
     faults: dict[int, str] = {}  # first offset of a damaged segment -> what is wrong
+    header: SegmentHeader | None = None  # of the newest sound segment that was scanned
     end_offset = time_ns = torn_bytes = 0
-    is_open = False
+    newest = max(offsets, default=-1)
     for offset in sorted(offsets):
-        is_newest = offset == max(offsets)
         segment = _sealed_segment(folder, offset) if trusts_indexes else None
         fault = ""
         if segment is None:
             verdict, scan, size = _scan(folder / segment_name(offset), offset, time_ns)
             segment = scan.segment
-            if verdict is Verdict.TORN and is_newest:
+            if verdict is Verdict.TORN and offset == newest:
                 torn_bytes = size - segment.size
             elif verdict is not Verdict.WHOLE:
                 fault = scan.fault
-            if is_newest and not fault:
-                _settle(files, folder / segment_name(offset), segment.size)
+            if not fault:
+                header = scan.header
         if not fault and offset < end_offset:
             fault = f"offset {offset} is in the segment before, which ends at {end_offset}"
         end_offset = max(end_offset, segment.end_offset)
         time_ns = max(time_ns, segment.last_time_ns)
-        is_open = not fault
         if fault:
             faults[offset] = fault
         else:
             segments.append(segment)
-    lost = ""
-    if before is not None:
-        known_holds = decode_holds(_read(folder / HOLDS_FILE), before.log_id)
-        holds = known_holds if known_holds is not None else Holds()
+    lost = f"{IDENTITY_FILE} is missing or damaged" if before is None and offsets else ""
+    if before is None and header is not None:  # the segment tells of the log that it was begun for
+        before = LogIdentity(str(UUID(bytes=header.log_id)), header.node, "none", "")
+    next_offset = end_offset
+    lineage = Lineage(str(uuid4()))
+    holds = Holds()
+    if before is not None and before.node != node:
+        lost = f"the log is of node {before.node}"
+    elif before is not None:
+        holds = decode_holds(_read(folder / HOLDS_FILE), before.log_id) or Holds()
         synced_to = decode_mark(_read(folder / MARK_FILE), before.log_id)
-        found = Found(segments, torn_bytes > 0, len(faults), holds.highest(), synced_to)
-        lost = what_is_lost(before, found, node, boot)
-    elif offsets:
-        lost = f"{IDENTITY_FILE} is missing or damaged"
-    if before is None or lost:
-        log_id = str(uuid4())
-        holds = Holds()
-        is_open = False
-    else:
-        log_id = before.log_id
+        found = Found(segments, end_offset, torn_bytes > 0, newest in faults, holds.highest(), synced_to)
+        next_offset, fault = go_on(before, found, boot)
+        lost = lost or fault
+        lineage = before.lineage
+        if lost:
+            lineage = lineage.child(str(uuid4()), next_offset)
+            holds.lower_to(next_offset)
     last_segment = segments[-1].first_offset if segments else 0
-    identity = LogIdentity(log_id, node, sync, boot, last_segment=last_segment, gaps=gaps_between(segments))
-    if faults:  # first: a crash must not leave the former id beside fewer records
+    identity = LogIdentity(lineage.log_id, node, sync, boot, False, next_offset, last_segment, lineage.parents)
+    if faults or lost:  # first: a crash must not forget how far offsets were given out
         save_identity(folder, files, identity)
+    if last_segment == newest and segments:
+        _settle(files, folder / segment_name(newest), segments[-1].size)
     damaged = [set_aside(folder, files, offset, fault) for offset, fault in faults.items()]
-    return Recovered(identity, segments, end_offset, is_open, holds, damaged, torn_bytes, lost)
+    is_open = bool(segments) and not lost and last_segment == newest and segments[-1].end_offset == next_offset
+    return Recovered(identity, segments, is_open, holds, damaged, torn_bytes, lost)
 
 
 def save_identity(folder: Path, files: Files, identity: LogIdentity) -> None:
@@ -159,9 +162,12 @@ def clean_identity(identity: LogIdentity, next_offset: int) -> LogIdentity:
 
 
 def set_aside(folder: Path, files: Files, first_offset: int, fault: str) -> Damaged:
-    """Move a damaged segment out of the log. Raises OSError."""
+    """Move a damaged segment, where it has a file, out of the log. Raises OSError."""
     files.remove(folder / index_name(first_offset))
-    moved = files.move(folder / segment_name(first_offset), folder / DAMAGED_FOLDER)
+    path = folder / segment_name(first_offset)
+    if not path.exists() and folder.exists():
+        return Damaged("", first_offset, fault)
+    moved = files.move(path, folder / DAMAGED_FOLDER)
     return Damaged(f"{DAMAGED_FOLDER}/{moved.name}", first_offset, fault)
 
 

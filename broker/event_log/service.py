@@ -23,8 +23,10 @@ from broker.event_log.pb.event_log_pb2 import (
     HoldLogRequest,
     HoldLogResponse,
     LogDescription,
+    LogGap,
     LogHold,
     LogMember,
+    ParentLog,
     ReadLogRequest,
     ReadLogResponse,
     ReleaseLogRequest,
@@ -90,6 +92,8 @@ class EventLogService(EventLogServicer):
             ],
             now_ns=time.time_ns(),
             records_lost=log.appender.lost,
+            parents=[ParentLog(log_id=parent.log_id, end_offset=parent.end_offset) for parent in log.lineage.parents],
+            gaps=[LogGap(first_offset=first, end_offset=end) for first, end in log.gaps],
         )
 
     async def Read(  # type: ignore[override]  # an answer of broker.api.method
@@ -136,11 +140,11 @@ class EncodedRead:
         return self._encoded
 
 
-def encode_read(blocks: list[memoryview], next_offset: int) -> bytes:
+def encode_read(blocks: list[memoryview], first_offset: int, next_offset: int) -> bytes:
     """A ReadLogResponse, with one copy of its blocks. Protobuf makes two, in new memory each time, which costs the node as
     much as all else that it does for a large answer."""
     size = sum(map(len, blocks))
-    rest = ReadLogResponse(next_offset=next_offset).SerializeToString()
+    rest = ReadLogResponse(first_offset=first_offset, next_offset=next_offset).SerializeToString()
     return b"".join((BLOCKS_KEY, _varint(size), *blocks, rest))
 
 

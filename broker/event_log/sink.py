@@ -158,15 +158,22 @@ class Sink:
         """A commit that has begun, with the offset from which on the log has its rows. Raises StagingFault when the log does
         not have that any more: rows would be published twice."""
         log = self._event_log
-        if commit.log_id != log.log_id:  # the log lost records, and perhaps rows of this commit, which nobody can read
-            commit = replace(commit, log_offset=log.first_offset, log_id=log.log_id)
+        begun = commit
+        if commit.log_id != log.log_id:
+            shared_end = log.lineage.shared_end(commit.log_id)
+            offset = log.first_offset if shared_end is None else min(commit.log_offset, shared_end)
+            commit = replace(commit, log_offset=offset, log_id=log.log_id)
+        if commit.log_offset < log.first_offset:
+            if not log.holds.has(HOLD_GROUP, commit.query):
+                raise StagingFault(
+                    f"batch {commit.batch} of query {commit.query} began at offset {commit.log_offset}, and the log begins "
+                    f"at {log.first_offset} now: the hold was past event_log.hold, and which rows were published is not "
+                    f"known any more; {self._staging.give_up(commit)}"
+                )
+            # Not the retention: they were lost, and nobody can read them.
+            commit = replace(commit, log_offset=log.first_offset)
+        if commit != begun:
             await self._in_thread(self._staging.keep, commit)
-        elif commit.log_offset < log.first_offset:
-            raise StagingFault(
-                f"batch {commit.batch} of query {commit.query} began at offset {commit.log_offset}, and the log begins at "
-                f"{log.first_offset} now: the hold was past event_log.hold, and which rows were published is not known any "
-                f"more; {self._staging.give_up(commit)}"
-            )
         await log.hold(HOLD_GROUP, commit.query, commit.log_id, commit.log_offset)
         return commit
 

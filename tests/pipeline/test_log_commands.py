@@ -290,7 +290,7 @@ def _interrupt(*_: object) -> None:
 def _answer_blocks_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     read = NodeClient.read
 
-    def one_by_one(self: Any, log_id: str, start: int, end: int, topics: Any = ()) -> Any:
-        return read(self, log_id, start, end, topics, 1)
+    def one_by_one(self: Any, log_id: str, start: int, end: int, topics: Any = (), **others: Any) -> Any:
+        return read(self, log_id, start, end, topics, 1, **others)
 
     monkeypatch.setattr(NodeClient, "read", one_by_one)

@@ -6,13 +6,15 @@ import logging
 
 import pytest
 
+from broker.event_log.lineage import Parent
 from pipeline.errors import DataLoss, OptionError, PipelineError
 from pipeline.offsets import LogOffset, NodeState, Offsets, decode_offsets, encode_offsets, go_on, resolve
 from pipeline.options import EARLIEST, LATEST, Position
 
 
-def state(node: str, log_id: str, first: int, following: int) -> NodeState:
-    return NodeState(node, f"{node}:1", log_id, first, following)
+def state(node: str, log_id: str, first: int, following: int, **parents: int) -> NodeState:
+    former = tuple(Parent(parent, end) for parent, end in parents.items())
+    return NodeState(node, f"{node}:1", log_id, first, following, parents=former)
 
 
 NODES = {"n1": state("n1", "L1", 10, 100), "n2": state("n2", "L2", 0, 50)}
@@ -78,6 +80,15 @@ NEW = state("n3", "L3", 5, 9)
         pytest.param({"n1": NODES["n1"]}, ("n2",), {"n1": KNOWN["n1"]}, id="node away"),
         pytest.param({"n1": NODES["n1"]}, (), {"n1": KNOWN["n1"]}, id="node left"),
         pytest.param({}, ("n1", "n2"), {}, id="all away"),
+        pytest.param(
+            {**NODES, "n1": state("n1", "L9", 10, 100, L1=20)}, (), {**KNOWN, "n1": LogOffset("L9", 20)}, id="new id"
+        ),
+        pytest.param(
+            {**NODES, "n1": state("n1", "L9", 10, 100, L0=5, L1=40, L5=60)},
+            (),
+            {**KNOWN, "n1": LogOffset("L9", 20)},
+            id="new id, not the first one",
+        ),
         pytest.param({"n3": NEW}, ("n1",), {"n3": LogOffset("L3", 5)}, id="away, another added"),
     ],
 )
@@ -95,6 +106,12 @@ def test_nodes_that_come_and_go_lose_nothing(
             {**KNOWN, "n1": LogOffset("other", 3)},
             "node n1 has log other, the query read log L1 up to offset 20",
             id="log id changed",
+        ),
+        pytest.param(
+            {**NODES, "n1": state("n1", "other", 3, 90, L1=17, L5=17)},
+            {**KNOWN, "n1": LogOffset("other", 17)},
+            "node n1: the records of offsets 17 to 19 that the query read are lost",
+            id="the end may be others",
         ),
         pytest.param(
             {**NODES, "n1": state("n1", "L1", 60, 100)},

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
+from itertools import pairwise
 from threading import Event
 from typing import Any
 
@@ -40,6 +41,7 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
     def __init__(self, node: str) -> None:
         self.node = node
         self.log_id = str(uuid.uuid4())
+        self.parents: list[pb.ParentLog] = []
         self.members: list[pb.LogMember] = []
         self.held: dict[tuple[str, str], int] = {}
         self.records_lost = 0
@@ -121,14 +123,30 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
         self.log_id = str(uuid.uuid4())
         self._blocks.clear()
         self._first = self._next = 0
+        self.parents = []
+
+    def lose(self, first: int, end: int) -> None:
+        """As a damaged segment: the blocks between these records."""
+        self._blocks = [block for block in self._blocks if not first <= _header(block).offset < end]
+
+    def lose_end(self, end: int) -> None:
+        """As a machine that crashes: records from here on are gone, and others get their offsets under another log id."""
+        self.parents = [
+            pb.ParentLog(log_id=parent.log_id, end_offset=min(parent.end_offset, end)) for parent in self.parents
+        ]
+        self.parents.append(pb.ParentLog(log_id=self.log_id, end_offset=end))
+        self.log_id = str(uuid.uuid4())
+        self.lose(end, self._next)
+        self._next = end
 
     # --- EventLog ---
 
-    def _begin(self, context: grpc.ServicerContext, log_id: str | None = None) -> None:
+    def _begin(self, context: grpc.ServicerContext, log_id: str | None = None, end: int = 2**63) -> None:
         self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
         if self.fail:
             context.abort(self.fail.pop(0), "as the test wants it")
-        if log_id is not None and log_id != self.log_id:
+        shared_ends = {parent.log_id: parent.end_offset for parent in self.parents}
+        if log_id is not None and log_id != self.log_id and shared_ends.get(log_id, -1) < end:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"log_id is {log_id}, this log is {self.log_id}")
 
     def Describe(self, request: pb.DescribeLogRequest, context: Any) -> pb.LogDescription:
@@ -149,10 +167,16 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
             members=self.members,
             now_ns=TIME + 61 * SECOND,
             records_lost=self.records_lost,
+            parents=self.parents,
+            gaps=[
+                pb.LogGap(first_offset=one.end_offset, end_offset=other.offset)
+                for one, other in pairwise(headers)
+                if one.end_offset < other.offset
+            ],
         )
 
     def Read(self, request: pb.ReadLogRequest, context: Any) -> pb.ReadLogResponse:
-        self._begin(context, request.log_id)
+        self._begin(context, request.log_id, request.end_offset)
         self.reads.append(request)
         if len(self.reads) == 2:
             self.second_read.set()
@@ -162,17 +186,17 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
         for each in request.topics:
             filters.set(each.encode(), True)
         found = b""
-        following = request.end_offset
-        for block in self._blocks:
+        blocks = [block for block in self._blocks if _header(block).end_offset > request.start_offset]
+        first = following = max(request.start_offset, _header(blocks[0]).offset) if blocks else self._next
+        for block in blocks:
             header = _header(block)
-            if header.end_offset <= request.start_offset or header.offset >= request.end_offset:
-                continue
-            if found and len(found) + len(block) > request.max_bytes:
-                following = header.offset
+            is_full = found and len(found) + len(block) > request.max_bytes
+            if header.offset > following or header.offset >= request.end_offset or is_full:
                 break
             if not request.topics or any(filters.match(record.topic.encode()) for record in records(block)):
                 found += block
-        return pb.ReadLogResponse(blocks=found, next_offset=following)
+            following = header.end_offset
+        return pb.ReadLogResponse(blocks=found, next_offset=following, first_offset=first)
 
     def FindOffset(self, request: pb.FindOffsetRequest, context: Any) -> pb.FindOffsetResponse:
         self._begin(context, request.log_id)
@@ -183,7 +207,7 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
         return pb.FindOffsetResponse(offset=self._next)
 
     def Hold(self, request: pb.HoldLogRequest, context: Any) -> pb.HoldLogResponse:
-        self._begin(context, request.log_id)
+        self._begin(context, request.log_id, request.offset)
         if self.fail_holds:
             context.abort(self.fail_holds.pop(0), "as the test wants it")
         self.held[request.group, request.query] = request.offset

@@ -80,6 +80,55 @@ class LogHold(_message.Message):
 Global___LogHold: _TypeAlias = LogHold  # noqa: Y015
 
 @_typing.final
+class ParentLog(_message.Message):
+    """A former id of the log. Since its end may have been lost, the log has another one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG_ID_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    log_id: _builtins.str
+    end_offset: _builtins.int
+    """The first record that may differ: those before are the same under both ids."""
+    def __init__(
+        self,
+        *,
+        log_id: _builtins.str = ...,
+        end_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "log_id", b"log_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ParentLog: _TypeAlias = ParentLog  # noqa: Y015
+
+@_typing.final
+class LogGap(_message.Message):
+    """Records that the log has lost: first_offset to end_offset - 1."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    first_offset: _builtins.int
+    end_offset: _builtins.int
+    def __init__(
+        self,
+        *,
+        first_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "first_offset", b"first_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogGap: _TypeAlias = LogGap  # noqa: Y015
+
+@_typing.final
 class DamagedSegment(_message.Message):
     """A segment that could not be read and was set aside."""
 
@@ -89,6 +138,7 @@ class DamagedSegment(_message.Message):
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     FAULT_FIELD_NUMBER: _builtins.int
     file: _builtins.str
+    """Empty when the segment's file was missing."""
     first_offset: _builtins.int
     fault: _builtins.str
     def __init__(
@@ -140,9 +190,11 @@ class LogDescription(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     NOW_NS_FIELD_NUMBER: _builtins.int
     RECORDS_LOST_FIELD_NUMBER: _builtins.int
+    PARENTS_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     log_id: _builtins.str
-    """UUID. Offsets mean nothing beside another log id."""
+    """UUID. Offsets mean nothing beside another log id that is not among `parents`."""
     first_offset: _builtins.int
     """The first record that is kept, and the next that will be served. Equal for an empty log."""
     next_offset: _builtins.int
@@ -168,6 +220,14 @@ class LogDescription(_message.Message):
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogMember]:
         """All members of the federation but this node, as this node sees them."""
 
+    @_builtins.property
+    def parents(self) -> _containers.RepeatedCompositeFieldContainer[Global___ParentLog]:
+        """Oldest first."""
+
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogGap]:
+        """Between first_offset and next_offset, in order."""
+
     def __init__(
         self,
         *,
@@ -186,10 +246,12 @@ class LogDescription(_message.Message):
         members: _abc.Iterable[Global___LogMember] | None = ...,
         now_ns: _builtins.int = ...,
         records_lost: _builtins.int = ...,
+        parents: _abc.Iterable[Global___ParentLog] | None = ...,
+        gaps: _abc.Iterable[Global___LogGap] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "damaged", b"damaged", "first_offset", b"first_offset", "first_time_ns", b"first_time_ns", "holds", b"holds", "holds_released", b"holds_released", "last_time_ns", b"last_time_ns", "log_id", b"log_id", "members", b"members", "next_offset", b"next_offset", "node", b"node", "now_ns", b"now_ns", "records_lost", b"records_lost", "segments", b"segments", "stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "damaged", b"damaged", "first_offset", b"first_offset", "first_time_ns", b"first_time_ns", "gaps", b"gaps", "holds", b"holds", "holds_released", b"holds_released", "last_time_ns", b"last_time_ns", "log_id", b"log_id", "members", b"members", "next_offset", b"next_offset", "node", b"node", "now_ns", b"now_ns", "parents", b"parents", "records_lost", b"records_lost", "segments", b"segments", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -205,6 +267,7 @@ class ReadLogRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     log_id: _builtins.str
+    """Of the log, or a former id where end_offset is at most that of `parents`."""
     start_offset: _builtins.int
     end_offset: _builtins.int
     """The first record that is not wanted. At most next_offset of Describe."""
@@ -237,19 +300,23 @@ class ReadLogResponse(_message.Message):
 
     BLOCKS_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     blocks: _builtins.bytes
     """Whole blocks in order (docs/wire-event-log.md). The first may begin before start_offset, the last end after end_offset."""
     next_offset: _builtins.int
     """Where to go on; end_offset or more when all was read."""
+    first_offset: _builtins.int
+    """start_offset, or above it where the log has lost the records before. 0 from nodes that do not tell."""
     def __init__(
         self,
         *,
         blocks: _builtins.bytes = ...,
         next_offset: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "next_offset", b"next_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "first_offset", b"first_offset", "next_offset", b"next_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

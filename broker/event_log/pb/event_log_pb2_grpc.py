@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class EventLogStub:
-    """Reads the log. A log_id that is not the log's is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
+    """Reads the log. A log_id that does not name these records is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
     OUT_OF_RANGE; both texts name what there is.
     """
 
@@ -64,7 +64,7 @@ class EventLogStub:
 
 
 class EventLogServicer:
-    """Reads the log. A log_id that is not the log's is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
+    """Reads the log. A log_id that does not name these records is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
     OUT_OF_RANGE; both texts name what there is.
     """
 
@@ -139,7 +139,7 @@ def add_EventLogServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class EventLog:
-    """Reads the log. A log_id that is not the log's is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
+    """Reads the log. A log_id that does not name these records is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
     OUT_OF_RANGE; both texts name what there is.
     """
 

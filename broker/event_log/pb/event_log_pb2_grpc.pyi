@@ -30,7 +30,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class EventLogStub:
-    """Reads the log. A log_id that is not the log's is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
+    """Reads the log. A log_id that does not name these records is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
     OUT_OF_RANGE; both texts name what there is.
     """
 
@@ -50,7 +50,7 @@ class EventLogStub:
 
 @_typing.type_check_only
 class EventLogAsyncStub(EventLogStub):
-    """Reads the log. A log_id that is not the log's is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
+    """Reads the log. A log_id that does not name these records is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
     OUT_OF_RANGE; both texts name what there is.
     """
 
@@ -66,7 +66,7 @@ class EventLogAsyncStub(EventLogStub):
     Release: _aio.UnaryUnaryMultiCallable[_event_log_pb2.ReleaseLogRequest, _event_log_pb2.ReleaseLogResponse]  # type: ignore[assignment]
 
 class EventLogServicer(metaclass=_abc_1.ABCMeta):
-    """Reads the log. A log_id that is not the log's is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
+    """Reads the log. A log_id that does not name these records is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is
     OUT_OF_RANGE; both texts name what there is.
     """
 

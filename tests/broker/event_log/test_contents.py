@@ -9,6 +9,7 @@ import pytest
 from broker.event_log.contents import Limits, LogContents
 from broker.event_log.faults import OutOfRange, WrongLogId
 from broker.event_log.index import Segment
+from broker.event_log.lineage import Lineage, Parent
 
 NO_LIMIT = Limits(0, 0)
 
@@ -16,7 +17,7 @@ NO_LIMIT = Limits(0, 0)
 def contents(*extents: tuple[int, int]) -> LogContents:
     """A log with segments of these records, each of 100 bytes; a record's time is its offset in seconds."""
     made = LogContents("n1")
-    made.log_id = "id"
+    made.lineage = Lineage("id", (Parent("older", 3), Parent("old", 7)))
     made.segments = [
         Segment(first, end, first * 10**9, (end - 1) * 10**9 if end > first else first * 10**9, 100)
         for first, end in extents
@@ -45,9 +46,9 @@ def test_an_empty_log_has_no_times() -> None:
 @pytest.mark.parametrize(("start", "end"), [(4, 6), (5, 11), (7, 6)])
 def test_a_range_outside_the_log_is_refused(start: int, end: int) -> None:
     log = contents((5, 10))
-    log.check_range(5, 10)
+    log.check_range("id", 5, 10)
     with pytest.raises(OutOfRange, match=f"offsets {start} to {end} are not in the log of node n1, which has 5 to 10"):
-        log.check_range(start, end)
+        log.check_range("id", start, end)
 
 
 def test_another_id_is_refused() -> None:
@@ -55,6 +56,16 @@ def test_another_id_is_refused() -> None:
     log.check_log_id("id")
     with pytest.raises(WrongLogId, match=re.escape("the log of node n1 has the id id, not other")):
         log.check_log_id("other")
+
+
+def test_a_former_id_names_the_records_before_the_first_one_that_may_differ() -> None:
+    log = contents((0, 5), (6, 10))
+    log.check_range("old", 2, 7)
+    log.check_range("older", 2, 3)
+    for log_id, end in (("old", 8), ("older", 4)):
+        with pytest.raises(WrongLogId, match=re.escape(f"may have lost records of {log_id} from offset {end - 1} on")):
+            log.check_range(log_id, 2, end)
+    assert log.gaps == [(5, 6)]
 
 
 def test_the_retention_takes_segments_and_the_holds_that_need_them() -> None:

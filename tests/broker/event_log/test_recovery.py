@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.event_log import recovery
-from broker.event_log.faults import WrongLogId
+from broker.event_log.faults import OutOfRange
 from broker.event_log.files import Files
 from broker.event_log.identity import LogIdentity
-from broker.event_log.recovery import FolderInUse, recover, save_identity
+from broker.event_log.recovery import FolderInUse, recover, save_identity, save_mark
 from broker.event_log.segment import segment_name
 from broker.event_log.settings import EventLogSettings
 from event_log_reader import AppendingLog, MakeLog, Record, read_all
@@ -74,6 +76,11 @@ def unmarked(folder: Path, damage: Callable[[Path, int], None], at: int) -> None
     (folder / "synced").unlink()
 
 
+def without_identity(folder: Path) -> None:
+    (folder / "log.json").unlink()
+    cut(segments(folder)[-1], 1)
+
+
 FIRST, SECOND, NEWEST, LAST = range(12), range(12, 24), range(36, 40), range(39, 40)
 # What happens to the folder; the records that are gone; whether a log with sync commit keeps its id.
 DAMAGES: dict[str, tuple[Callable[[Path], object], range, bool]] = {
@@ -87,24 +94,34 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], range, bool]] = {
     "a part of the last block that is not known to be on disk": (
         lambda folder: unmarked(folder, cut, 100),
         LAST,
-        True,
+        False,
     ),
     "a changed byte at the end that is not known to be on disk": (
         lambda folder: unmarked(folder, flip, -1),
         LAST,
-        True,
+        False,
     ),
-    "a part of the last block": (lambda folder: cut(segments(folder)[-1], 100), LAST, False),
-    "a changed byte at the end": (lambda folder: flip(segments(folder)[-1], -1), LAST, False),
-    "a changed byte in an old segment": (lambda folder: flip(segments(folder)[1], 30_000), SECOND, False),
-    "an old segment is cut": (lambda folder: cut(segments(folder)[1], 1), SECOND, False),
-    "a changed header": (lambda folder: flip(segments(folder)[0], 10), FIRST, False),
-    "a missing segment in the middle": (lambda folder: segments(folder)[1].unlink(), SECOND, False),
+    "a changed byte in the newest segment that is not known to be on disk": (
+        lambda folder: unmarked(folder, flip, 200),
+        NEWEST,
+        False,
+    ),
+    "a changed byte at the end": (lambda folder: flip(segments(folder)[-1], -1), LAST, True),
+    "a changed byte in an old segment": (lambda folder: flip(segments(folder)[1], 30_000), SECOND, True),
+    "a changed byte in the newest segment": (lambda folder: flip(segments(folder)[-1], 200), NEWEST, True),
+    "an old segment is cut": (lambda folder: cut(segments(folder)[1], 1), SECOND, True),
+    "a changed header": (lambda folder: flip(segments(folder)[0], 10), FIRST, True),
+    "a missing segment in the middle": (lambda folder: segments(folder)[1].unlink(), SECOND, True),
     "the first segment is missing": (lambda folder: segments(folder)[0].unlink(), FIRST, True),
-    "the newest segment is missing": (lambda folder: segments(folder)[-1].unlink(), NEWEST, False),
-    "all segments are missing": (lambda folder: remove(segments(folder)), range(RECORDS), False),
+    "the newest segment is missing": (lambda folder: segments(folder)[-1].unlink(), NEWEST, True),
+    "all segments are missing": (lambda folder: remove(segments(folder)), range(RECORDS), True),
     "log.json is missing": (lambda folder: (folder / "log.json").unlink(), range(0), False),
     "log.json is damaged": (lambda folder: cut(folder / "log.json", 5), range(0), False),
+    "log.json is missing, and the end": (
+        without_identity,
+        LAST,
+        False,
+    ),
     "holds.json is damaged": (lambda folder: cut(folder / "holds.json", 5), range(0), True),
     "index files are missing": (lambda folder: remove(list(folder.glob("*.index"))), range(0), True),
     "an index file is damaged": (lambda folder: flip(min(folder.glob("*.index")), 30), range(0), True),
@@ -115,6 +132,27 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], range, bool]] = {
     ),
     "files of somebody else": (lambda folder: (folder / "notes.log").write_bytes(b"x"), range(0), True),
 }
+
+
+async def read_on(log: AppendingLog, log_id: str, offset: int) -> list[int]:
+    """What a reader gets that has read the log with this id up to an offset."""
+    shared_end = log.lineage.shared_end(log_id)
+    assert shared_end is not None
+    return numbers(await read_all(log, max(min(offset, shared_end), log.first_offset)))
+
+
+async def check_readers(log: AppendingLog, log_id: str, expected: list[int], gone: Iterable[int]) -> None:
+    """Readers that were anywhere in the log get once what it has; what is gone is told to those who did not read it."""
+    offsets = [record.offset for record in await read_all(log)]
+    assert offsets == sorted(set(offsets))
+    assert numbers(await read_all(log)) == expected
+    for offset in range(RECORDS + 1):
+        wanted = [number for number in expected if number >= offset]
+        assert await read_on(log, log_id, offset) == wanted, f"a reader at offset {offset}"
+    told = {offset for first, end in log.gaps for offset in range(first, end)}
+    shared_end = log.lineage.shared_end(log_id)
+    assert shared_end is not None
+    assert all(offset in told or offset < log.first_offset or offset >= shared_end for offset in gone)
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -130,18 +168,88 @@ async def test_damage_then_read_append_and_read_again(make_log: MakeLog, tmp_pat
     expected = [number for number in range(RECORDS) if number not in gone]
     log = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)
     assert (log.log_id == log_id) is keeps_id
-    assert numbers(await read_all(log)) == expected
+    await check_readers(log, log_id, expected, gone)
     for number in (100, 101, 102):
         log.append(b"t", b"%04d" % number * 1250)
         await log.flush()
-    assert numbers(await read_all(log)) == [*expected, 100, 101, 102]
-    log_id = log.log_id
-    offsets = [record.offset for record in await read_all(log)]
-    assert offsets == sorted(set(offsets))
+    await check_readers(log, log_id, [*expected, 100, 101, 102], gone)
+    second = log.log_id
     await log.stop()
     log = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)
-    assert log.log_id == log_id, "nothing more was lost"
-    assert numbers(await read_all(log)) == [*expected, 100, 101, 102]
+    assert log.log_id == second, "nothing more was lost"
+    await check_readers(log, log_id, [*expected, 100, 101, 102], gone)
+
+
+LAST_BLOCKS = 5000 + 200  # some bytes more than one block has
+
+
+@pytest.mark.parametrize("size", [1, 8, 40, 5000, LAST_BLOCKS, 2 * LAST_BLOCKS, 3 * LAST_BLOCKS, 10**6])
+@pytest.mark.parametrize(
+    ("sync", "is_marked"), [("commit", True), ("commit", False), ("interval", True), ("none", False)]
+)
+async def test_a_tail_that_is_cut(make_log: MakeLog, tmp_path: Path, size: int, sync: str, is_marked: bool) -> None:
+    log = await filled(make_log, sync)
+    folder = crashed(tmp_path / "log")
+    path = segments(folder)[-1]
+    os.truncate(path, max(0, path.stat().st_size - size))
+    if not is_marked:
+        (folder / "synced").unlink(missing_ok=True)
+    log_id = log.log_id
+    log = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES, sync=sync)
+    left = numbers(await read_all(log))
+    assert left == list(range(len(left)))
+    assert len(left) < RECORDS
+    assert (log.log_id == log_id) is is_marked
+    log.append(b"t", b"0100" * 1250)
+    await log.flush()
+    await check_readers(log, log_id, [*left, 100], range(len(left), RECORDS))
+
+
+@pytest.mark.parametrize("sync", ["commit", "none"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 16_000)), min_size=1, max_size=5), st.integers(0, 30))
+async def test_readers_go_on_over_any_number_of_crashes(
+    make_log: MakeLog, tmp_path: Path, sync: str, crashes: list[tuple[int, int]], offset: int
+) -> None:
+    """Each time some records come, the end is cut, and half of the times the mark is lost too. One reader reads all in
+    between, one has read up to an offset and comes back at the end."""
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    number = 0
+    log = await make_log(dir=str(folder / "0"), segment_bytes=SEGMENT_BYTES, sync=sync)
+    place = log.log_id, 0  # of the reader
+    known: list[int] = []
+    there: list[int] = []
+    early: tuple[str, int, list[int]] | None = None
+    for turn, (count, size) in enumerate([*crashes, (1, 0)]):
+        for _ in range(count):
+            log.append(b"t", b"%04d" % number * 1250)
+            number += 1
+        await log.flush()
+        there = numbers(await read_all(log))
+        known += await read_on(log, *place)
+        place = log.log_id, log.next_offset
+        if early is None and log.next_offset >= offset:
+            early = (
+                log.log_id,
+                offset,
+                [int(record.payload[:4]) for record in await read_all(log) if record.offset < offset],
+            )
+        shutil.copytree(folder / str(turn), folder / str(turn + 1))
+        await log.stop()
+        path = segments(folder / str(turn + 1))[-1]
+        os.truncate(path, max(0, path.stat().st_size - size))
+        if size % 2:
+            (folder / str(turn + 1) / "synced").unlink(missing_ok=True)
+        log = await make_log(dir=str(folder / str(turn + 1)), segment_bytes=SEGMENT_BYTES, sync=sync)
+    assert known == list(range(number)), "each once, in order"
+    there = numbers(await read_all(log))
+    if early is not None:
+        log_id, at, before = early
+        after = await read_on(log, log_id, at)
+        assert len(set(after)) == len(after)
+        assert not set(after) & set(before)
+        assert set(there) <= set(before) | set(after)
+    await log.stop()
 
 
 async def test_damage_that_a_read_finds(make_log: MakeLog, tmp_path: Path) -> None:
@@ -150,20 +258,41 @@ async def test_damage_that_a_read_finds(make_log: MakeLog, tmp_path: Path) -> No
     await log.hold("g", "q", log.log_id, 5)
     log_id = log.log_id
     flip(segments(tmp_path / "log")[1], 30_000)
-    with pytest.raises(
-        WrongLogId, match=rf"segment {segment_name(12)} of node n1 is damaged \(the block of offset 17 does"
-    ):
-        await read_all(log)
-    assert log.log_id != log_id
-    assert [(damaged.file, damaged.first_offset) for damaged in log.damaged] == [(f"damaged/{segment_name(12)}", 12)]
-    assert (tmp_path / "log" / log.damaged[0].file).exists()
     expected = [*FIRST, *range(24, 40)]
-    assert numbers(await read_all(log)) == expected
-    assert log.holds.all() == [], "they are of the former id"
+    await check_readers(log, log_id, expected, SECOND)
+    assert log.log_id == log_id
+    (damaged,) = log.damaged
+    assert (damaged.file, damaged.first_offset) == (f"damaged/{segment_name(12)}", 12)
+    assert "the block of offset 17 does" in damaged.fault
+    assert (tmp_path / "log" / damaged.file).exists()
+    assert log.gaps == [(12, 24)]
+    assert [hold.offset for hold in log.holds.all()] == [5]
     await log.stop()
     log = await make_log(segment_bytes=SEGMENT_BYTES)
-    assert log.log_id == log.log_id
-    assert numbers(await read_all(log)) == expected
+    assert (log.log_id, log.gaps) == (log_id, [(12, 24)])
+    await check_readers(log, log_id, expected, SECOND)
+
+
+async def test_a_search_by_time_finds_damage(make_log: MakeLog, tmp_path: Path) -> None:
+    log = await filled(make_log, "commit")
+    flip(segments(tmp_path / "log")[0], 200)
+    assert await log.readers.find(log.log_id, 1) == 12
+    assert (log.first_offset, log.damaged[0].first_offset) == (12, 0)
+
+
+async def test_several_readers_find_the_same_damage(make_log: MakeLog, tmp_path: Path) -> None:
+    log = await filled(make_log, "commit")
+    flip(segments(tmp_path / "log")[1], 30_000)
+    found = await asyncio.gather(*(read_all(log) for _ in range(5)))
+    assert [numbers(each) for each in found] == [[*FIRST, *range(24, 40)]] * 5
+    assert len(log.damaged) == 1
+
+
+async def test_a_file_that_was_removed_is_a_gap(make_log: MakeLog, tmp_path: Path) -> None:
+    log = await filled(make_log, "commit")
+    segments(tmp_path / "log")[1].unlink()
+    await check_readers(log, log.log_id, [*FIRST, *range(24, 40)], SECOND)
+    assert [(damaged.file, damaged.fault) for damaged in log.damaged] == [("", "its file is missing")]
 
 
 async def test_damage_in_the_segment_that_is_written(make_log: MakeLog, tmp_path: Path) -> None:
@@ -172,7 +301,7 @@ async def test_damage_in_the_segment_that_is_written(make_log: MakeLog, tmp_path
         log.append(b"t", b"%04d" % number)
         await log.flush()
     flip(segments(tmp_path / "log")[0], 150)
-    with pytest.raises(WrongLogId):
+    with pytest.raises(OutOfRange, match=r"offsets 0 to 3 .*, which has 3 to 3"):
         await read_all(log)
     log.append(b"t", b"0100")
     await log.flush()
@@ -182,10 +311,11 @@ async def test_damage_in_the_segment_that_is_written(make_log: MakeLog, tmp_path
 @pytest.mark.parametrize(
     ("sync", "is_torn", "restarted", "keeps_id"),
     [
-        ("commit", True, True, True),
+        ("commit", False, True, True),
+        ("commit", True, True, False),
         ("interval", False, False, True),
-        ("interval", True, False, False),
-        ("interval", False, True, False),
+        ("interval", False, True, True),
+        ("interval", True, True, False),
         ("none", False, False, True),
         ("none", True, False, False),
         ("none", False, True, False),
@@ -210,7 +340,7 @@ async def test_the_id_after_a_crash(
     log_id = log.log_id
     log = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES, sync=sync)
     assert (log.log_id == log_id) is keeps_id
-    assert numbers(await read_all(log)) == list(range(RECORDS - is_torn))
+    await check_readers(log, log_id, list(range(RECORDS - is_torn)), LAST if is_torn else ())
 
 
 async def test_a_clean_stop_keeps_the_id_over_a_restart_of_the_machine(
@@ -225,15 +355,31 @@ async def test_a_clean_stop_keeps_the_id_over_a_restart_of_the_machine(
     assert numbers(await read_all(log)) == list(range(RECORDS))
 
 
-async def test_records_that_were_read_and_are_gone_change_the_id(make_log: MakeLog, tmp_path: Path) -> None:
-    """With sync commit a torn tail is cut, unless a reader has named a record of it."""
+async def test_holds_stay_and_tell_what_was_read(make_log: MakeLog, tmp_path: Path) -> None:
+    """Without a mark: a reader has named the end, which is gone."""
     log = await filled(make_log, "commit")
-    await log.hold("g", "q", log.log_id, RECORDS)
+    await log.hold("g", "end", log.log_id, RECORDS)
+    await log.hold("g", "begin", log.log_id, 3)
     folder = crashed(tmp_path / "log")
     cut(segments(folder)[-1], 1)
     (folder / "synced").unlink()
     again = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)
-    assert again.log_id != log.log_id
+    assert again.lineage.parents == ((log.log_id, RECORDS),)
+    assert [hold.offset for hold in again.holds.all()] == [3, RECORDS]
+    assert again.next_offset == RECORDS
+
+
+async def test_holds_behind_the_first_record_that_may_differ_go_back(make_log: MakeLog, tmp_path: Path) -> None:
+    """A clean stop is followed by a start on which the machine ends, with sync none."""
+    log = await filled(make_log, "none")
+    await log.hold("g", "q", log.log_id, 38)
+    folder = crashed(tmp_path / "log")
+    (folder / "holds.json").write_text((folder / "holds.json").read_text().replace("38", "36"))
+    cut(segments(folder)[-1], 3 * LAST_BLOCKS)
+    again = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES, sync="none")
+    assert again.lineage.parents == ((log.log_id, 36),)
+    assert [hold.offset for hold in again.holds.all()] == [36]
+    await again.hold("g", "q", log.log_id, 36)
 
 
 async def test_a_folder_has_one_user(make_log: MakeLog, tmp_path: Path) -> None:
@@ -279,7 +425,9 @@ async def whole(tmp_path: Path) -> Path:
     await whole_folder(tmp_path / "whole")
     for path in (tmp_path / "whole").glob("*.index"):
         path.unlink()
-    save_identity(tmp_path / "whole", Files(), LogIdentity("00000000-0000-0000-0000-000000000001", "n1", "commit", ""))
+    log_id = "00000000-0000-0000-0000-000000000001"
+    save_identity(tmp_path / "whole", Files(), LogIdentity(log_id, "n1", "commit", recovery.boot_id()))
+    save_mark(tmp_path / "whole", Files(), log_id, 8)
     return tmp_path / "whole"
 
 
@@ -306,10 +454,8 @@ def test_a_start_finds_a_prefix_of_a_damaged_last_segment(whole: Path, data: st.
     found = recover(folder, Files(), "n1", "commit")
     end_offset = found.segments[0].end_offset if found.segments else 0
     assert end_offset <= 8
-    if found.damaged:
-        assert found.lost
-    else:
+    assert (found.identity.next_offset, found.lost) == (8, "")
+    if not found.damaged:
         # A sound start afterwards sees the same, and nothing more to mend.
         again = recover(folder, Files(), "n1", "commit")
         assert (again.segments[0].end_offset, again.torn_bytes, again.damaged) == (end_offset, 0, [])
-        assert not found.lost

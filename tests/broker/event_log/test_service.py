@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,8 +16,11 @@ from api_calls import Rest, api_settings
 from broker.api.errors import ApiError
 from broker.api.server import ApiServer
 from broker.event_log import service as module
+from broker.event_log.index import Segment
+from broker.event_log.lineage import Lineage
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.pb.event_log_pb2_grpc import EventLogStub
+from broker.event_log.segment import segment_name
 from broker.event_log.service import Answers, EventLogService, encode_read
 from broker.hooks import Members, OtherNode
 from broker.server.logging import get_logger
@@ -194,8 +198,30 @@ async def test_calls_that_are_given_up_leave_no_bytes_behind(
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3 * MIB])
 @pytest.mark.parametrize("next_offset", [0, 1, 2**63])
 def test_an_encoded_answer_is_that_of_protobuf(size: int, next_offset: int) -> None:
-    encoded = encode_read([memoryview(b"b" * size)], next_offset)
-    assert pb.ReadLogResponse.FromString(encoded) == pb.ReadLogResponse(blocks=b"b" * size, next_offset=next_offset)
+    encoded = encode_read([memoryview(b"b" * size)], 5, next_offset)
+    assert pb.ReadLogResponse.FromString(encoded) == pb.ReadLogResponse(
+        blocks=b"b" * size, first_offset=5, next_offset=next_offset
+    )
+
+
+async def test_what_is_lost_is_told(make_log: MakeLog, stub: Any, log: AppendingLog, tmp_path: Path) -> None:
+    await fill(log, 10)
+    log.lineage = Lineage("old").child(log.log_id, 6)
+    path = tmp_path / "log" / segment_name(0)
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    request = pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=10)
+    assert (await refused(stub.Read(request)))[0] is grpc.StatusCode.OUT_OF_RANGE
+    log.segments.insert(0, Segment(0, 3, 1, 1, 100))
+    shown = await stub.Describe(pb.DescribeLogRequest())
+    assert [(gap.first_offset, gap.end_offset) for gap in shown.gaps] == [(3, 10)]
+    assert [(parent.log_id, parent.end_offset) for parent in shown.parents] == [("old", 6)]
+    assert [(damaged.first_offset, bool(damaged.file)) for damaged in shown.damaged] == [(0, True)]
+    answer = await stub.Read(pb.ReadLogRequest(log_id="old", start_offset=4, end_offset=6))
+    assert (answer.first_offset, answer.next_offset, answer.blocks) == (10, 10, b"")
+    code, text = await refused(stub.Read(pb.ReadLogRequest(log_id="old", start_offset=4, end_offset=7)))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "old" in text
+    assert "offset 6" in text
 
 
 async def test_answers_wait_for_room_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
