@@ -15,10 +15,11 @@ from broker.api.long_calls import LongCalls
 from broker.config.settings import Settings
 from broker.event_log import log_writer
 from broker.event_log import sink as module
-from broker.event_log.faults import NotWritten
+from broker.event_log.faults import NotWritten, OutOfRange
 from broker.event_log.files import Files
 from broker.event_log.records import Record, records
 from broker.event_log.selection import Selection
+from broker.event_log.segment import segment_name
 from broker.event_log.settings import HoldSettings, RetentionSettings
 from broker.event_log.sink import Sink
 from broker.event_log.staged_block import RowLimits
@@ -297,6 +298,32 @@ async def test_holds_that_a_crash_has_left_end_at_the_next_start(start: Start, l
     await log.hold("other", "crashed", log.log_id, 0)
     await start()
     await eventually(lambda: holds(log) == [("other", "crashed", 0)], "the hold ends")
+
+
+async def test_rows_in_a_segment_that_was_damaged_are_published_again(
+    start: Start, log: AppendingLog, tmp_path: Path
+) -> None:
+    """The segment that a commit began in is the first one, and is set aside: not the retention removed it."""
+    sink = await start()
+    partitions = await stage(sink, 1, 3, 2)
+    await sink.stop()
+    begun = staging_in(tmp_path)
+    begun.open()
+    begun.begin(Commit("q", 1, tuple(partitions), 0, log.log_id))
+    await log.hold(MARKER, "q", log.log_id, 0)
+    for row in range(3):
+        log.append(b"t", b"%d" % row, 1, properties=marker_properties(marker_prefix("q", 1), row))
+    await log.flush()
+    path = tmp_path / "log" / segment_name(0)
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    log_id = log.log_id
+    with pytest.raises(OutOfRange):
+        await log.readers.read(log.log_id, 0, 3, 0, ())
+    again = await start()
+    await eventually(lambda: begun.committed("q"), "the commit ends")
+    assert (log.log_id, log.first_offset) == (log_id, 3)
+    assert rows_of_batch(await logged(log), 1) == list(range(5))
+    assert await again.commit("q", 1, partitions) == (5, True)
 
 
 async def test_an_earlier_batch_that_was_begun_is_published_first(
