@@ -61,6 +61,9 @@ class GossipConfig:
     packet_bytes_max: int = 1400
     """Largest datagram sent. Datagrams above the path's MTU are fragmented and lost more easily."""
 
+    compression: bool = False
+    """Whether messages are compressed that get shorter. All nodes read compressed messages."""
+
     networks: Networks = EVERYWHERE
     """Networks of members. Datagrams and streams from elsewhere, and members elsewhere, are dropped and counted."""
 

@@ -32,6 +32,7 @@ from federation.gossip.probe import Probe
 from federation.gossip.push_pull import VersionRange, find_namesake
 from federation.gossip.sealing import Sealing, StreamRefused
 from federation.gossip.streams import StreamDecoder
+from federation.gossip.wire import compressed
 
 STREAMS_MAX: Final = 128
 """Open streams, counted separately for those that this node opened and those that others opened."""
@@ -86,7 +87,7 @@ class Exchanges:
         sealing: Sealing,
     ) -> None:
         self._config = config
-        self.sealing = sealing
+        self._sealing = sealing
         self._membership = membership
         self._counters = counters
         self._delegate = delegate
@@ -124,6 +125,16 @@ class Exchanges:
 
     def count_fault(self, error: WireError) -> None:
         self._counters.drop(error.reason if isinstance(error, StreamRefused) else DropReason.MALFORMED_STREAM)
+
+    def new_decoder(self, is_answer: bool) -> StreamDecoder:
+        return StreamDecoder(self._sealing, is_answer)
+
+    def seal_answer(self, data: bytes) -> bytes:
+        """The bytes to write for an answer."""
+        return self._sealing.seal_answer(self._compressed(data))
+
+    def _compressed(self, data: bytes) -> bytes:
+        return compressed(data) if self._config.compression else data
 
     def answer(self, decoder: StreamDecoder, now: float) -> bytes:
         """The answer to a complete message; b"" for none."""
@@ -225,9 +236,9 @@ class Exchanges:
             self._report(exchange, "too many streams are open", now)
             return
         self._last_request_id += 1
-        exchange.decoder = StreamDecoder(self.sealing, is_answer=True)
+        exchange.decoder = self.new_decoder(is_answer=True)
         self._exchanges[self._last_request_id] = exchange
-        sealed = self.sealing.seal_request(data)
+        sealed = self._sealing.seal_request(self._compressed(data))
         self._requests.append(StreamRequest(self._last_request_id, exchange.address, sealed, timeout))
 
     def _receive_complete_reply(self, exchange: Exchange, now: float) -> str:
@@ -282,7 +293,7 @@ class IncomingStream:
 
     def __init__(self, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
-        self._decoder = StreamDecoder(exchanges.sealing)
+        self._decoder = exchanges.new_decoder(is_answer=False)
         self._held = 0
         self._is_abandoned = False
         self.closed = False
@@ -306,7 +317,7 @@ class IncomingStream:
             if isinstance(error, StreamRefused) and error.reason == DropReason.WRONG_LABEL:
                 return b""  # as in memberlist: a node of another cluster, which could not read it
             answer = encode_error(str(error))
-        return self._exchanges.sealing.seal_answer(answer)
+        return self._exchanges.seal_answer(answer)
 
     def _end(self) -> None:
         """Release the bytes held. The stream counts as open until `abandon`."""

@@ -44,6 +44,7 @@ from federation.gossip.wire import (
     COMPOUND_PARTS_MAX,
     PART_OVERHEAD,
     add_crc,
+    compressed,
     make_compound,
     open_packet,
 )
@@ -215,10 +216,14 @@ class Gossip:
             message = make_compound([message, *broadcasts])
         self._send_packet(message, address)
 
-    def _send_packet(self, data: bytes, address: Address) -> None:
+    def _send_packet(self, data: bytes, address: Address, has_crc: bool = False) -> None:
         if len(self._packets) >= PACKETS_PENDING_MAX:
             self.counters.drop(DropReason.PACKETS_FULL)
         elif address[0] and address[1]:
+            if self._config.compression:
+                data = compressed(data)
+            if has_crc:
+                data = add_crc(data)
             self._packets.append((self._sealing.seal_packet(data), address))
 
     def _take_broadcasts(self, budget: int, count_max: int) -> list[bytes]:
@@ -319,7 +324,5 @@ class Gossip:
             messages = self._take_broadcasts(budget, COMPOUND_PARTS_MAX)
             if not messages:
                 return
-            data = make_compound(messages)
-            if node.facts.versions[1] >= _CRC_PROTOCOL:
-                data = add_crc(data)
-            self._send_packet(data, node.facts.address())
+            has_crc = node.facts.versions[1] >= _CRC_PROTOCOL
+            self._send_packet(make_compound(messages), node.facts.address(), has_crc)

@@ -7,9 +7,9 @@ from typing import Final
 
 from federation.gossip.counters import Counters, DropReason
 from federation.gossip.errors import WireError
-from federation.gossip.lzw import decompress
+from federation.gossip.lzw import compress, decompress
 from federation.gossip.messages import COMPOUND, COMPRESS, HAS_CRC
-from federation.gossip.msgpack_fields import UINT8_MAX, Fields, bytes_field, decode_fields, uint_field
+from federation.gossip.msgpack_fields import UINT8_MAX, Fields, bytes_field, decode_fields, encode, uint_field
 from federation.gossip.sealing import PLAIN, Sealing
 
 NESTING_MAX: Final = 4
@@ -23,7 +23,13 @@ COMPOUND_PARTS_MAX: Final = 127
 COMPOUND_OVERHEAD: Final = 2
 PART_OVERHEAD: Final = 2
 
+COMPRESSED_BYTES_MIN: Final = 128
+"""A ping or an ack without broadcasts does not get shorter."""
+COMPRESSED_BYTES_MAX: Final = 65_536
+"""Compressing this much blocks the node for some 8 ms."""
+
 _CRC_BYTES: Final = 5
+_COMPRESS: Final = bytes((COMPRESS,))
 
 
 def open_packet(data: bytes, counters: Counters, sealing: Sealing = PLAIN) -> list[bytes]:
@@ -106,6 +112,14 @@ def decompress_body(fields: Fields, size_max: int) -> bytes:
     if uint_field(fields, b"Algo", UINT8_MAX) != 0:
         raise WireError("compressed with an algorithm that is not LZW")
     return decompress(bytes_field(fields, b"Buf"), size_max)
+
+
+def compressed(message: bytes) -> bytes:
+    """The message in a compress message, where that is shorter; short and very long messages unchanged."""
+    if not COMPRESSED_BYTES_MIN <= len(message) <= COMPRESSED_BYTES_MAX:
+        return message
+    packed = _COMPRESS + encode({"Algo": 0, "Buf": compress(message)})
+    return packed if len(packed) < len(message) else message
 
 
 def make_compound(messages: list[bytes]) -> bytes:

@@ -46,7 +46,7 @@ def test_the_text_of_each_key_has_the_values_of_the_profiles(key: object) -> Non
     name, setting = key.name, key.setting  # type: ignore[attr-defined]
     values = {word: getattr(config, name) for word, config in PROFILES.items()}
     shown = {
-        word: format_duration(value) if isinstance(setting.kind, Duration) else str(value)
+        word: format_duration(value) if isinstance(setting.kind, Duration) else str(value).lower()
         for word, value in values.items()
     }
     differ = len(set(shown.values())) > 1

@@ -64,7 +64,7 @@ async def test_keys_are_rotated_from_both_sides(tmp_path: Path) -> None:
     file.write_text(json.dumps([key_text(old)]))
     file.chmod(0o600)
     first = KeyedMember("ours1", old, path=tmp_path / "ours1.json")
-    second = KeyedMember("ours2", old)
+    second = KeyedMember("ours2", old, compression=True)
     members = [first, second]
     async with (
         running_agent("agent1", f"-encrypt={key_text(old)}") as agent1,

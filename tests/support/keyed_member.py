@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from broker.broker import Broker
 from broker.config.settings import MqttSettings
 from broker.server.logging import get_logger
 from federation.api.keys import KeysService
+from federation.gossip.config import LAN
 from federation.gossip.keyring import key_text
 from federation.membership import FederationMembership
 from federation.node import Node
@@ -36,10 +38,11 @@ async def _nothing() -> None:
 class KeyedMember:
     """`path`: the keyring file; None: the keys are in memory alone."""
 
-    def __init__(self, name: str, *keys: bytes, path: Path | None = None) -> None:
+    def __init__(self, name: str, *keys: bytes, path: Path | None = None, compression: bool = False) -> None:
         self.name = name
         self.path = path
         self._keys = keys
+        self._profile = replace(LAN, compression=compression)
         self._file: KeyringFile | None = None
         if path is not None:
             path.touch(0o600)
@@ -58,7 +61,12 @@ class KeyedMember:
         sockets = bind_gossip("127.0.0.1", 0)
         self.address = f"127.0.0.1:{sockets.port}"
         config = SerfConfig(
-            self.name, "127.0.0.1", sockets.port, encrypt_keys=self._keys, keeps_keys=self._file is not None
+            self.name,
+            "127.0.0.1",
+            sockets.port,
+            encrypt_keys=self._keys,
+            keeps_keys=self._file is not None,
+            profile=self._profile,
         )
         serf = Serf(config, random.Random(self.name), asyncio.get_running_loop().time())
         await self.membership.start(serf, sockets, self._file)

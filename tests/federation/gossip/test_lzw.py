@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.gossip.errors import WireError
-from federation.gossip.lzw import decompress
-from lzw_encoder import compress, packed_zeros
+from federation.gossip.lzw import compress, decompress
+from lzw_encoder import packed_zeros
 
 
 @given(st.binary(max_size=3000))

@@ -15,11 +15,12 @@ import pytest
 
 from federation.gossip.counters import DropReason
 from federation.gossip.keyring import Keyring
+from federation.gossip.lzw import compress
 from federation.gossip.messages import OUR_VERSIONS, Accusation, Ack, Alive, Ping
 from federation.gossip.msgpack_fields import encode
 from federation.gossip.sealing import PLAIN, Sealing
 from gossip_node import OWN, GossipNode
-from lzw_encoder import compress, packed_zeros
+from lzw_encoder import packed_zeros
 
 KEY = b"k" * 32
 MIB = 1 << 20

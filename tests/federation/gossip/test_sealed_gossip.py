@@ -13,7 +13,7 @@ from federation.gossip.counters import Counters, DropReason
 from federation.gossip.keyring import Keyring
 from federation.gossip.members import STATE_ALIVE, STATE_DEAD
 from federation.gossip.messages import DEAD, OUR_VERSIONS, Accusation, Ack, Alive, Ping, PushPull, PushPullNode
-from federation.gossip.sealing import Sealing
+from federation.gossip.sealing import PLAIN, Sealing
 from federation.gossip.streams import StreamDecoder
 from federation.gossip.wire import add_crc, make_compound, open_packet
 from gossip_node import GossipNode, address
@@ -160,3 +160,28 @@ def test_networks_of_members() -> None:
     assert node.gossip.exchanges.admits("10.0.0.7")
     assert not node.gossip.exchanges.admits("10.0.0.8")
     assert node.gossip.counters.drops == node.gossip.counters.dropped[DropReason.ADDRESS_NOT_ALLOWED] == 4
+
+
+@pytest.mark.parametrize("keys", [(), (KEY,)])
+def test_with_compression_all_is_read_and_less_is_sent(keys: tuple[bytes, ...]) -> None:
+    sent: dict[bool, int] = {}
+    for compression in (False, True):
+        ours = sealing(*keys) if keys else PLAIN
+        peer = sealing(*keys, seed=2) if keys else PLAIN
+        node = GossipNode(replace(LAN, compression=compression), ours)
+        counters = Counters()
+        for host in range(2, 60):
+            node.receive(peer.seal_packet(alive(host)), host)
+        node.pass_time(5.0)
+        packets = [data for data, _ in node.gossip.packets_to_send()]
+        messages = [message for data in packets for message in open_packet(data, counters, peer)]
+        assert {message for message in messages if message[0] == 4} >= {alive(host) for host in range(2, 60)}
+        node.gossip.exchanges.push_pull(address(2), node.now)
+        (request,) = [each for each in node.gossip.exchanges.take_requests() if len(each.data) > 500]
+        decoder = StreamDecoder(peer)
+        decoder.receive_data(request.data)
+        assert decoder.push_pull is not None
+        assert len(decoder.push_pull.nodes) == 59
+        assert counters.drops == 0
+        sent[compression] = sum(map(len, packets)) + len(request.data)
+    assert sent[True] < 0.8 * sent[False]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.gossip.errors import WireError
+from federation.gossip.lzw import compress
 from federation.gossip.messages import (
     OUR_VERSIONS,
     Alive,
@@ -18,7 +19,6 @@ from federation.gossip.messages import (
 from federation.gossip.msgpack_fields import encode
 from federation.gossip.sealing import StreamRefused
 from federation.gossip.streams import STREAM_BYTES_MAX, STREAM_COMPRESSED_MAX, StreamDecoder
-from lzw_encoder import compress
 
 NACK = Nack(5).encode()
 

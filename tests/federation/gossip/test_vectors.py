@@ -13,7 +13,7 @@ import pytest
 from federation.gossip.addresses import ip_text
 from federation.gossip.counters import Counters, DropReason
 from federation.gossip.keyring import Keyring
-from federation.gossip.lzw import decompress
+from federation.gossip.lzw import compress, decompress
 from federation.gossip.messages import (
     ACK,
     ALIVE,
@@ -55,7 +55,6 @@ from federation.serf.messages import (
 )
 from federation.serf.state import SerfState
 from federation.serf.tags import decode_tags
-from lzw_encoder import compress
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "gossip-vectors.json").read_text())
 

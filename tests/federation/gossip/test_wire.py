@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.gossip import wire
 from federation.gossip.counters import Counters, DropReason
+from federation.gossip.lzw import compress
 from federation.gossip.messages import (
     Nack,
     Ping,
 )
 from federation.gossip.msgpack_fields import encode
 from federation.gossip.wire import PACKET_DECOMPRESSED_MAX, add_crc, make_compound, open_packet
-from lzw_encoder import compress
 
 NACK = Nack(5).encode()
 
@@ -99,3 +100,20 @@ def test_all_parts_of_one_packet_share_the_room_for_decompressed_bytes() -> None
 def test_garbage_never_raises(data: bytes, start: bytes) -> None:
     open_packet(start + data, Counters())
     open_packet(b"\x0c" + zlib.crc32(data).to_bytes(4, "big") + data, Counters())
+
+
+@pytest.mark.parametrize(
+    ("message", "shorter"),
+    [(PING, False), (bytes(127), False), (bytes(128), True), (bytes(65_536), True), (bytes(65_537), False)],
+)
+def test_what_is_compressed(message: bytes, shorter: bool) -> None:
+    found = wire.compressed(message)
+    assert (len(found) < len(message), found == message) == (shorter, not shorter)
+
+
+@given(st.binary(min_size=128, max_size=400) | st.text("ab", min_size=128, max_size=400).map(str.encode))
+def test_compressed_messages_come_back(body: bytes) -> None:
+    message = b"\x08" + body
+    found = wire.compressed(message)
+    assert len(found) <= len(message)
+    assert open_packet(found, Counters()) == [message]
