@@ -27,6 +27,7 @@ from link_targets import LinkHeaderTarget, LinkTarget
 from login_targets import AnswerTarget, KeyTarget, TokenTarget
 from mqtt_targets import PacketTarget, SessionTarget
 from rest_target import RequestTarget, RestTarget
+from rpc_target import RpcTarget
 from text_targets import AccountTarget, AclTarget, ConfigurationTarget, ProxyTarget
 from websocket_target import WebSocketTarget
 
@@ -37,6 +38,7 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "go": GoTarget,
     "gossip-packets": GossipPacketTarget,
     "gossip-streams": GossipStreamTarget,
+    "gossip-rpc": RpcTarget,
     "rest": RestTarget,
     "rest-requests": RequestTarget,
     "configuration": ConfigurationTarget,
