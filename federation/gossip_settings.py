@@ -126,7 +126,7 @@ class GossipSettings:
     )
     compression: bool | None = extension(
         None,
-        "Whether packets and streams of 128 to 65,536 bytes are compressed where that makes them shorter (memberlist's "
+        "Whether packets and streams of 256 to 65,536 bytes are compressed where that makes them shorter (memberlist's "
         "EnableCompression). All members read both.",
         Flag(),
         "It halves what is sent while there are news, and costs some 0.15 µs for each byte at both ends.",

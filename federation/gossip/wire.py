@@ -23,8 +23,8 @@ COMPOUND_PARTS_MAX: Final = 127
 COMPOUND_OVERHEAD: Final = 2
 PART_OVERHEAD: Final = 2
 
-COMPRESSED_BYTES_MIN: Final = 128
-"""A ping or an ack without broadcasts does not get shorter."""
+COMPRESSED_BYTES_MIN: Final = 256
+"""Pings, and acks with a coordinate, hardly get shorter."""
 COMPRESSED_BYTES_MAX: Final = 65_536
 """Compressing this much blocks the node for some 8 ms."""
 

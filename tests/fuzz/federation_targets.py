@@ -12,6 +12,8 @@ from broker.routing.retained import STAMP_BYTES
 from broker_world import Client, World
 from federation.gossip.addresses import Address
 from federation.gossip.counters import Counters
+from federation.gossip.keyring import Keyring
+from federation.gossip.sealing import PLAIN, Sealing
 from federation.gossip.wire import open_packet
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
@@ -259,17 +261,23 @@ def vectors(transport: str) -> list[bytes]:
 SOURCE: Final[Address] = ("127.0.0.1", 17947)
 
 
-def knowing(alive: list[bytes]) -> Serf:
+# Without and with a key: what comes in is then taken as it is, and sealed as another member would seal it.
+SEALINGS: Final = (PLAIN, Sealing(Keyring([b"k" * 32], Random(1))))
+
+
+def knowing(alive: list[bytes], sealing: Sealing) -> Serf:
     """A node `a`, as that of the captured packets, which knows the others."""
-    serf = Serf(SerfConfig("a", "127.0.0.1", 17946), Random(1), 0.0)
+    keys = () if sealing.keyring is None else sealing.keyring.keys
+    config = SerfConfig("a", "127.0.0.1", 17946, encrypt_keys=keys)
+    serf = Serf(config, Random(1), 0.0)
     for packet in alive:
-        serf.receive_packet(packet, SOURCE, 0.0)
+        serf.receive_packet(sealing.seal_packet(packet), SOURCE, 0.0)
     serf.packets_to_send()
     serf.take_events()
     return serf
 
 
-def run_on(serf: Serf, until: float) -> None:
+def run_on(serf: Serf, until: float, sealing: Sealing) -> None:
     """What the node does by itself then; all that it sends can be opened."""
     for _ in range(200):
         at = serf.next_timeout()
@@ -278,7 +286,7 @@ def run_on(serf: Serf, until: float) -> None:
         serf.handle_timeout(at)
         for packet, _ in serf.packets_to_send():
             counters = Counters()
-            assert open_packet(packet, counters), f"the node sends {packet!r}, which nobody can open"
+            assert open_packet(packet, counters, sealing), f"the node sends {packet!r}, which nobody can open"
         serf.take_stream_requests()
     serf.take_events()
     assert serf.local_member.name == "a"
@@ -299,10 +307,13 @@ class GossipPacketTarget(Target):
         return joined([mutated(rng, packet, self.seeds) if rng.random() < 0.8 else packet for packet in packets])
 
     def run(self, data: bytes) -> None:
-        serf = knowing(self.alive)
-        for packet in separated(data):
-            serf.receive_packet(packet, SOURCE, 1.0)
-        run_on(serf, 3.0)
+        for sealing in SEALINGS:
+            serf = knowing(self.alive, sealing)
+            for packet in separated(data):
+                serf.receive_packet(packet, SOURCE, 1.0)
+                if sealing is not PLAIN:
+                    serf.receive_packet(sealing.seal_packet(packet), SOURCE, 1.0)
+            run_on(serf, 3.0, sealing)
 
 
 class GossipStreamTarget(Target):
@@ -314,8 +325,13 @@ class GossipStreamTarget(Target):
         self.alive = [message for message in inner if message[0] == 4]
 
     def run(self, data: bytes) -> None:
-        serf = knowing(self.alive)
-        pieces = pieces_of(rng_of(data), data)
+        for sealing in SEALINGS:
+            self._run_on(knowing(self.alive, sealing), pieces_of(rng_of(data), data), sealing)
+            if sealing is not PLAIN:
+                sealed = sealing.seal_request(data)
+                self._run_on(knowing(self.alive, sealing), pieces_of(rng_of(data), sealed), sealing)
+
+    def _run_on(self, serf: Serf, pieces: list[bytes], sealing: Sealing) -> None:
         stream = serf.open_incoming_stream()
         assert stream is not None
         for piece in pieces:
@@ -330,4 +346,4 @@ class GossipStreamTarget(Target):
                     break
             else:
                 serf.receive_stream_reply(request.request_id, None, "closed", 1.0)
-        run_on(serf, 3.0)
+        run_on(serf, 3.0, sealing)

@@ -18,8 +18,8 @@ from broker.event_log import sink as module
 from broker.event_log.faults import NotWritten, OutOfRange
 from broker.event_log.files import Files
 from broker.event_log.records import Record, records
-from broker.event_log.selection import Selection
 from broker.event_log.segment import segment_name
+from broker.event_log.selection import Selection
 from broker.event_log.settings import HoldSettings, RetentionSettings
 from broker.event_log.sink import Sink
 from broker.event_log.staged_block import RowLimits
