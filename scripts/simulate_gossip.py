@@ -41,6 +41,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--churn", type=float, default=0.0, help="crashes, and returns, a minute")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plot", type=Path, help="write this SVG")
+    parser.add_argument("--no-partition", action="store_true", help="leave the longest phase out")
     parser.add_argument("--slow", action="store_true", help="SWIM beside Lifeguard, with nodes whose messages wait")
     options = parser.parse_args(arguments)
     sizes = options.nodes or list(SIZES)
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
         print(HEAD)
         found: list[Measures] = []
         for nodes in sizes:
-            found.append(measure(nodes, options.seed, options.loss, options.churn))
+            found.append(measure(nodes, options.seed, options.loss, options.churn, not options.no_partition))
             print(_row(found[-1]), flush=True)
     except AssertionError as error:
         print(error)

@@ -28,10 +28,16 @@ def check_figures(measures: Measures, loss: float) -> None:
     assert measures.suspected() < 4.0
     assert measures.last() - measures.first() < 3.0
     assert measures.joined < 5.0
-    assert measures.healed < 90.0
+    assert (
+        measures.healed < 150.0
+    )  # up to 30 s until a reconnect, and a suspicion may go on for 72 s before it is refuted
 
 
-def test_a_hundred_nodes() -> None:
+def test_a_thousand_nodes() -> None:
+    check_figures(measure(1000, 1, 0.0, 0.0, is_cut=False), 0.0)
+
+
+def test_a_partition_of_a_hundred_nodes() -> None:
     check_figures(measure(100, 1, 0.0, 0.0), 0.0)
 
 

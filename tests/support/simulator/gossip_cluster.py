@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from federation.gossip.addresses import Address
 from federation.gossip.config import LAN, GossipConfig
-from federation.gossip.members import STATE_ALIVE, STATE_DEAD, STATE_SUSPECT, Node, NodeFacts
+from federation.gossip.members import STATE_ALIVE, STATE_DEAD, Node, NodeFacts
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberStatus
 from federation.serf.roster import MemberRecord
@@ -152,20 +152,23 @@ class Cluster:
 
     # --- what the nodes think
 
-    def states(self, subject: Host, observers: list[Host]) -> list[int]:
-        """The state of one node in the table of each observer; STATE_DEAD where it is unknown."""
-        found: list[int] = []
-        for observer in observers:
-            node = self.process(observer).serf.gossip.table.get(subject.name)
-            found.append(STATE_DEAD if node is None else node.state)
-        return found
+    def tables(self, observers: list[Host]) -> list[dict[str, Node]]:
+        """What these nodes know of each member, by name."""
+        return [self.process(observer).serf.gossip.table.nodes for observer in observers]
 
     def all_hold_alive(self, subjects: list[Host], observers: list[Host]) -> bool:
         """Neither failed nor suspected, for any of the observers."""
-        return all(max(self.states(subject, observers)) < STATE_SUSPECT for subject in subjects)
+        tables = self.tables(observers)
+        for subject in subjects:
+            name = subject.name
+            for table in tables:
+                node = table.get(name)
+                if node is None or node.state != STATE_ALIVE:
+                    return False
+        return True
 
     def all_hold_dead(self, subject: Host, observers: list[Host]) -> bool:
-        return min(self.states(subject, observers)) >= STATE_DEAD
+        return min(states_of(subject.name, self.tables(observers))) >= STATE_DEAD
 
     def check_names(self) -> None:
         """Each name belongs to one machine, for all nodes; nobody is known at an incarnation that it has not said."""
@@ -175,3 +178,9 @@ class Cluster:
             for name, node in self.process(host).serf.gossip.table.nodes.items():
                 holds = node.facts.ip == owners[name] and node.incarnation <= issued[name]
                 self.world.check(holds, f"{host.name} has {name} at {node.facts.ip}, incarnation {node.incarnation}")
+
+
+def states_of(name: str, tables: list[dict[str, Node]]) -> list[int]:
+    """The state of one node in each of the tables; STATE_DEAD where it is unknown."""
+    found = [table.get(name) for table in tables]
+    return [STATE_DEAD if node is None else node.state for node in found]

@@ -13,7 +13,7 @@ from typing import Final
 from federation.gossip.config import LAN, GossipConfig
 from federation.gossip.members import STATE_DEAD, STATE_SUSPECT
 from federation.gossip.suspicion import suspicion_timeout
-from simulator.gossip_cluster import Cluster
+from simulator.gossip_cluster import Cluster, states_of
 from simulator.network import Faults
 from simulator.world import Host
 
@@ -75,8 +75,9 @@ class Measures:
         return mean(crash.last for crash in self.crashes)
 
 
-def measure(nodes: int, seed: int, loss: float, churn: float) -> Measures:
-    """One cluster through all phases. `loss`: probability for each packet; `churn`: crashes (and returns) a minute.
+def measure(nodes: int, seed: int, loss: float, churn: float, is_cut: bool = True) -> Measures:
+    """One cluster through all phases. `loss`: probability for each packet; `churn`: crashes (and returns) a minute; `is_cut`:
+    the last phase, the longest one, is a partition.
 
     AssertionError with the seed and the virtual time when a rule is broken or a time limit passes.
     """
@@ -89,7 +90,8 @@ def measure(nodes: int, seed: int, loss: float, churn: float) -> Measures:
     if churn > 0:
         _churn(cluster, measures, churn)
     measures.false = cluster.false_failures
-    _cut(cluster, measures)
+    if is_cut:
+        _cut(cluster, measures)
     cluster.check_names()
     measures.simulated = cluster.world.now
     measures.cpu = time.process_time() - began
@@ -119,10 +121,10 @@ def _crash(cluster: Cluster, measures: Measures) -> None:
     while waiting:
         world.run(POLL)
         world.check(world.now < limit, f"{sorted(waiting)} crashed, and not all have noticed")
-        observers = cluster.living()
+        tables = cluster.tables(cluster.living())
         for name, (victim, at, crash) in list(waiting.items()):
             if victim.process is None:
-                states = cluster.states(victim, observers)
+                states = states_of(name, tables)
                 if not crash.suspected and max(states) >= STATE_SUSPECT:
                     crash.suspected = world.now - at
                 if not crash.first and max(states) >= STATE_DEAD:
