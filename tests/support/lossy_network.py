@@ -1,7 +1,7 @@
-"""Two network namespaces with a wire between them that loses and delays packets, and nodes in them. Needs root.
+"""Network namespaces with a wire between them that loses and delays packets, and nodes in them. Needs root.
 
-The wire is this process: it reads IP packets from the TUN device in one namespace and writes them to that in the other. So the
-kernel needs no netem.
+The wire is this process: it reads IP packets from the TUN device in one namespace and writes them to that of their destination.
+So the kernel needs no netem.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TUN: Final = Path("/dev/net/tun")
 TUNSETIFF: Final = 0x400454CA  # linux/if_tun.h
 IFF_TUN_NO_PI: Final = 0x1001  # IP packets without a header of the device
 PACKET_BYTES_MAX: Final = 65_536
-ADDRESSES: Final = ("10.213.0.1", "10.213.0.2")
+DESTINATION_END: Final = 19  # last byte of an IPv4 header's destination
+ADDRESSES: Final = tuple(f"10.213.0.{number}" for number in range(1, 10))
 NAMESPACES_MISSING: Final = "network namespaces need root, ip (Debian package iproute2) and /dev/net/tun"
 
 
@@ -46,11 +47,12 @@ class LossyNetwork:
     passed, lost  number of packets
     """
 
-    def __init__(self, loss: float, delay: float) -> None:
-        """`loss` of the packets are lost, the others come after `delay` seconds, in each direction."""
-        self.namespaces = [f"gmqttd-{os.getpid()}-{number}" for number in range(2)]
+    def __init__(self, loss: float, delay: float, count: int = 2) -> None:
+        """`count` namespaces. `loss` of the packets are lost, the others come after `delay` seconds, in each direction."""
+        self.namespaces = [f"gmqttd-{os.getpid()}-{number}" for number in range(count)]
         self.passed = 0
         self.lost = 0
+        self._cut: set[tuple[int, int]] = set()  # (from, to)
         self._loss = loss
         self._delay = delay
         self._random = random.Random(1)
@@ -70,19 +72,34 @@ class LossyNetwork:
             _ip("-n", namespace, "link", "set", name, "up")
             _ip("-n", namespace, "link", "set", "lo", "up")
         loop = asyncio.get_running_loop()
-        for here, there in (self._devices, self._devices[::-1]):
-            loop.add_reader(here, self._carry, here, there, loop)
+        for number, device in enumerate(self._devices):
+            loop.add_reader(device, self._carry, number, device, loop)
 
-    def _carry(self, here: int, there: int, loop: asyncio.AbstractEventLoop) -> None:
+    def cut(self, sources: list[int], targets: list[int]) -> None:
+        """From now on nothing from these namespaces reaches those; the way back is open."""
+        self._cut.update((source, target) for source in sources for target in targets)
+
+    def split(self, *sides: list[int]) -> None:
+        """From now on namespaces of different sides do not reach each other."""
+        for side in sides:
+            self.cut(side, [number for other in sides if other is not side for number in other])
+
+    def heal(self) -> None:
+        self._cut.clear()
+
+    def _carry(self, source: int, device: int, loop: asyncio.AbstractEventLoop) -> None:
         while True:
             try:
-                packet = os.read(here, PACKET_BYTES_MAX)
+                packet = os.read(device, PACKET_BYTES_MAX)
             except OSError:  # no more, or the device is gone
                 return
-            if self._random.random() < self._loss:
+            target = packet[DESTINATION_END] - 1  # of 10.213.0.N; what the kernel sends to groups goes nowhere
+            if packet[0] >> 4 != 4 or target >= len(self._devices):
+                continue
+            if (source, target) in self._cut or self._random.random() < self._loss:
                 self.lost += 1
             else:
-                loop.call_later(self._delay, self._arrive, there, packet)
+                loop.call_later(self._delay, self._arrive, self._devices[target], packet)
 
     def _arrive(self, there: int, packet: bytes) -> None:
         try:
