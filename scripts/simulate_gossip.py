@@ -114,13 +114,16 @@ def _plot(found: list[Measures], path: Path) -> None:
     load = axes[1][0]
     load.plot(nodes, [m.packet_bytes for m in found], "o-", label="packets")
     load.plot(nodes, [m.stream_bytes for m in found], "s-", label="push-pulls")
+    load.plot(nodes, [100 * m.packets for m in found], "^-", label="number of packets, times 100 (SWIM: constant)")
     _finish(load, "sent by each node while nothing happens", "bytes a second")
     load.set_yscale("log")
+    load.set_ylim(bottom=10)
 
     healed = axes[1][1]
     healed.plot(nodes, [m.healed for m in found], "o-", label="until all hold all for alive again")
-    healed.plot(nodes, [m.packets for m in found], "s-", label="packets a second of each node (SWIM: constant)")
-    _finish(healed, "after a partition of 30 s; packets", "seconds; packets a second")
+    longest = [LAN.suspicion_max_timeout_mult * timeout for timeout in shortest]
+    healed.plot(nodes, longest, ":", c="black", label="longest suspicion: it may begin just before the end")
+    _finish(healed, "the end of a partition of 30 s that cut off ten nodes", "seconds")
 
     figure.savefig(path, metadata={"Date": None})
     print(f"wrote {path}")
@@ -129,6 +132,8 @@ def _plot(found: list[Measures], path: Path) -> None:
 def _finish(axes: Any, title: str, unit: str) -> None:
     axes.set_title(title)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(lambda value, _: "")
     axes.set_xlabel("nodes")
     axes.set_ylabel(unit)
     axes.set_ylim(bottom=0)
