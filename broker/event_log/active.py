@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 from broker.event_log.block import Block, BlockHeader, EncodedBlock, read_header
@@ -13,6 +14,12 @@ from broker.event_log.files import Files
 from broker.event_log.identity import MARK_FILE, encode_mark
 from broker.event_log.index import Segment, encode_index
 from broker.event_log.segment import SegmentHeader, index_name, segment_name
+
+LOCK_FILE: Final = "lock"
+
+
+class FolderTaken(OSError):
+    """The folder of the log is not the one that this process has locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +44,29 @@ class Failure:
 class ActiveSegment:
     """next_offset  of the next record
     size         bytes of the segment that are whole blocks
+    lock         descriptor of the folder's lock
     """
 
     def __init__(self, folder: Path, files: Files, node: str, segment_bytes: int, syncs: bool) -> None:
         self.next_offset = 0
         self.size = 0
+        self.lock = -1
         self._folder = folder
         self._files = files
         self._node = node
         self._segment_bytes = segment_bytes
         self._syncs = syncs
         self._descriptor = -1
+        self._path = folder  # of the segment
+        self._taken = ""  # what somebody else did to the files; nothing is written then
         self._mark = -1
         self._is_empty = True
         self._is_torn = False  # a write has failed, and may have left a part behind `size`
 
     def open(self, segment: Segment) -> None:
         """Go on in a segment of an earlier run. Raises OSError."""
-        self._descriptor = self._files.open(self._folder / segment_name(segment.first_offset))
+        self._path = self._folder / segment_name(segment.first_offset)
+        self._descriptor = self._files.open(self._path)
         self.next_offset = segment.end_offset
         self.size = segment.size
         self._is_empty = segment.end_offset == segment.first_offset
@@ -62,12 +74,16 @@ class ActiveSegment:
     def begin(self, log_id: str, next_offset: int) -> int:
         """Begin a segment, after what a failed write left in the present one was cut. Returns the size of its header. Raises
         OSError."""
+        self._check_folder()
         if self._is_torn:
             self._files.truncate(self._descriptor, self.size)
             self._is_torn = False
         header = SegmentHeader(next_offset, UUID(log_id).bytes, self._node).encode()
-        descriptor = self._files.create(self._folder / segment_name(next_offset), header)
+        path = self._folder / segment_name(next_offset)
+        descriptor = self._files.create(path, header)
         self.close()
+        self._path = path
+        self._taken = ""
         self._descriptor = descriptor
         self.next_offset = next_offset
         self.size = len(header)
@@ -78,6 +94,29 @@ class ActiveSegment:
         """Begin a segment behind the last record, unless the present one has none. Returns the size of its header, or 0.
         Raises OSError."""
         return 0 if self._is_empty else self.begin(log_id, self.next_offset)
+
+    def look(self) -> str:
+        """Return what somebody else did to the folder, or to the segment; "" for nothing. No write succeeds afterwards, until
+        another segment is begun. Raises OSError."""
+        try:
+            self._check_folder()
+            if not self._files.stands(self._descriptor, self._path):
+                self._taken = f"{self._path} was removed, or another file took its place"
+            elif os.fstat(self._descriptor).st_size < self.size:
+                self._taken = f"{self._path} was cut"
+            elif self._mark >= 0 and not self._files.stands(self._mark, self._folder / MARK_FILE):
+                os.close(self._mark)
+                self._mark = -1
+        except FolderTaken as error:
+            self._taken = str(error)
+        return self._taken
+
+    def _check_folder(self) -> None:
+        """Raises FolderTaken."""
+        if not self._files.stands(self.lock, self._folder / LOCK_FILE):
+            raise FolderTaken(
+                f"the folder {self._folder} was removed, or another one took its place: restart the node to begin a log there"
+            )
 
     def close(self) -> None:
         for descriptor in (self._descriptor, self._mark):
@@ -94,6 +133,8 @@ class ActiveSegment:
         parts: list[tuple[bytes, bytes]] = []
         written: list[Written] = []
         try:
+            if self._taken:
+                raise OSError(self._taken)
             for block in waiting:
                 records = block.records
                 start, heap = block.take_parts(offset, size)
@@ -136,10 +177,17 @@ class ActiveSegment:
     def _write_mark(self, log_id: str) -> None:
         try:
             if self._mark < 0:
-                self._mark = self._files.open(self._folder / MARK_FILE)
+                self._mark = self._open_mark(log_id)
             self._files.write(self._mark, [encode_mark(log_id, self.next_offset)], 0, False)
         except OSError:  # one that tells less is right too
             return
+
+    def _open_mark(self, log_id: str) -> int:
+        path = self._folder / MARK_FILE
+        try:
+            return self._files.open(path)
+        except FileNotFoundError:
+            return self._files.create(path, encode_mark(log_id, self.next_offset))
 
     def seal(self, segment: Segment) -> None:
         """Write the index file of a segment that is complete. Raises OSError."""

@@ -90,6 +90,14 @@ class Files:
         finally:
             os.close(descriptor)
 
+    def stands(self, descriptor: int, path: Path) -> bool:
+        """Return whether this open file still has this name: nobody removed or replaced it."""
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return os.path.samestat(found, os.fstat(descriptor))
+
     def remove(self, path: Path) -> None:
         """Remove a file if it is there."""
         path.unlink(missing_ok=True)

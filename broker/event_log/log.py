@@ -93,7 +93,7 @@ class EventLog(LogContents):
 
     async def start(self) -> Recovered:
         """Lock the folder, check the segments, go on behind the last record. Raises OSError, FolderInUse."""
-        self._lock = lock_folder(self._folder, self._files)
+        self._lock = self._active.lock = lock_folder(self._folder, self._files)
         self._thread.start()
         try:
             return await self._recover()
@@ -124,6 +124,7 @@ class EventLog(LogContents):
             await self._thread.result(save_mark, self._folder, self._files, self.log_id, next_offset)
         await self._save_holds()
         self._retain()
+        self.writer.look()
         return found
 
     async def stop(self) -> None:

@@ -16,6 +16,7 @@ from broker.server.writer_thread import WriterThread
 
 LINGER_SECONDS: Final = 0.1  # that records wait with sync `commit` if no acknowledgement waits for them
 RETRY_SECONDS: Final = 2.0  # between two attempts while the disk takes no records
+LOOK_SECONDS: Final = 1.0  # between two looks whether the files are still there: what is written meanwhile is lost
 
 
 class LogWriter:
@@ -55,6 +56,7 @@ class LogWriter:
         self._writing: list[asyncio.Future[None]] = []  # for records that are being written
         self._failed: list[Block] = []  # that were not written
         self._timer: asyncio.TimerHandle | None = None  # of records that linger, or of the next attempt
+        self._look_timer: asyncio.TimerHandle | None = None
 
     # --- when ---
 
@@ -66,10 +68,25 @@ class LogWriter:
             self.appender.move(State.LINGERING)
             self._timer = self._loop.call_later(self._linger, self.write)
 
+    def look(self) -> None:
+        """Look whether somebody removed or replaced the files, and again after LOOK_SECONDS."""
+        self._thread.submit(self._active.look, (), self._looked)
+
+    def _looked(self, taken: str | Exception) -> None:
+        if self.appender.state is State.CLOSED:
+            return
+        self._look_timer = self._loop.call_later(LOOK_SECONDS, self.look)
+        if taken:  # the next write fails; without records it is this one
+            self._write()
+
     def write(self) -> None:
         """Hand the records that wait to the writer's thread, unless it is busy: then they follow when it is done."""
+        if self.appender.records:
+            self._write()
+
+    def _write(self) -> None:
         appender = self.appender
-        if appender.state not in (State.IDLE, State.LINGERING) or not appender.records:
+        if appender.state not in (State.IDLE, State.LINGERING):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -191,6 +208,7 @@ class LogWriter:
     def close(self) -> None:
         """Cancel the timer. Whoever waits for a record hears that it was not written."""
         self.appender.move(State.CLOSED)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._look_timer):
+            if timer is not None:
+                timer.cancel()
         self._answer(self._waiting + self._writing, OSError("the event log was closed"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
+from broker.event_log.active import LOCK_FILE
 from broker.event_log.contents import Damaged
 from broker.event_log.files import FILE_MODE, FOLDER_MODE, PARTIAL_SUFFIX, Files
 from broker.event_log.holds import Holds, decode_holds
@@ -28,7 +29,6 @@ from broker.event_log.index import Segment, decode_index
 from broker.event_log.lineage import Lineage
 from broker.event_log.segment import Scan, SegmentHeader, Verdict, index_name, offset_of_name, segment_name
 
-LOCK_FILE: Final = "lock"
 IDENTITY_FILE: Final = "log.json"
 HOLDS_FILE: Final = "holds.json"
 DAMAGED_FOLDER: Final = "damaged"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,38 @@ async def test_a_full_disk_refuses_and_is_found_to_have_room_again(
     await node.stop()
     _, records = await records_of(folder)
     assert [record.payload for record in records] == [b"before", accepted, b"waits", b"after"]
+
+
+@pytest.mark.parametrize("on_full", ["refuse_publishes", "stop_logging"])
+async def test_a_folder_that_is_deleted_under_a_running_node(
+    nodes: Nodes, clients: Clients, tmp_path: Path, on_full: str
+) -> None:
+    """A publisher works all the time. Once the node says so, nothing is acknowledged as if it were in the log."""
+    folder = tmp_path / "log"
+    grpc, http = (f"tcp://127.0.0.1:{nodes.free_port()}" for _ in range(2))
+    api = {"api": {"grpc": [{"address": grpc}], "http": [{"address": http}]}}
+    node = await nodes.start({**with_log(folder, on_full=on_full), **api})
+    client = await clients.connect(node.port, "c")
+    publisher = Publisher(client, "p", 200)
+    task = asyncio.create_task(publisher.run())
+    await publisher.progress.wait()
+    shutil.rmtree(folder)
+    await node.logged("the disk takes no records")
+    assert str(folder) in node.log()
+    status, reasons = await node.rest_text("GET", "/readyz")
+    assert status == 503
+    assert "event log is not written" in reasons
+    other = await clients.connect(node.port, "other")
+    other.send(Publish(b"t", b"later", 1, packet_id=7))
+    answer = await other.answer(PubAck)
+    _, described = await node.rest("GET", "/v1/event_log")
+    assert str(folder) in described["stopped"]
+    assert (answer.reason_code == QUOTA_EXCEEDED) is (on_full == "refuse_publishes")
+    assert (int(described.get("records_lost", 0)) > 0) is (on_full == "stop_logging")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await node.kill()
+    assert not folder.exists()
+    await node.start()
+    await (await clients.connect(node.port, "again")).publish("t", b"anew", 1)
+    assert (await node.rest_text("GET", "/readyz"))[0] == 200

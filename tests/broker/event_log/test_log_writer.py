@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from broker.event_log import log_writer
 from broker.event_log.active import ActiveSegment
 from broker.event_log.block import NOBODY, BlockBuilder
 from broker.event_log.faults import NotWritten
+from broker.event_log.recovery import lock_folder
 from broker.event_log.segment import segment_name
 from broker.event_log.selection import Selection
 from broker.event_log.tap import LogTap
@@ -267,6 +269,7 @@ def test_a_part_of_a_write_is_cut_before_the_next_segment(tmp_path: Path) -> Non
     """The age of the records may have a segment begun between a failed write and the next attempt."""
     files = FailingFiles()
     active = ActiveSegment(tmp_path, files, "n1", SEGMENT_BYTES, True)
+    active.lock = lock_folder(tmp_path, files)
     log_id = str(uuid.UUID(int=1))
     active.begin(log_id, 0)
     sizes = []
@@ -281,3 +284,4 @@ def test_a_part_of_a_write_is_cut_before_the_next_segment(tmp_path: Path) -> Non
     assert active.begin_next(log_id)
     assert sizes[0] == sizes[1] == (tmp_path / segment_name(0)).stat().st_size
     active.close()
+    os.close(active.lock)
