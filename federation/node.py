@@ -32,10 +32,10 @@ from federation.serf.events import (
 )
 from federation.sessions.drain import Drain
 from federation.sessions.heard import SessionsHeard
-from federation.sessions.moves import Nodes
 from federation.sessions.news import Told
 from federation.sessions.sessions import Sessions
 from federation.sessions.stored import keep_here
+from federation.sessions.switches import Nodes
 from federation.settings import FederationSettings
 from federation.stream.block import Block, restored_block
 from federation.stream.counters import StreamCounters

@@ -81,6 +81,7 @@ class Commits:
         self._kept = 0  # it and all before it
         self._begun = 0
         self._finished = 0  # it and all before it
+        self._in_store = 0  # of the store's own: it and all before it are there, if not in its copies
         self._open: dict[int, None] = {}  # begun and not finished, in order
         self._stored = AckQueue()  # what waits for commits alone
         self._promises = AckQueue()  # for a promise, too: another node may take its time, and nobody else waits for it
@@ -159,21 +160,24 @@ class Commits:
 
     def take_publish_answers(self) -> list[tuple[Output, bytes]]:
         """Take the PUBACK and PUBREC packets that wait for a commit, with their connections. All others stay: what waits for
-        other nodes alone is on disk, and would be there again after a restart."""
+        other nodes alone is on disk, and would be there again after a restart, while its client uses the packet identifier
+        anew. Without the copies that it must have it is not acknowledged all the same."""
         taken: list[tuple[Output, bytes]] = []
+        is_short = self.journal is not None and self.journal.is_short
+        kept = self._finished if is_short else max(self._finished, self._in_store)
         for queue in (self._stored, self._promises):
             for waiting in queue.waiting:
-                if waiting.number <= self._finished:
+                if waiting.number <= kept:
                     continue
                 connection = waiting.connection
-                kept: list[bytes] = []
+                others: list[bytes] = []
                 for ack in waiting.acks:
                     if ack[0] >> 4 in (PUBACK, PUBREC):
                         taken.append((connection, ack))
                     else:
-                        kept.append(ack)
-                self._count_left(waiting, len(waiting.acks) - len(kept))
-                waiting.acks = kept
+                        others.append(ack)
+                self._count_left(waiting, len(waiting.acks) - len(others))
+                waiting.acks = others
                 self._release(connection)
         return taken
 
@@ -205,6 +209,8 @@ class Commits:
         """The store has all that was taken from the journal, which these commits wait for."""
         assert self.journal is not None
         below = self.journal.taken_is_stored()
+        if numbers:
+            self._in_store = max(self._in_store, numbers[-1])
         if self.replicator is None:
             self.settle(below, numbers)
         else:

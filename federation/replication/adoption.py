@@ -24,7 +24,7 @@ from broker.store.kinds import DEPARTING, ENDED, OUTBOX, OUTGOING, POSITION, SUB
 from broker.store.restoring import message_of, outgoing_of, session_of
 from broker.store.shapes import check_shape, count_of
 from federation.replication.contents import Contents, Record
-from federation.replication.relay import ADOPTED_SESSIONS, ALL, OTHERS, Relay, behind, choose_again, take_promised
+from federation.replication.relay import Adopter, Relay, behind, choose_again, done_of, take_promised
 from federation.replication.replica import Replica
 from federation.replication.replicas import Replicas
 from federation.sessions.arriving import HANDING_SECONDS_MAX
@@ -33,9 +33,14 @@ from federation.sessions.moves import Moves
 from federation.sessions.sessions import Sessions
 from federation.sessions.wire import (
     ADOPTED,
+    ADOPTED_SESSIONS,
+    ALL,
+    COPIED,
     HAND,
     HANDED,
     HEAD_END,
+    INCLUDES,
+    OTHERS,
     RELAY,
     RELAYED,
     REST_OF,
@@ -103,10 +108,11 @@ class Adoptions:
         self._homes: Homes = sessions.homes
         self._moves: Moves = sessions.moves
         self._begun: dict[str, Adoption] = {}  # by store id
-        self._adopters: dict[str, tuple[str, Record]] = {}  # by lost home: who has its sessions, and ADOPTED (wire)
+        self._untold: list[tuple[PeerSender, bytes]] = []  # ADOPTED (wire)
+        self._adopters: dict[str, Adopter] = {}  # by lost home
 
     def is_active(self) -> bool:
-        return bool(self._begun)
+        return bool(self._begun) or bool(self._untold)
 
     def begin(self, replica: Replica) -> None:
         """The home is lost."""
@@ -121,7 +127,9 @@ class Adoptions:
             if number is not None:
                 self._adopt(adoption, number, now)
 
-    def turn_ended(self, now: float) -> None:
+    def turn_ended(self, now: float) -> bool:
+        """True when there is more output."""
+        is_more = bool(self._begun)
         for adoption in list(self._begun.values()):
             count = SESSIONS_OF_A_TURN
             while adoption.left and count:
@@ -130,6 +138,7 @@ class Adoptions:
             if not adoption.left:
                 del self._begun[adoption.replica.store_id]
                 self._end(adoption, now)
+        return self._tell(now) or is_more
 
     def _adopt(self, adoption: Adoption, number: int, now: float) -> None:
         replica = adoption.replica
@@ -196,10 +205,14 @@ class Adoptions:
             else:
                 head.append(record)
         queue.sort()
-        records = [*head, (HEAD_END,), *[record for _, record in queue], (HANDED,)]
         if home_record is not None:
-            _, _, counter, _, before, *_ = home_record
+            _, _, counter, _, before, *more = home_record
             since = count_of(counter)
+            copied: list[Record] = [(COPIED, replica.store_id, since)]
+            if len(more) > 1:
+                copied.append((INCLUDES, more[1]))
+            head[1:1] = copied
+        records = [*head, (HEAD_END,), *[record for _, record in queue], (HANDED,)]
         if before is not None:  # it had not arrived there as a whole: some sent to the homes before
             _, _, is_merged, _, homes, waiting = checked(tuple, before)
             names += checked(tuple, homes)
@@ -214,7 +227,8 @@ class Adoptions:
         home = self._homes.by_client.get(client_id)
         if home is None or home.arriving is None:
             return
-        home.adopted = replica.store_id, adoption.below, first, self._next_number()
+        counter = 0 if home_record is None else since
+        home.adopted = replica.store_id, adoption.below, first, self._next_number(), counter
         for name, sender in self._senders.items():
             if sender.reachable and sender.keeps_copies and name != replica.node:
                 home.arriving.handing[name] = None
@@ -223,6 +237,9 @@ class Adoptions:
         home.arriving.lost[replica.node] = replica.store_id
         for name in relayed:
             home.arriving.relayed_switch(replica.node, name, (since, replica.store_id))
+        lost = self._senders.get(replica.node)
+        if lost is not None and self._moves.switches.has_left(lost, client_id):
+            home.arriving.relayed_switch(replica.node, self._name, self._homes.epoch_of(home))
         home.arriving.handing[self._name] = None
         home.arriving.until = now + HANDING_SECONDS_MAX
         self._homes.keep(home)
@@ -274,15 +291,25 @@ class Adoptions:
             except FAULTS:
                 self.refused += 1
         more = replica.node, tuple(positions), adoption.below
-        self._note_adopter(self._name, more)
+        self._note_adopter(self._name, replica.store_id, more)
         self._relay(more, None, now)
         frame = encode_session_frame(ADOPTED, "", (0, replica.store_id), more)
         for sender in self._senders.values():
             if sender.keeps_copies:
-                sender.append_session(frame, 0, False, now)
+                self._untold.append((sender, frame))
         self.handed_over(self._name, replica.store_id, now)
         self._replicas.drop(replica)
         self.ended.append(replica.store_id)
+
+    def _tell(self, now: float) -> bool:
+        """Others hear that the sessions are here behind the moves of these, which travel as state does. True when some do."""
+        untold, self._untold = self._untold, []
+        for sender, frame in untold:
+            if sender.reachable and sender.news.moves:
+                self._untold.append((sender, frame))
+            else:
+                sender.append_session(frame, 0, False, now)
+        return len(self._untold) < len(untold)
 
     def _take_ended(self, record: Record) -> None:
         """A session had ended there, and another node that was away may have one."""
@@ -307,10 +334,10 @@ class Adoptions:
 
     def _relay_rest(self, replica: Replica, lost: str, block: Block, now: float) -> None:
         """The block was for a home that is lost, too: who has adopted its sessions gets it."""
-        adopter, more = self._adopters[lost]
-        serial, done = _done_of(more, replica.store_id, replica.node)
+        adopter, _, more = self._adopters[lost]
+        position = done_of(more, replica.store_id, replica.node)
         messages = block.messages
-        if not behind(block, serial, done, now):
+        if not behind(block, position, now):
             return
         data = b"".join(block.encode(now))
         sender = self._senders.get(adopter)
@@ -320,11 +347,11 @@ class Adoptions:
             frame = encode_session_frame(RELAY, "", (0, replica.store_id), (lost, ADOPTED_SESSIONS, data, 0))
             sender.append_session(frame, messages, True, now)
 
-    def _note_adopter(self, name: str, more: Record) -> None:
+    def _note_adopter(self, name: str, store_id: str, more: Record) -> None:
         """The node has adopted the sessions of the home of ADOPTED."""
         lost = checked(str, more[0])
         self._adopters.pop(lost, None)
-        self._adopters[lost] = name, more
+        self._adopters[lost] = Adopter(name, store_id, more)
         if len(self._adopters) > ADOPTERS_MAX:
             del self._adopters[next(iter(self._adopters))]
 
@@ -335,7 +362,7 @@ class Adoptions:
         store_id = frame.epoch[1]
         if frame.operation == ADOPTED:
             sender = self._senders.get(name)
-            self._note_adopter(name, frame.more)
+            self._note_adopter(name, store_id, frame.more)
             if sender is not None:
                 self._relay(frame.more, sender, now)
                 sender.append_session(encode_session_frame(RELAYED, "", (0, store_id), ()), 0, False, now)
@@ -361,14 +388,14 @@ class Adoptions:
         far its store had done which stores: (store id, serial, done, node), and above which record number it has sessions that
         were not adopted."""
         home, below = checked(str, more[0]), count_of(more[2])
-        serial, done = _done_of(more, self._broker.identity.store_id, self._name)
+        position = done_of(more, self._broker.identity.store_id, self._name)
         sender = self._senders.get(home)
         if sender is None or sender.reachable:
             return
         self._tree.group_copies.given_up(sender, now)
         for block in take_promised(sender.outbox, now):
             messages = block.messages
-            if not behind(block, serial, done, now):
+            if not behind(block, position, now):
                 continue
             data = b"".join(block.encode(now))
             choose_again(data, sender, self._tree.group_copies, now)
@@ -384,7 +411,7 @@ class Adoptions:
     def _apply(self, name: str, home: str, sessions: int, data: bytes, below: int, now: float) -> None:
         """Deliver a block for a lost home. Raises FrameError."""
         receiver = self._receivers.by_name.get(name)
-        relay = Relay(self._broker, self._sessions, name, home, sessions, receiver, below)
+        relay = Relay(self._broker, self._sessions, name, home, sessions, receiver, self._adopters, below)
         relay.apply(data, 0, now)
         self.relayed += relay.delivered
 
@@ -410,13 +437,5 @@ class Adoptions:
             position.done = 0
         if serial == position.serial:
             position.done = max(position.done, done + count)
-        Relay(self._broker, self._sessions, home, home, ALL, receiver).apply(data, known, now)
+        Relay(self._broker, self._sessions, home, home, ALL, receiver, self._adopters).apply(data, known, now)
         self._positions.changed(position)
-
-
-def _done_of(more: Record, store_id: str, name: str) -> tuple[int, int]:
-    """Return how far the home of ADOPTED had done what this store of the node had for it: (serial, done)."""
-    for position in checked(tuple, more[1]):
-        if (position[0], position[3]) == (store_id, name):
-            return count_of(position[1]), count_of(position[2])
-    return 0, 0

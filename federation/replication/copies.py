@@ -231,15 +231,15 @@ class Copies(LostHomes):
 
     def turn_ended(self, now: float) -> bool:
         """True when there is more output."""
-        is_active = self.adoptions.is_active()
-        if is_active:
-            self.adoptions.turn_ended(now)
+        is_more = False
+        if self.adoptions.is_active():
+            is_more = self.adoptions.turn_ended(now)
             for store_id in self.adoptions.ended:
                 self._kept_by.pop(store_id, None)
             self.adoptions.ended.clear()
         if self.replication.kept.is_changed:
-            is_active = self.replication.settle() or is_active
-        return is_active
+            is_more = self.replication.settle() or is_more
+        return is_more
 
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""

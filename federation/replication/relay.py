@@ -8,7 +8,7 @@ nobody could adopt, when it is back: they end with their connection, or came to 
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, cast
+from typing import NamedTuple, cast
 
 from broker.broker import Broker
 from broker.errors import MqttError
@@ -19,10 +19,21 @@ from broker.routing.route import Receiver
 from broker.routing.subscriber import Subscriber
 from broker.session.session import Session
 from broker.store.journal import checked
+from broker.store.shapes import count_of
 from federation.sessions.arriving import Arriving
 from federation.sessions.departing import Departing
 from federation.sessions.sessions import Sessions
-from federation.sessions.wire import HAND, KEEPERS, RELAY, REST_OF, SWITCH, decode_session_frame
+from federation.sessions.wire import (
+    ADOPTED_SESSIONS,
+    ALL,
+    HAND,
+    KEEPERS,
+    OTHERS,
+    RELAY,
+    REST_OF,
+    SWITCH,
+    decode_session_frame,
+)
 from federation.stream.block import Block
 from federation.stream.effects import stamped
 from federation.stream.frames import (
@@ -46,11 +57,10 @@ from federation.stream.frames import (
 from federation.stream.group_copies import GroupCopies
 from federation.stream.group_peer import GroupPeer
 from federation.stream.outbox import Outbox
+from federation.stream.positions import Position
 from federation.stream.receiver import PeerReceiver
 
-ALL: Final = 0
-ADOPTED_SESSIONS: Final = 1
-OTHERS: Final = 2
+Record = tuple[object, ...]
 
 
 def take_promised(outbox: Outbox, now: float) -> list[Block]:
@@ -72,15 +82,13 @@ def take_promised(outbox: Outbox, now: float) -> list[Block]:
     return taken
 
 
-def behind(block: Block, serial: int, done: int, now: float) -> bool:
-    """Leave what the home has done out of a block: the first `done` events of the block `serial`, and all before it. False when
-    nothing is left."""
-    if block.serial < serial:
+def behind(block: Block, position: Position, now: float) -> bool:
+    """Leave what the home has done out of a block. False when nothing is left."""
+    done = position.skips(block.serial, block.done, block.count)
+    if done == block.count:
         return False
-    if block.serial == serial and done > block.done:
-        if done - block.done >= block.count:
-            return False
-        block.leave_out(done - block.done, now)
+    if done:
+        block.leave_out(done, now)
     return True
 
 
@@ -102,6 +110,23 @@ def choose_again(data: bytes, lost: GroupPeer, copies: GroupCopies, now: float) 
         pos = end
 
 
+def done_of(more: Record, store_id: str, name: str) -> Position:
+    """Return how far the home of ADOPTED had done what this store of the node had for it."""
+    found = Position(name, store_id)
+    for position in checked(tuple, more[1]):
+        if (position[0], position[3]) == (store_id, name):
+            found.serial, found.done = count_of(position[1]), count_of(position[2])
+    return found
+
+
+class Adopter(NamedTuple):
+    """Who has the sessions of a lost home: name of the node, id of the lost store, ADOPTED (wire)."""
+
+    name: str
+    store_id: str
+    more: Record
+
+
 class Relay:
     """Applies a block that a third node brings.
 
@@ -109,6 +134,7 @@ class Relay:
     receiver  of that node, None where it is this one
     sessions  those that get its messages
     below     durable sessions of the home whose records have lower numbers were adopted
+    adopters  by lost home
     """
 
     def __init__(
@@ -119,6 +145,7 @@ class Relay:
         home: str,
         sessions: int,
         receiver: PeerReceiver | None,
+        adopters: dict[str, Adopter],
         below: int = 0,
     ) -> None:
         self.delivered = 0
@@ -128,8 +155,10 @@ class Relay:
         self._home = home
         self._sessions = sessions
         self._below = below
+        self._adopters = adopters
         self._receiver = receiver
         self._skip = 0
+        self._relayed_to = home  # the lost home that what is handed over was for
 
     def apply(self, data: bytes, skip: int, now: float) -> None:
         """The first `skip` events were done before. Raises FrameError."""
@@ -186,21 +215,37 @@ class Relay:
         frame = decode_session_frame(body)
         if frame.operation == SWITCH:
             if self._name != self._moving.moves.name:  # else it has done so when it switched
-                self._moving.switched(self._name, frame, now)
+                self._moving.switched(self._name, frame, self._sessions != ADOPTED_SESSIONS, now)
             if self._sessions == ADOPTED_SESSIONS:  # what follows in the block goes to another home
                 self._moving.moves.relayed_switch(frame.client_id, self._home, self._name, frame.epoch)
         elif self._sessions == OTHERS:
             return
         elif frame.operation == HAND:
-            self._moving.take(frame, now)
+            if self._sessions == ALL or self._is_of(self._relayed_to, frame.epoch[1]):
+                self._moving.take(frame, now)
         elif frame.operation == RELAY and self._sessions == ADOPTED_SESSIONS:
-            _, sessions, data, _ = frame.more
+            home, sessions, data, _ = frame.more
             if sessions == ADOPTED_SESSIONS:
+                self._relayed_to = checked(str, home)
                 self.apply(checked(bytes, data), 0, now)
+                self._relayed_to = self._home
         elif frame.operation == REST_OF and self._sessions == ADOPTED_SESSIONS:
-            self.apply(checked(bytes, frame.more[4]), 0, now)
+            home, serial, done, count, data = frame.more
+            position = self._done_there(checked(str, home), frame.epoch[1])
+            skip = position.skips(count_of(serial), count_of(done), count_of(count))
+            self.apply(checked(bytes, data), skip, now)
         elif frame.operation in (REST_OF, KEEPERS) and self._receiver is not None:
             self._receiver.sessions.receive(self._name, body, now)
+
+    def _is_of(self, home: str, store_id: str) -> bool:
+        """Return whether this was the store of the lost home. What is handed over to one that its node has since goes there."""
+        adopter = self._adopters.get(home)
+        return adopter is None or adopter.store_id == store_id
+
+    def _done_there(self, name: str, store_id: str) -> Position:
+        """Return how far the lost home had done what this store had for it."""
+        adopter = self._adopters.get(self._home)
+        return Position(name, store_id) if adopter is None else done_of(adopter.more, store_id, name)
 
     def _publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
         try:

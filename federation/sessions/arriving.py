@@ -26,12 +26,11 @@ HANDING_SECONDS_MAX: Final = 2.0
 
 
 class Arriving(Sources):
-    """epoch    of the claim of this node
+    """epoch    of the first claim of this node since it is the home
     handing  nodes that hand over what they have: the former home, and after a partition others that were it, too
     homes    those that did, too, and those from which they had it
     waiting  nodes that have not said that their messages are for this one
     move_number  of the last MOVE: all nodes are to hear of all former homes
-    unsure   nodes that have not said so, and may say that theirs are for an older home
     lost     ids of the lost stores from whose copies it comes, by the names of these homes
     relayed  by lost home and node: for which home the messages of the node are that it has for the lost one, by its epoch
     is_merged  there was a session here before, which others send to already: it takes everything, and may get it twice
@@ -44,7 +43,6 @@ class Arriving(Sources):
         self.handing: dict[str, None] = {}
         self.homes: dict[str, None] = {}
         self.waiting = waiting
-        self.unsure: dict[str, None] = {}
         self.lost: dict[str, str] = {}
         self.relayed: dict[tuple[str, str], Epoch] = {}
         self.is_merged = False
@@ -111,11 +109,10 @@ class Arriving(Sources):
         if self.handing.pop(home, self) is None and not self.handing:
             self._deliver_later(now)
 
-    def switched(self, name: str, epoch: Epoch) -> None:
-        """Messages of the node that follow are for the home with this epoch."""
-        if self.epoch <= epoch:
+    def switched(self, name: str, epoch: Epoch, newest: Epoch) -> None:
+        """Messages of the node that follow are for the home with this epoch. newest: of the last claim of this node."""
+        if epoch >= newest or (epoch >= self.epoch and epoch[1] == newest[1]):
             self.waiting.pop(name, None)
-            self.unsure.pop(name, None)
 
     def relayed_switch(self, lost: str, name: str, epoch: Epoch) -> None:
         """What follows of what the node had for the lost home is for the home with this epoch, unless it said a later one."""
@@ -135,7 +132,7 @@ class Arriving(Sources):
     def is_over(self, moves_heard: int) -> bool:
         """Return whether all of it is here. moves_heard: up to which number all other nodes have heard moves."""
         is_heard = self.move_number <= moves_heard
-        return not self.handing and not self.waiting and not self.unsure and is_heard
+        return not self.handing and not self.waiting and is_heard
 
     def _deliver_later(self, now: float) -> None:
         self.until = NEVER

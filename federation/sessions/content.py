@@ -18,7 +18,7 @@ from broker.store.kinds import OUTGOING, RECEIVED, SUBSCRIPTION
 from broker.store.records import encode, encode_session, encode_subscription
 from broker.store.restoring import begin_restored, insert_restored, message_of, outgoing_of, session_of, subscription_of
 from broker.store.shapes import between, check_shape
-from federation.sessions.wire import COUNTER_MAX, Record
+from federation.sessions.wire import COPIED, COUNTER_MAX, INCLUDES, Record
 from federation.stream.frames import FrameError
 
 RECORDS_MAX: Final = 64  # in one frame
@@ -33,6 +33,10 @@ def checked_hand(more: tuple[object, ...]) -> tuple[list[str], list[Record], int
         records = [checked(tuple, record) for record in checked(tuple, contents)]
         for record in records:
             check_shape(record)
+            if record[0] == COPIED:
+                _check_claim(record[1:])
+            for claim in checked(tuple, record[1]) if record[0] == INCLUDES else ():
+                _check_claim(claim)
         between(since, 0, COUNTER_MAX)
         if not homes:
             raise ValueError("no node")
@@ -41,26 +45,30 @@ def checked_hand(more: tuple[object, ...]) -> tuple[list[str], list[Record], int
     return homes, records, cast(int, since), adopted
 
 
+def _check_claim(claim: object) -> None:
+    store_id, counter = checked(tuple, claim)
+    checked(str, store_id)
+    between(counter, 0, COUNTER_MAX)
+
+
 def head_records(session: Session, wall_offset: float, copied: tuple[int, int]) -> list[Record]:
-    """The session with all but the messages of its queue, and those whose records have numbers from copied[0] to below
-    copied[1]."""
+    """The session without its messages, and without the packet identifiers of its client whose records have numbers from
+    copied[0] to below copied[1]."""
     records: list[Record] = [encode_session(session, wall_offset)]
     records += [encode_subscription(subscription, 0) for subscription in session.subscriptions.values()]
     if session.incoming is not None:
-        records += [(RECEIVED, 0, packet_id) for packet_id in session.incoming]
-    if session.inflight is not None:
-        for outgoing in session.inflight.messages():
-            if not copied[0] <= outgoing.record < copied[1]:
-                records += outgoing_records(outgoing, wall_offset)
+        for packet_id, number in session.incoming.items():
+            if not copied[0] <= number < copied[1]:
+                records.append((RECEIVED, 0, packet_id))
     return records
 
 
-def outgoing_records(outgoing: Outgoing, wall_offset: float) -> list[Record]:
-    """One record; the message, where it is still there, is in place of the number of its record."""
+def outgoing_record(outgoing: Outgoing, wall_offset: float) -> Record:
+    """The message, where it is still there, is in place of the number of its record."""
     record = list(encode(outgoing, wall_offset))
     record[1] = 0
     record[2] = None if outgoing.message is None else encode(outgoing.message, wall_offset)
-    return [tuple(record)]
+    return tuple(record)
 
 
 def take_head(

@@ -17,15 +17,18 @@ from broker.message import NEVER, Message
 from broker.publisher import Publisher, source_of
 from broker.routing.sources import Sources
 from broker.session.durable import end_records
+from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.store.kinds import DEPARTING
 from federation.sessions.arriving import Arriving, Epoch
-from federation.sessions.content import RECORDS_MAX, head_records, outgoing_records
-from federation.sessions.wire import HAND, HANDED, HEAD_END, Record, encode_session_frame
+from federation.sessions.content import RECORDS_MAX, head_records, outgoing_record
+from federation.sessions.home import Adopted
+from federation.sessions.wire import COPIED, HAND, HANDED, HEAD_END, INCLUDES, Record, encode_session_frame
 
 ORDER_SECONDS_MAX: Final = 1.0  # so long the session waits for what this node has for others
 OLDER_SECONDS: Final = 5.0  # so long messages of nodes are taken that do not say when they switch
 HAND_MESSAGES_MAX: Final = 1_024  # in one turn
+NOT_COPIED: Final[Record] = (COPIED, "", 0)
 
 
 class Marks:
@@ -57,7 +60,8 @@ class Departing(Sources):
     before   the session had not arrived here as a whole; None when it had
     marks    what goes before it, None when its head has left
     is_handed  HANDED has left
-    adopted  (id of a lost store, a number above all its records that are in this session), () for none
+    adopted  as of the home, None for none
+    includes  as of the home
     told_until  its head waits so long for the claim of its new home
     copied   messages whose records have numbers from the first to below the second are there already: by a copy
     record   number of its record in the store, 0 for none
@@ -85,7 +89,8 @@ class Departing(Sources):
         self.marks = marks
         self.is_handed = False
         self.copied = 0, 0
-        self.adopted: tuple[object, ...] = ()
+        self.adopted: Adopted | None = None
+        self.includes: dict[str, int] = {}
         self.told_until = 0.0
         self.record = 0
         self.due: dict[Departing, None] | None = None
@@ -123,10 +128,11 @@ class Departing(Sources):
 
     def switched(self, name: str, epoch: Epoch) -> None:
         """Messages of the node that follow are for the home with this epoch: one after this one, if not the next."""
-        if (self.since, self.session.context.identity.store_id) < epoch:
+        own = self.since, self.session.context.identity.store_id
+        if own < epoch:
             self.waiting.pop(name, None)
         if self.before is not None:
-            self.before.switched(name, epoch)
+            self.before.switched(name, epoch, own)
 
     def waiting_messages(self) -> list[object]:
         return [] if self.before is None else self.before.waiting_messages()
@@ -140,13 +146,17 @@ class Departing(Sources):
         if self.before is not None:
             self.before.wait_no_more(now)
         session = self.session
+        own = session.context.identity.store_id, self.since
         records = head_records(session, wall_offset, self.copied)
+        records.insert(1, (INCLUDES, (*self.includes.items(), own)))
+        inflight = session.inflight
+        if inflight is not None:
+            records += self._message_records(inflight.messages(), wall_offset)
         records.append((HEAD_END,))
         will = session.will
         if will is not None:
             will.cancel()
             session.will = None
-        inflight = session.inflight
         if inflight is not None:
             session.context.counters.handed_over += len(inflight)
             if session.records is not None:
@@ -178,18 +188,30 @@ class Departing(Sources):
         """Frames of the oldest messages of the queue, which are no more in it."""
         session = self.session
         queue = session.queue
-        records: list[Record] = []
-        while queue is not None and len(records) < HAND_MESSAGES_MAX:
-            outgoing = queue.first()
-            if outgoing is None:
-                break
-            if not self.copied[0] <= outgoing.record < self.copied[1]:
-                records += outgoing_records(outgoing, wall_offset)
-            session.context.counters.handed_over += 1
+        if queue is None:
+            return []
+        outgoings = queue.oldest(HAND_MESSAGES_MAX)
+        records = self._message_records(outgoings, wall_offset)
+        session.context.counters.handed_over += len(outgoings)
+        for outgoing in outgoings:
             if session.records is not None:
                 session.records.remove(outgoing)
             queue.remove_first()
         return self._frames(records)
+
+    def _message_records(self, outgoings: list[Outgoing], wall_offset: float) -> list[Record]:
+        """Those that are from a copy of a lost home stand behind a record that says so."""
+        records: list[Record] = []
+        store_id, _, first, end, since = self.adopted or ("", 0, 0, 0, 0)
+        is_copied = False
+        for outgoing in outgoings:
+            if self.copied[0] <= outgoing.record < self.copied[1]:
+                continue
+            if is_copied != (since > 0 and first <= outgoing.record < end):
+                is_copied = not is_copied
+                records.append((COPIED, store_id, since) if is_copied else NOT_COPIED)
+            records.append(outgoing_record(outgoing, wall_offset))
+        return records
 
     def take_end(self, reachable: dict[str, None]) -> list[bytes]:
         """HANDED, once, when no node that is reached sends messages for the session here."""
@@ -211,9 +233,16 @@ class Departing(Sources):
     def _frames(self, records: list[Record]) -> list[bytes]:
         client_id = self.session.client_id
         homes = (self._own_name,) if self.before is None else (self._own_name, *self.before.homes)
+        adopted = () if self.adopted is None else self.adopted[:2]
         frames: list[bytes] = []
+        mark = NOT_COPIED
         for at in range(0, len(records), RECORDS_MAX):
-            more = (homes, tuple(records[at : at + RECORDS_MAX]), self.since, *self.adopted)
+            part = records[at : at + RECORDS_MAX]
+            if mark is not NOT_COPIED:
+                part.insert(0, mark)
+            for record in part:
+                mark = record if record[0] == COPIED else mark
+            more = (homes, tuple(part), self.since, *adopted)
             frames.append(encode_session_frame(HAND, client_id, self.epoch, more))
         return frames
 

@@ -8,27 +8,37 @@ is the home.
 # compiled with mypyc
 from __future__ import annotations
 
+from typing import Final, cast
+
 from broker.message import NEVER
 from broker.ownership import Claimant
-from broker.store.journal import Content
+from broker.store.identity import StoreIdentity
+from broker.store.journal import Content, Journal, checked
 from broker.store.kinds import ENDED, HEAD, HOME
 from federation.sessions.arriving import Arriving
+
+INCLUDES_MAX: Final = 16  # stores of former homes; policy: the one that is named least is forgotten
+
+Adopted = tuple[str, int, int, int, int]
+"""(id of a lost store, a number above all its records that came from there, the first number of records here that were made of
+them, and one above the last, counter of the claim of the lost home); the last three are 0 where another node made them, the
+counter alone where the lost home had handed the session on."""
 
 
 class Home(Content):
     """client_id
     counter   of the epoch
+    first     counter of the first claim since it is the home
     number    of the claim among all of this process: another node has heard it when it has heard so many
     is_clean  the client wanted a new session: what another node has of an older one ends
     record    number of its record in the store, 0 for none
-    adopted   the session comes from the copy of a lost store: (its id, a number above all its records that came from there, the
-              first number of records here that were made of them, and one above the last; 0 and 0 where another node made them)
+    adopted   the session comes from the copy of a lost store, None when it does not
+    includes  by store id: up to which claim of it the session has what that home has handed on itself
     arriving  the session comes from another node, None when all of it is here
     exchanges  (counter of a former home, packet identifiers of the client that it had not released): those that were taken
     is_opening  a client is being let in
     claimant  it waits for the answers of other nodes, None while none does
     awaited   those that have not answered it
-    is_moved   others were told that its session comes here
     is_promised  a node has said that the session is on its way here
     until     when it waits no more
     """
@@ -41,8 +51,9 @@ class Home(Content):
         "client_id",
         "counter",
         "exchanges",
+        "first",
+        "includes",
         "is_clean",
-        "is_moved",
         "is_opening",
         "is_promised",
         "number",
@@ -52,15 +63,15 @@ class Home(Content):
 
     def __init__(self, client_id: str, counter: int, number: int) -> None:
         self.client_id = client_id
-        self.counter = counter
+        self.counter = self.first = counter
         self.number = number
         self.is_clean = False
         self.record = 0
-        self.adopted: tuple[str, int, int, int] | None = None
+        self.adopted: Adopted | None = None
+        self.includes: dict[str, int] = {}
         self.arriving: Arriving | None = None
         self.exchanges: tuple[int, list[int]] | None = None
         self.is_opening = False
-        self.is_moved = False
         self.is_promised = False
         self.claimant: Claimant | None = None
         self.awaited: dict[str, None] | None = None
@@ -68,10 +79,29 @@ class Home(Content):
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(HOME, client id, counter, is_clean, how the session arrives (Arriving.values), None when all of it is here); behind
-        them `adopted`, where it was."""
+        them `adopted` and `includes`, where there are any."""
         arriving = None if self.arriving is None else self.arriving.values(wall_offset)
         record = HOME, self.client_id, self.counter, self.is_clean, arriving
+        if self.includes:
+            return (*record, self.adopted, tuple(self.includes.items()))
         return record if self.adopted is None else (*record, self.adopted)
+
+    def include(self, stores: object) -> None:
+        """Former homes have handed on what they had: (store id, counter of the claim) of each. Raises ValueError and TypeError
+        for a record that no node has written."""
+        includes = self.includes
+        for store in checked(tuple, stores):
+            store_id, counter = store
+            name = checked(str, store_id)
+            includes[name] = max(checked(int, counter), includes.pop(name, 0))
+        while len(includes) > INCLUDES_MAX:
+            del includes[next(iter(includes))]
+
+
+def is_included(copied: tuple[object, ...], includes: dict[str, int], identity: StoreIdentity) -> bool:
+    """Return whether the home of COPIED (wire) has handed on itself what it had at this claim, or has this store."""
+    store_id, counter = cast(tuple[str, int], copied[1:])
+    return identity.is_or_was(store_id) or includes.get(store_id, -1) >= counter
 
 
 class Ended(Content):
@@ -104,3 +134,17 @@ class Head(Content):
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(HEAD, node, client id, records)."""
         return HEAD, self.node, self.client_id, tuple(self.records)
+
+    def keep(self, journal: Journal | None) -> None:
+        """The rest of it comes in a frame of its own."""
+        if journal is None:
+            pass
+        elif self.record:
+            journal.change(self.record, self)
+        else:
+            self.record = journal.keep(self)
+
+    def forget(self, heads: dict[tuple[str, str], Head], journal: Journal | None) -> None:
+        heads.pop((self.node, self.client_id), None)
+        if self.record and journal is not None:
+            journal.drop(self.record)

@@ -74,6 +74,9 @@ class Homes(Told):
     def epoch_of(self, home: Home) -> Epoch:
         return home.counter, self._broker.identity.store_id
 
+    def first_of(self, home: Home) -> Epoch:
+        return home.first, self._broker.identity.store_id
+
     def counter_above(self, counter: int) -> int:
         return max(counter + 1, self._wall_milliseconds())
 
@@ -96,7 +99,6 @@ class Homes(Told):
     def tell_move(self, home: Home) -> None:
         """Tell the others of this home, and the former ones that are known by now, as soon as the store and its copies have the
         session: who adopts it, if this node is lost, gets what they send from then on."""
-        home.is_moved = True
         arriving = home.arriving
         if arriving is not None:
             number = arriving.move_number = NOT_TOLD + self.next_number()

@@ -21,13 +21,15 @@ from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.content import checked_hand, take_head, take_outgoing
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
-from federation.sessions.home import Head, Home
+from federation.sessions.home import Head, Home, is_included
 from federation.sessions.homes import Homes
+from federation.sessions.switches import Nodes, Switches
 from federation.sessions.wire import (
+    COPIED,
     HAND,
     HANDED,
     HEAD_END,
-    SWITCH,
+    INCLUDES,
     Record,
     SessionFrame,
     encode_session_frame,
@@ -36,15 +38,6 @@ from federation.stream.sender import PeerSender
 
 PASSED_MAX: Final = 65_536  # clients that have gone on to another node, or ended; policy: the oldest is forgotten
 TOLD_SECONDS_MAX: Final = 5.0  # a session that leaves waits so long for the claim of its new home
-NODES_MAX: Final = 4_096  # then a former home that is not known does not hear of switches, which are counted
-
-
-class Nodes:
-    """The other nodes behind the senders."""
-
-    def added(self, name: str, now: float) -> PeerSender:
-        """The sender to a node that other ones know, and this one does not yet."""
-        raise AssertionError("a subclass implements this")
 
 
 class Moves:
@@ -62,8 +55,8 @@ class Moves:
         self.counters = counters
         self.name = name
         self._broker = broker
+        self.switches = Switches(name, broker, homes, counters, nodes)
         self._homes = homes
-        self._nodes = nodes
         self._senders = homes.senders
 
     def depart(
@@ -79,8 +72,9 @@ class Moves:
         departing = Departing(
             session, epoch, home.counter, sender.name, self.name, waiting, home.arriving, marks, older_until
         )
-        if home.adopted is not None and sender.keeps_copies:
-            departing.adopted = home.adopted[:2]
+        if sender.keeps_copies:
+            departing.adopted = home.adopted
+            departing.includes = home.includes
         self._homes.arriving.pop(home, None)
         journal = self._homes.journal
         if journal is not None:
@@ -98,6 +92,7 @@ class Moves:
             del self._broker.sessions[session.client_id]
         self._broker.timers.cancel(session)
         session.sources = departing
+        self.switches.note(session.client_id, (departing.since, self._broker.identity.store_id))
         self.departing.setdefault(session.client_id, []).append(departing)
         departing.due = self.due
         self.due[departing] = None
@@ -151,31 +146,35 @@ class Moves:
         if departing.record and self._homes.journal is not None:
             self._homes.journal.drop(departing.record)
 
-    def switch(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> None:
-        """What this node publishes from now on is for the home with this epoch, and no more for former ones: all of them hear
-        of it, or none does if the process ends first."""
-        frame = encode_session_frame(SWITCH, client_id, epoch, ())
-        for name in dict.fromkeys(names):
-            if name == self.name:
-                continue
-            sender = self._senders.get(name)
-            if sender is None and len(self._senders) < NODES_MAX:
-                sender = self._nodes.added(name, now)
-            if sender is None:
-                self.counters.switches_dropped += 1
-            elif sender.moves_sessions:
-                sender.append_session(frame, 0, True, now)
-
     def switched(self, name: str, client_id: str, epoch: Epoch) -> None:
         """Messages of the node `name` that follow are for the home with this epoch."""
         home = self._homes.by_client.get(client_id)
         if home is not None and home.arriving is not None:
-            home.arriving.switched(name, epoch)
+            home.arriving.switched(name, epoch, self._homes.epoch_of(home))
             self._homes.keep(home)
         for departing in self.departing.get(client_id, ()):
             departing.switched(name, epoch)
             self._changed(departing)
             self.due[departing] = None
+
+    def move_heard(self, name: str, frame: SessionFrame, now: float) -> None:
+        """The session arrives at the node `name`. What this node publishes goes there from now on, and says so to both."""
+        client_id, epoch = frame.client_id, frame.epoch
+        names = [checked(str, home) for home in frame.more]
+        sent_to = self.switches.sent_to(client_id, names)
+        if epoch < sent_to:
+            self.switches.say(client_id, sent_to, [name], now)
+            return
+        passed = self.passed_on.get(client_id)
+        if client_id not in self._homes.by_client and (passed is None or passed[1] < epoch):
+            self.pass_on(client_id, name, epoch)
+        if self.name in names or not self.is_leaving(client_id):
+            self.switches.note(client_id, epoch)
+            self.switches.say_left(client_id, epoch, name, names, now)
+            self.switches.say(client_id, epoch, [name, *names], now)
+            self.switched(self.name, client_id, epoch)
+        else:  # it is for what leaves here, whose subscriptions are not there yet, and for no home before that
+            self.switches.say(client_id, epoch, [home for home in names if home != name], now)
 
     def is_leaving(self, client_id: str) -> bool:
         """Return whether messages of this node are for a session that leaves: for none without subscriptions."""
@@ -221,6 +220,7 @@ class Moves:
         elif frame.epoch > self._homes.epoch_of(home):
             self._raise(home, frame.epoch)
         served: Home | None = None
+        is_known = False  # from a copy of a home that has handed it on itself
         key = (homes[0], client_id)
         for record in contents:
             kind = record[0]
@@ -228,7 +228,7 @@ class Moves:
             if kind == HEAD_END:
                 if head is not None:
                     if adopted:  # the lost home, when it is back, is to leave that out for the next one, too
-                        home.adopted = checked(str, adopted[0]), count_of(adopted[1]), 0, 0
+                        home.adopted = checked(str, adopted[0]), count_of(adopted[1]), 0, 0, 0
                     self._head_came(home, head, homes, since, now)
                     served = home
             elif kind == HANDED:
@@ -238,8 +238,13 @@ class Moves:
                 elif client_id not in self._broker.sessions:
                     self._wait_for_session(client_id, homes, record)
             elif kind == SESSION:
-                self._forget_head(head)  # of an older hand-over
+                if head is not None:  # of an older hand-over
+                    head.forget(self.heads, self._homes.journal)
                 self.heads[key] = Head(homes[0], client_id, [record])
+            elif kind == COPIED:
+                is_known = is_included(record, home.includes, self._broker.identity)
+            elif is_known and kind == OUTGOING:
+                pass
             elif head is not None:
                 head.records.append(record)
             elif kind == OUTGOING:
@@ -252,7 +257,7 @@ class Moves:
             home.arriving.goes_on(now)
         head = self.heads.get(key)
         if head is not None:
-            self._keep_head(head)
+            head.keep(self._homes.journal)
         return served
 
     def _raise(self, home: Home, epoch: Epoch) -> None:
@@ -269,13 +274,20 @@ class Moves:
         if self._goes_with(frame, homes[0], now):
             return
         count = 0
-        for content in checked(tuple, frame.more[1]):
+        names, contents, *rest = frame.more
+        records = checked(tuple, contents)
+        head = self.heads.get((homes[0], frame.client_id))
+        if head is not None:  # the first part of it came while this node was the home
+            head.forget(self.heads, self._homes.journal)
+            records = (*head.records, *records)
+        for content in records:
             record = checked(tuple, content)
             if record[0] == OUTGOING and record[2] is not None:
                 count += 1
         sender = self._senders.get(name)
         if sender is not None:
-            sender.append_session(encode_session_frame(HAND, frame.client_id, epoch, frame.more), count, True, now)
+            more = names, records, *rest
+            sender.append_session(encode_session_frame(HAND, frame.client_id, epoch, more), count, True, now)
         elif count:
             self._broker.counters.drop(DROP_SESSION_ENDED, count, 1)
 
@@ -290,10 +302,13 @@ class Moves:
             if records and records[0][0] == SESSION:  # it was home again, and hands over another one
                 before.handed(home, now)
                 return False
+            is_known = False
             for record in records:
                 if record[0] == HANDED:
                     before.handed(home, now)
-                elif record[0] == OUTGOING:
+                elif record[0] == COPIED:
+                    is_known = is_included(record, departing.includes, self._broker.identity)
+                elif record[0] == OUTGOING and not is_known:
                     take_outgoing(self._broker, departing.session, record, False, now)
             return True
         return False
@@ -304,13 +319,13 @@ class Moves:
         if early is None:
             early = self.heads[("", client_id)] = Head("", client_id, [])
         early.records.append((tuple(homes), record))
-        self._keep_head(early)
+        early.keep(self._homes.journal)
 
     def take_early(self, client_id: str, now: float) -> None:
         """Take the records that came before the session: it is here, or has gone on."""
         early = self.heads.get(("", client_id))
         if early is not None:
-            self._forget_head(early)
+            early.forget(self.heads, self._homes.journal)
             for homes, record in early.records:
                 self.take(SessionFrame(HAND, client_id, (0, ""), (homes, (record,), 0)), now)
 
@@ -320,24 +335,8 @@ class Moves:
             if not name:
                 self.take_early(client_id, now)
 
-    def _keep_head(self, head: Head) -> None:
-        """The rest of the head comes in a frame of its own."""
-        journal = self._homes.journal
-        if journal is None:
-            pass
-        elif head.record:
-            journal.change(head.record, head)
-        else:
-            head.record = journal.keep(head)
-
-    def _forget_head(self, head: Head | None) -> None:
-        if head is not None:
-            self.heads.pop((head.node, head.client_id), None)
-            if head.record and self._homes.journal is not None:
-                self._homes.journal.drop(head.record)
-
     def _head_came(self, home: Home, head: Head, homes: list[str], since: int, now: float) -> None:
-        self._forget_head(head)
+        head.forget(self.heads, self._homes.journal)
         former = self._senders.get(homes[0])
         if home.adopted is not None and former is not None and former.peer_store_id == home.adopted[0]:
             home.adopted = None  # the lost home was not lost, and has no session any more
@@ -352,6 +351,9 @@ class Moves:
                     if packet_id not in packet_ids:
                         session.release(packet_id)
             home.exchanges = since, packet_ids
+        for record in head.records:
+            if record[0] == INCLUDES:
+                home.include(record[1])
         self.counters.arrived += 1
         arriving = home.arriving
         if arriving is None:
@@ -364,37 +366,31 @@ class Moves:
         arriving.begin(homes, now)
         self._homes.keep(home)
         self._homes.tell_move(home)
-        self.switch(home.client_id, self._homes.epoch_of(home), homes, now)
+        self.switches.note(home.client_id, self._homes.epoch_of(home))
+        self.switches.say(home.client_id, self._homes.epoch_of(home), homes, now)
         self.switched(self.name, home.client_id, self._homes.epoch_of(home))
         self.take_early(home.client_id, now)
         session.pump(now)
 
     def sent_elsewhere(self, home: Home, session: Session, name: str) -> None:
         """Messages of the node are for an older home, until it has heard of this one."""
-        arriving = home.arriving
-        if arriving is None and not home.is_moved:
-            arriving = self.arrives(home, session, {})
-            for other, sender in self._senders.items():
-                if sender.moves_sessions:
-                    arriving.unsure[other] = None
-            self._homes.tell_move(home)
-        if arriving is not None and name in arriving.unsure:
+        arriving = home.arriving or self.arrives(home, session, {})
+        if name not in arriving.waiting:
             arriving.waiting[name] = None
             self._homes.keep(home)
+            self._homes.tell_move(home)
 
     def relayed_switch(self, client_id: str, lost: str, name: str, epoch: Epoch) -> None:
         """What the node had for the lost home behind its switch is for the home of the client with this epoch."""
-        found: list[Arriving] = []
         home = self._homes.by_client.get(client_id)
-        if home is not None and home.arriving is not None:
-            found.append(home.arriving)
-        departings = self.departing.get(client_id, ())
-        found += [departing.before for departing in departings if departing.before is not None]
+        found = [] if home is None else [home.arriving]
+        found += [departing.before for departing in self.departing.get(client_id, ())]
         for arriving in found:
-            arriving.relayed_switch(lost, name, epoch)
+            if arriving is not None:
+                arriving.relayed_switch(lost, name, epoch)
 
     def arrives(self, home: Home, session: Session, waiting: dict[str, None]) -> Arriving:
-        arriving = home.arriving = Arriving(session, self._homes.epoch_of(home), self.name, waiting)
+        arriving = home.arriving = Arriving(session, self._homes.first_of(home), self.name, waiting)
         session.sources = arriving
         self._homes.arriving[home] = None
         return arriving
@@ -422,7 +418,6 @@ class Moves:
         for home in self._homes.arriving:
             if home.arriving is not None:
                 home.arriving.waiting.pop(name, None)
-                home.arriving.unsure.pop(name, None)
                 home.arriving.handed(name, now)
                 self._homes.keep(home)
         for departings in list(self.departing.values()):

@@ -28,8 +28,9 @@ from federation.sessions.departing import ORDER_SECONDS_MAX, Marks
 from federation.sessions.home import Home
 from federation.sessions.homes import Homes, is_claimed
 from federation.sessions.lost_homes import LostHomes
-from federation.sessions.moves import Moves, Nodes
+from federation.sessions.moves import Moves
 from federation.sessions.stored import restore
+from federation.sessions.switches import Nodes
 from federation.sessions.wire import (
     ANSWER,
     CLAIM,
@@ -252,9 +253,9 @@ class Sessions(Ownership):
             elif frame.operation == ANSWER:
                 self._answer_heard(sender, frame, now)
             elif frame.operation == MOVE:
-                self._move_heard(name, frame, now)
+                self.moves.move_heard(name, frame, now)
             elif frame.operation == SWITCH:
-                self.switched(name, frame, now)
+                self.switched(name, frame, True, now)
             elif frame.operation == HAND:
                 self.take(frame, now)
             elif self.lost is not None:
@@ -305,15 +306,17 @@ class Sessions(Ownership):
         if served is not None:
             self._let_in(served)
 
-    def switched(self, name: str, frame: SessionFrame, now: float) -> None:
+    def switched(self, name: str, frame: SessionFrame, is_direct: bool, now: float) -> None:
         """Messages of the node `name` go to another home. Where its claim has not been heard here yet, the session goes there,
-        too, as soon as it is. Where this node has a later claim, that one hands them over, until the node switches again."""
+        too, as soon as it is. Where this node has a later claim, that one hands them over, until the node switches again.
+        is_direct: the node says so itself, and not what waited for another one."""
         home = self.homes.by_client.get(frame.client_id)
         session = self._broker.sessions.get(frame.client_id)
         if home is None or session is None:
             pass
         elif self.homes.epoch_of(home) > frame.epoch:
-            self.moves.sent_elsewhere(home, session, name)
+            if is_direct and self.homes.epoch_of(home)[1] != frame.epoch[1]:
+                self.moves.sent_elsewhere(home, session, name)
         elif self.homes.epoch_of(home) < frame.epoch:
             for sender in self._senders.values():
                 if sender.peer_store_id == frame.epoch[1]:
@@ -371,7 +374,7 @@ class Sessions(Ownership):
             return
         departing = self.moves.depart(session, home, sender, frame.epoch, marks, now)
         if home.adopted is not None and home.adopted[0] == sender.peer_store_id:
-            departing.copied = home.adopted[2:]
+            departing.copied = home.adopted[2:4]
         if is_answered:
             self._say(sender, frame, HANDING, frame.epoch)
 
@@ -420,15 +423,6 @@ class Sessions(Ownership):
                 self._end(home, False)
                 self.moves.pass_on(frame.client_id, name, epoch)
                 self.moves.take_early(frame.client_id, now)
-
-    def _move_heard(self, name: str, frame: SessionFrame, now: float) -> None:
-        """The session arrives at the node `name`. What this node publishes goes there from now on, and says so to both."""
-        names = [checked(str, home) for home in frame.more]
-        if self._name in names or not self.moves.is_leaving(frame.client_id):
-            self.moves.switch(frame.client_id, frame.epoch, [name, *names], now)
-            self.moves.switched(self._name, frame.client_id, frame.epoch)
-        else:  # it is for what leaves here, whose subscriptions are not there yet, and for no home before that
-            self.moves.switch(frame.client_id, frame.epoch, [home for home in names if home != name], now)
 
     def peer_removed(self, name: str, now: float) -> None:
         """The node is no member any more."""

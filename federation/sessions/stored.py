@@ -60,14 +60,17 @@ def _restore(
     kind = record[0]
     now = broker.now
     if kind == HOME:
-        _, client_id, counter, is_clean, values, *adopted = record
+        _, client_id, counter, is_clean, values, *more = record
         home = homes.made(checked(str, client_id), checked(int, counter))
         home.is_clean = checked(bool, is_clean)
         home.record = number
-        if adopted:
-            store_id, below, *here = checked(tuple, adopted[0])
-            first, end = (0, *here)[-2:]  # a store of an earlier build has only the second
-            home.adopted = checked(str, store_id), checked(int, below), checked(int, first), checked(int, end)
+        if more and more[0] is not None:
+            store_id, below, *here = checked(tuple, more[0])
+            first, end, since = here if len(here) == 3 else (0, 0, 0)  # a store of an earlier build has less
+            numbers = checked(int, first), checked(int, end), checked(int, since)
+            home.adopted = checked(str, store_id), checked(int, below), *numbers
+        if len(more) > 1:
+            home.include(more[1])
         journal.kept[number] = home
         session = broker.sessions.get(home.client_id)
         if session is None:
@@ -77,6 +80,7 @@ def _restore(
         if values is not None:
             arriving = _arriving(session, moves.name, checked(tuple, values), now)
             arriving.move_number = homes.next_number()
+            home.first = arriving.epoch[0]
             home.arriving = session.sources = arriving
             homes.arriving[home] = None
     elif kind == ENDED:

@@ -37,6 +37,11 @@ RELAYED: Final = 8
 REST_OF: Final = 9
 KEEPERS: Final = 10
 
+# Of RELAY: the sessions that get its messages.
+ALL: Final = 0
+ADOPTED_SESSIONS: Final = 1
+OTHERS: Final = 2
+
 COUNTER_MAX: Final = 2**62
 # Of ANSWER.
 NOTHING: Final = 0  # the node has no session of the client
@@ -46,6 +51,10 @@ OTHER_USER: Final = 3  # the session is that of a link of another user
 # In place of a record in HAND.
 HEAD_END: Final = 100  # the session can be served; messages follow
 HANDED: Final = 101  # nothing follows but messages of nodes that were away
+INCLUDES: Final = 102  # with ((store id, counter), ...): what homes had at these claims, they have handed on themselves
+COPIED: Final = (
+    103  # with (store id, counter): messages that follow in the frame are from a copy of that home; "" for none
+)
 
 Record = tuple[object, ...]
 

@@ -8,7 +8,7 @@ from broker.codec import properties as props
 from broker.codec.packets import PubComp, PubRec, PubRel
 from broker.session.outgoing import AWAIT_PUBCOMP
 from broker_world import START, Client, World
-from federation.sessions.content import head_records, take_head
+from federation.sessions.content import head_records, outgoing_record, take_head
 from federation.sessions.wire import Record
 
 
@@ -30,7 +30,8 @@ def session_elsewhere(is_received: bool) -> list[Record]:
     session = world.broker.sessions["c"]
     assert session.inflight is not None
     assert (session.inflight.messages()[0].state == AWAIT_PUBCOMP) is is_received
-    return head_records(session, 0.0, (0, 0))
+    outgoings = session.inflight.messages()
+    return [*head_records(session, 0.0, (0, 0)), *[outgoing_record(outgoing, 0.0) for outgoing in outgoings]]
 
 
 @pytest.mark.parametrize("is_connected", [True, False])

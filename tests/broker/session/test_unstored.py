@@ -11,6 +11,7 @@ from broker.hooks import Forwarder, Peer, RemoteRoute
 from broker.message import Message
 from broker.session.refused import refuse_waiting
 from broker.store.journal import Journal
+from broker.store.replicator import Replicator
 
 QUOTA_EXCEEDED = 0x97
 
@@ -104,6 +105,40 @@ def test_publishes_that_wait_for_the_store_are_refused(make_world: Any) -> None:
     assert world.write()
     world.flush()
     assert client.take_packets() == [PubRec(2)]
+
+
+class SlowCopies(Replicator):
+    """Copies of the store that have nothing yet."""
+
+    def written(self, batch: dict[int, tuple[object, ...] | None]) -> None:
+        """Nothing arrives."""
+
+    def stored(self, below: int, numbers: list[int]) -> None:
+        """Nothing is settled."""
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_what_waits_for_copies_of_the_store_is_refused_only_where_it_must_have_them(
+    make_world: Any, is_short: bool
+) -> None:
+    """A PUBREC with an error gives a packet identifier free that is on disk, and comes back with a restart."""
+    world = full(make_world)
+    commits = world.broker.commits
+    commits.replicator = SlowCopies()
+    client = world.connect("c", auto=False)
+    client.publish(b"kept", qos=2, packet_id=1)
+    commit = commits.journal.commit
+    commits.journal.take()
+    commits.stored([commit])
+    client.publish(b"kept", qos=2, packet_id=2)
+    commits.journal.is_short = is_short
+    refuse_waiting(world.broker, world.now)
+    world.flush()
+    refused = [1, 2] if is_short else [2]
+    assert client.take_packets() == [PubRec(packet_id, QUOTA_EXCEEDED) for packet_id in refused]
+    assert [packet_id for packet_id in (1, 2) if world.broker.sessions["c"].is_unreleased(packet_id)] == (
+        [] if is_short else [1]
+    )
 
 
 def test_a_durable_publisher_of_qos_2_is_refused(make_world: Any) -> None:

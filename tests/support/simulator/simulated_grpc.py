@@ -137,14 +137,13 @@ class GoServerEnd(StreamEnd):
         name, _, data = body.partition(b"\0")
         hello = pb.ClientHello.FromString(data)
         try:
-            receiver = self._receivers.get(name.decode())
-            clean_start, next_event_id = receiver.hello(hello.session_id, hello.store_id)
+            clean_start, next_event_id = self._receivers.hello(name.decode(), hello.session_id, hello.store_id)
         except (NotAMember, StreamError) as error:
             self.core.end(str(error))
             return
         reply = pb.ServerHello(clean_start=clean_start, next_event_id=next_event_id)
         self.stream.write(encode(REPLY, reply.SerializeToString()))
-        self.core.begin(receiver, now)
+        self.core.begin(self._receivers.get(name.decode()), now)
 
     def _read(self, now: float) -> None:
         while self._to_read and self.core.wants_reading() and not self.core.is_over:

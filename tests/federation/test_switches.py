@@ -1,0 +1,141 @@
+"""Where a node sends its messages for a client that others say to be theirs: never back to a home with a lower epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
+from federation.sessions.arriving import Epoch
+from federation.sessions.wire import (
+    CLAIM,
+    COPIED,
+    HAND,
+    HEAD_END,
+    INCLUDES,
+    KEEPERS,
+    MOVE,
+    RELAY,
+    SWITCH,
+    Record,
+    SessionFrame,
+    decode_session_frame,
+    encode_session_frame,
+)
+from federation.stream.frames import HEADER_SIZE, SESSION
+from federation.tags import own_tags
+from stored_node import STORE_ID, Station
+
+STORES = {"n2": "2" * 32, "n3": "3" * 32, "n4": "4" * 32}
+
+
+class Home(Station):
+    """Node n1 among three others, which are not reached: what it says waits for them."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        for name, store_id in STORES.items():
+            tags = {**own_tags("127.0.0.1:8901", True), "store": store_id}
+            member = Member(name, "127.0.0.1", 8901, tags, MemberStatus.ALIVE)
+            self.node.member_events([MemberJoin(member)], 0.0)
+            self.node.handle_timeout(0.0)
+
+    def hear(self, name: str, operation: int, epoch: Epoch, *more: object) -> None:
+        frame = encode_session_frame(operation, "c", epoch, more)
+        assert self.node.sessions is not None
+        self.node.sessions.receive(name, frame[HEADER_SIZE:], 0.0)
+        self.node.turn_ended(0.0)
+
+    def said(self, name: str) -> list[SessionFrame]:
+        """Frames about the client that wait for the node, which has them from now on."""
+        outbox = self.node.senders[name].outbox
+        outbox.close_block()
+        found: list[SessionFrame] = []
+        for block in outbox.waiting:
+            data = b"".join(block.encode(0.0))
+            pos = 0
+            while pos < len(data):
+                end = pos + HEADER_SIZE + int.from_bytes(data[pos + 2 : pos + HEADER_SIZE], "big")
+                if data[pos] == SESSION:
+                    found.append(decode_session_frame(data[pos + HEADER_SIZE : end]))
+                pos = end
+        outbox.waiting.clear()
+        return [frame for frame in found if frame.operation != KEEPERS]
+
+    def switches(self, name: str) -> list[Epoch]:
+        return [frame.epoch for frame in self.said(name) if frame.operation == SWITCH]
+
+
+def test_a_node_does_not_go_back_to_a_home_with_a_lower_epoch() -> None:
+    """It comes with an old copy: it is told who the home is, and nobody else hears of it."""
+    home = Home()
+    newer, older = (20, STORES["n2"]), (10, STORES["n3"])
+    home.hear("n2", MOVE, newer, "n4")
+    assert [home.switches(name) for name in STORES] == [[newer], [], [newer]]
+    home.hear("n3", MOVE, older, "n4")
+    assert [home.switches(name) for name in STORES] == [[], [newer], []]
+    newest = (30, STORES["n4"])
+    home.hear("n4", MOVE, newest, "n3", "n2")
+    assert [home.switches(name) for name in STORES] == [[newest], [newest], [newest]]
+
+
+def test_what_a_former_home_hands_over_late_goes_on_to_the_home_that_is_known() -> None:
+    home = Home()
+    home.hear("n2", MOVE, (20, STORES["n2"]), "n1")
+    assert home.switches("n2") == [(20, STORES["n2"])]
+    home.hear("n3", HAND, (10, STORE_ID), ("n3",), ((HEAD_END,),), 5)
+    assert home.node.sessions is not None
+    assert home.node.sessions.homes.by_client == {}
+    assert [(frame.operation, frame.epoch) for frame in home.said("n2")] == [(HAND, (20, STORES["n2"]))]
+
+
+@pytest.mark.parametrize("is_acknowledged", [True, False])
+def test_who_adopts_an_old_copy_hears_that_nothing_that_waits_for_the_lost_home_is_for_it(
+    is_acknowledged: bool,
+) -> None:
+    """n2 was the home, and acknowledged that the session is on n3; n4 adopts a copy of the time before."""
+    home = Home()
+    home.hear("n3", MOVE, (20, STORES["n3"]), "n2")
+    if is_acknowledged:
+        home.said("n2")
+    home.hear("n4", MOVE, (30, STORES["n4"]), "n2", "n3")
+    operations = [frame.operation for frame in home.said("n4")]
+    assert operations == ([RELAY, SWITCH] if is_acknowledged else [SWITCH])
+
+
+def session_records() -> list[Record]:
+    times = (0.0, 0.0, 3600, 0.0, None, 0.0)
+    message = (3, b"t", b"x", 2, False, b"", 0.0, "")
+    outgoing = (4, 0, message, 2, False, (), 0.0, 0, 0)
+    return [(1, "c", "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", *times), outgoing]
+
+
+@pytest.mark.parametrize(("handed_on_at", "count"), [(7, 0), (8, 0), (6, 1), (None, 1)])
+def test_a_copy_of_what_its_home_has_handed_on_itself_is_not_taken(handed_on_at: int | None, count: int) -> None:
+    """The session here comes from n2, which was its home by the claim 7 at last; n3 has adopted a copy of it."""
+    home = Home()
+    own = (20, STORE_ID)
+    session, outgoing = session_records()
+    includes: tuple[object, ...] = () if handed_on_at is None else ((STORES["n2"], handed_on_at),)
+    home.hear("n4", HAND, own, ("n4",), (session, (INCLUDES, includes), (HEAD_END,)), 15)
+    home.hear("n3", HAND, own, ("n3",), ((COPIED, STORES["n2"], 7), outgoing), 8)
+    assert home.broker.sessions["c"].queue_length() == count
+    home.hear("n3", HAND, own, ("n3",), (outgoing,), 8)
+    assert home.broker.sessions["c"].queue_length() == count + 1, "what came to the adopter is taken"
+
+
+def test_a_claim_does_not_change_for_whom_messages_are() -> None:
+    """Its session may never come there."""
+    home = Home()
+    home.hear("n2", MOVE, (20, STORES["n2"]), "n4")
+    home.hear("n3", CLAIM, (30, STORES["n3"]), False, False, False)
+    home.said("n4")
+    home.hear("n4", MOVE, (25, STORES["n4"]), "n2")
+    assert home.switches("n4") == [(25, STORES["n4"])]
+
+
+def test_nodes_that_failed_are_told_when_they_are_back() -> None:
+    home = Home()
+    tags = {**own_tags("127.0.0.1:8901", True), "store": STORES["n3"]}
+    home.node.member_events([MemberFailed(Member("n3", "127.0.0.1", 8901, tags, MemberStatus.FAILED))], 1.0)
+    home.hear("n2", MOVE, (20, STORES["n2"]), "n3")
+    assert home.switches("n3") == [(20, STORES["n2"])]
