@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from federation.gossip.keyring import key_text
 from federation.serf.key_queries import QUERY_INSTALL_KEY, QUERY_LIST_KEYS
+from federation.shell.keyring_file import KeyringFile
 from gmqttctl.cli import main
 from keyed_member import KeyedMember, running
 from waiting import DEADLINE, eventually
@@ -41,6 +42,7 @@ async def test_a_rotation_over_rest_ends_in_the_files(tmp_path: Path) -> None:
         assert await third.call("POST", "keys/remove", key=key_text(A)) == (200, done)
         assert first.kept() == second.kept() == [key_text(C)]
         assert first.keys == second.keys == third.keys == (C,)
+        assert KeyringFile(str(first.path), "keyring_file").read() == (C,)  # as after a restart
         assert first.serf.counters.drops == second.serf.counters.drops == third.serf.counters.drops == 0
 
 

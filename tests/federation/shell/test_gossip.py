@@ -13,9 +13,11 @@ from dataclasses import replace
 import pytest
 
 from federation.errors import JoinFailed
+from federation.gossip.addresses import Networks
 from federation.gossip.config import GossipConfig
-from federation.gossip.counters import DropReason
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.messages import Ping
+from federation.gossip.wire import open_packet
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberLeave
 from federation.serf.leaving import SerfPhase
@@ -248,6 +250,36 @@ async def test_ping_over_tcp() -> None:
         assert (await reader.read())[0] == 2
         writer.close()
         await writer.wait_closed()
+
+
+async def test_packets_and_streams_from_other_networks_are_refused() -> None:
+    node = Node("a", replace(FAST, networks=Networks(["127.0.0.2/32"])))
+    await node.shell.start()
+    try:
+        for source, answered in (("127.0.0.1", False), ("127.0.0.2", True)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.port, local_addr=(source, 0))
+            writer.write(Ping(5, "a", b"", 0, "").encode())
+            try:
+                answer = await asyncio.wait_for(reader.read(), DEADLINE)
+            except ConnectionResetError:
+                answer = b""
+            assert bool(answer) == answered
+            writer.close()
+        ping = Ping(6, "", b"", 0, "").encode()
+        with contextlib.ExitStack() as stack:
+            refused, taken = (stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2))
+            refused.bind(("127.0.0.1", 0))
+            taken.bind(("127.0.0.2", 0))
+            for datagrams in (refused, taken):
+                datagrams.setblocking(False)
+                datagrams.sendto(ping, ("127.0.0.1", node.port))
+            answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(taken, 2000), DEADLINE)
+            assert open_packet(answer, Counters())[0][0] == 2
+            with pytest.raises(BlockingIOError):
+                refused.recv(2000)
+        assert node.serf.counters.dropped[DropReason.ADDRESS_NOT_ALLOWED] == 2
+    finally:
+        await node.shell.stop()
 
 
 async def test_a_node_without_udp_stays_alive_by_stream_pings() -> None:
