@@ -26,6 +26,7 @@ COMMANDS: Final = CommandList(
         ),
         "keys": ("federation.key_commands:keys", "List and rotate the keys that encrypt the gossip."),
         "list_clients": ("federation.client_commands:list_clients", "List the clients of a node."),
+        "list_members": ("federation.member_commands:list_members", "List the members of the federation."),
         "list_parameters": ("federation.definitions.commands:list_parameters", "List upstreams and upstream sets."),
         "list_queues": ("federation.links.commands:list_queues", "List the queues of shared groups."),
         "list_policies": ("federation.definitions.commands:list_policies", "List the policies of links."),
@@ -35,6 +36,7 @@ COMMANDS: Final = CommandList(
         "session": ("federation.sessions.commands:session", "Show where the session of a client is."),
         "set_parameter": ("federation.definitions.commands:set_parameter", "Write an upstream or an upstream set."),
         "set_policy": ("federation.definitions.commands:set_policy", "Write a policy of links."),
+        "set_tags": ("federation.member_commands:set_tags", "Change the tags that a node tells other members."),
         "undrain": ("federation.sessions.commands:undrain", "Let a node that is drained take clients again."),
     }
 )
