@@ -52,8 +52,20 @@ def install(connection: dict[str, str], key: str) -> None:
 
 @keys.command(help=f"Encrypt with KEY, which is installed on all members, from now on. {KEY_HELP}")
 @connection_options
+@click.option(
+    "--force", is_flag=True, help="Also when a member does not have KEY, or does not answer: it is lost to the others."
+)
 @click.argument("key")
-def use(connection: dict[str, str], key: str) -> None:
+def use(connection: dict[str, str], force: bool, key: str) -> None:
+    key = _read(key)
+    if not force:
+        with NodeCalls(read_connection(connection), MISSING) as calls:
+            found = calls.call(KeysStub, "ListKeys", Empty())
+        count = found.keys.get(key, 0)
+        if count < found.num_nodes:
+            raise CommandError(
+                f"{count} of {found.num_nodes} members have the key, and the others would be lost: install it first, or --force"
+            )
     _change(connection, "UseKey", key, "encrypt with the key")
 
 
@@ -64,10 +76,13 @@ def remove(connection: dict[str, str], key: str) -> None:
     _change(connection, "RemoveKey", key, "are without the key")
 
 
+def _read(key: str) -> str:
+    return sys.stdin.readline().strip() if key == "-" else key
+
+
 def _change(connection: dict[str, str], method: str, key: str, done: str) -> None:
-    text = sys.stdin.readline() if key == "-" else key
     with NodeCalls(read_connection(connection), MISSING) as calls:
-        found = calls.call(KeysStub, method, KeyRequest(key=text.strip()))
+        found = calls.call(KeysStub, method, KeyRequest(key=_read(key)))
     for line in message_lines(found):
         click.echo(line)
     _end(found, done)

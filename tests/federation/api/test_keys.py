@@ -158,9 +158,15 @@ async def test_the_commands() -> None:
         assert found.exit_code == 1
         assert "0 of 2 members" in found.stderr
         assert found.stdout.count("primary") == 2
-        found = await gmqttctl(first, "use", "YWJj")
+        found = await gmqttctl(first, "use", "--force", "YWJj")
         assert found.exit_code == 1
         assert "16, 24 or 32" in found.stderr
+        assert second.serf.keyring is not None
+        second.serf.keyring.install(C)  # the first one has missed it
+        found = await gmqttctl(first, "use", key_text(C))
+        assert found.exit_code == 1
+        assert "1 of 2 members" in found.stderr
+        assert first.keys == second.keys[:1] == (B,)
         await second.membership.stop()
         found = await gmqttctl(first, "install", key_text(C))
         assert found.exit_code == 1
