@@ -109,6 +109,9 @@ class Adoptions:
         self._moves: Moves = sessions.moves
         self._begun: dict[str, Adoption] = {}  # by store id
         self._untold: list[tuple[PeerSender, bytes]] = []  # ADOPTED (wire)
+        self._relayed: dict[
+            PeerSender, int
+        ] = {}  # to lost homes: the marks of their outboxes until which all was relayed
         self._adopters: dict[str, Adopter] = {}  # by lost home
 
     def is_active(self) -> bool:
@@ -393,7 +396,7 @@ class Adoptions:
         if sender is None or sender.reachable:
             return
         self._tree.group_copies.given_up(sender, now)
-        for block in take_promised(sender.outbox, now):
+        for block in take_promised(sender.outbox, self._relayed.get(sender, 0), now):
             messages = block.messages
             if not behind(block, position, now):
                 continue
@@ -407,6 +410,21 @@ class Adoptions:
                 adopter.append_session(frame, messages, block.is_once, now)
             frame = encode_session_frame(RELAY, "", epoch, (home, OTHERS, data, below))
             sender.append_session(frame, 0, False, now)
+        sender.outbox.close_block()
+        self._relayed[sender] = sender.mark()
+
+    def relay_again(self, homes: list[str], now: float) -> None:
+        """A session that was adopted has gone on before this node heard where it was: what this node has published since it
+        heard of the adoption waits for the lost home."""
+        for home in homes:
+            adopter = self._adopters.get(home)
+            sender = self._senders.get(home)
+            if adopter is None or sender is None or sender.peer_store_id != adopter.store_id:
+                continue
+            if adopter.name == self._name:
+                self._relay(adopter.more, None, now)
+            elif adopter.name in self._senders:
+                self._relay(adopter.more, self._senders[adopter.name], now)
 
     def _apply(self, name: str, home: str, sessions: int, data: bytes, below: int, now: float) -> None:
         """Deliver a block for a lost home. Raises FrameError."""

@@ -154,6 +154,9 @@ class Copies(LostHomes):
                     self.adoptions.begin(replica)
         self.adoptions.take_client(client_id, now)
 
+    def moved(self, homes: list[str], now: float) -> None:
+        self.adoptions.relay_again(homes, now)
+
     def _is_away(self, replica: Replica) -> bool:
         """Return whether the home is not reached, nor heard: it has failed, has left, or has another store by now."""
         if self._is_replaced(replica):

@@ -63,14 +63,15 @@ from federation.stream.receiver import PeerReceiver
 Record = tuple[object, ...]
 
 
-def take_promised(outbox: Outbox, now: float) -> list[Block]:
-    """Take the blocks whose messages are acknowledged, or will be, out of the outbox of a node that is not reached."""
+def take_promised(outbox: Outbox, above: int, now: float) -> list[Block]:
+    """Take the blocks whose messages are acknowledged, or will be, and whose serial numbers are above this one, out of the outbox
+    of a node that is not reached."""
     outbox.close_block()
     outbox.rewind(0, now)
     taken: list[Block] = []
     others: deque[Block] = deque()
     for block in outbox.waiting:
-        if not block.is_promised:
+        if not block.is_promised or block.serial <= above:
             others.append(block)
             continue
         taken.append(block)

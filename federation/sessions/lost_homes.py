@@ -16,6 +16,10 @@ class LostHomes:
         """The client connects to the node: its session is to be here, where there is a copy and its home is away."""
         raise AssertionError("a subclass implements this")
 
+    def moved(self, homes: list[str], now: float) -> None:
+        """A session arrives at a node that these were homes before: what waits for lost ones goes to who has adopted them."""
+        raise AssertionError("a subclass implements this")
+
     def receive(self, name: str, frame: SessionFrame, now: float) -> None:
         """A frame about a store came from the node. Raises FrameError, TypeError and ValueError."""
         raise AssertionError("a subclass implements this")

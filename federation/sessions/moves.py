@@ -157,10 +157,10 @@ class Moves:
             self._changed(departing)
             self.due[departing] = None
 
-    def move_heard(self, name: str, frame: SessionFrame, now: float) -> None:
-        """The session arrives at the node `name`. What this node publishes goes there from now on, and says so to both."""
+    def move_heard(self, name: str, frame: SessionFrame, names: list[str], now: float) -> None:
+        """The session arrives at the node `name`, and these were its homes before. What this node publishes goes there from now
+        on, and says so to both."""
         client_id, epoch = frame.client_id, frame.epoch
-        names = [checked(str, home) for home in frame.more]
         sent_to = self.switches.sent_to(client_id, names)
         if epoch < sent_to:
             self.switches.say(client_id, sent_to, [name], now)

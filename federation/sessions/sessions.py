@@ -253,7 +253,10 @@ class Sessions(Ownership):
             elif frame.operation == ANSWER:
                 self._answer_heard(sender, frame, now)
             elif frame.operation == MOVE:
-                self.moves.move_heard(name, frame, now)
+                names = [checked(str, home) for home in frame.more]
+                if self.lost is not None:
+                    self.lost.moved(names, now)
+                self.moves.move_heard(name, frame, names, now)
             elif frame.operation == SWITCH:
                 self.switched(name, frame, True, now)
             elif frame.operation == HAND:

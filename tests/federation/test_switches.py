@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
 from federation.sessions.arriving import Epoch
 from federation.sessions.wire import (
+    ADOPTED,
     CLAIM,
     COPIED,
     HAND,
@@ -100,6 +103,20 @@ def test_who_adopts_an_old_copy_hears_that_nothing_that_waits_for_the_lost_home_
     home.hear("n4", MOVE, (30, STORES["n4"]), "n2", "n3")
     operations = [frame.operation for frame in home.said("n4")]
     assert operations == ([RELAY, SWITCH] if is_acknowledged else [SWITCH])
+
+
+def test_what_waits_for_a_lost_home_goes_to_its_adopter_until_the_node_hears_where_the_session_is() -> None:
+    """The session has gone on from n4, which has adopted it, before this node heard that it was there."""
+    home = Home()
+    home.hear("n4", ADOPTED, (0, STORES["n2"]), "n2", (), 5)
+    home.said("n4")
+    message = encode_session_frame(HAND, "c", (20, STORES["n2"]), ("n1", (), 10))
+    home.node.senders["n2"].append_session(message, 1, True, 0.0)
+    for count in (1, 0):
+        home.hear("n3", MOVE, (30, STORES["n3"]), "n4", "n2")
+        *relays, switch = home.said("n4")
+        assert switch.operation == SWITCH, "behind what was before it"
+        assert b"".join([cast(bytes, relay.more[2]) for relay in relays]).count(message) == count
 
 
 def session_records() -> list[Record]:
