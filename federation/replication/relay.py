@@ -64,8 +64,8 @@ Record = tuple[object, ...]
 
 
 def take_promised(outbox: Outbox, above: int, now: float) -> list[Block]:
-    """Take the blocks whose messages are acknowledged, or will be, and whose serial numbers are above this one, out of the outbox
-    of a node that is not reached."""
+    """Take the blocks whose messages are acknowledged, or will be, out of the outbox of a node that is not reached. above: only
+    those with greater serial numbers."""
     outbox.close_block()
     outbox.rewind(0, now)
     taken: list[Block] = []
