@@ -26,6 +26,8 @@ QUERIES_MAX: Final = 64
 """Queries that one client has asked and that are under way; a further one is refused."""
 OPEN_QUERIES_MAX: Final = 256
 """Queries of the cluster that a client may answer; the oldest is forgotten for a further one."""
+FAULTS_MAX: Final = 2
+"""Requests without authentication, or with a wrong key, of one client; a further one ends the connection."""
 REQUESTS_OF_TURN: Final = 50
 """Requests of one client that are done in one go; the others wait until `work` is called again."""
 
@@ -33,7 +35,7 @@ REQUESTS_OF_TURN: Final = 50
 class RequestHandler:
     """What a client calls: the server.
 
-    refused          connections that were refused, or closed for a wrong key or a wrong command
+    refused          connections that were refused, wrong keys, and requests of clients that did not authenticate
     malformed        requests that are no msgpack, or have fields of another type
     records_dropped  records that a client did not read in time
     """
@@ -70,6 +72,7 @@ class RpcClient:
         self._input = bytearray()
         self._header: RequestHeader | None = None
         self._has_greeted = False
+        self._faults = 0
         self._output: deque[bytes] = deque()
         self._output_bytes = 0
         self._last_query_id = 0
@@ -139,7 +142,8 @@ class RpcClient:
         elif header.command == "auth":
             self._authenticate(header, decode_body(command, value))
         elif self._must_authenticate:
-            self._refuse(header, "Authentication required")
+            # The connection stays open until its deadline: the program `serf` tells a close that follows at once instead.
+            self._refuse(header, "Authentication required", self._faults >= FAULTS_MAX)
         else:
             try:
                 body = None if command.body is None else decode_body(command, value)
@@ -165,13 +169,14 @@ class RpcClient:
             self._must_authenticate = False
             self.respond(header.sequence, "", None)
         else:
-            self._refuse(header, "Invalid authentication token")
+            self._refuse(header, "Invalid authentication token", self._faults >= FAULTS_MAX)
 
-    def _refuse(self, header: RequestHeader, error: str) -> None:
-        """Answer and close: the client does not know the protocol, or the key."""
+    def _refuse(self, header: RequestHeader, error: str, closes: bool = True) -> None:
+        """Answer a client that does not know the protocol, or the key."""
+        self._faults += 1
         self._server.refused += 1
         self.respond(header.sequence, error, None)
-        self.closed = True
+        self.closed = closes
 
     # --- output
 

@@ -35,7 +35,7 @@ def filtered_members(members: list[Member], wanted: MembersFiltered) -> list[Mem
     for text in (*expressions, *wanted.tags.values()):
         if not is_expression(text):
             raise ValueError(
-                f"{text!r} is no regular expression without groups and with at most two repetitions; "
+                f"{text!r} is no regular expression with at most two repetitions, or one and a group that is not repeated; "
                 "this node takes no other"
             )
     return [member for member in members if _is_wanted(member, wanted)]

@@ -9,10 +9,12 @@ from federation.gossip.errors import WireError
 from federation.gossip.msgpack_fields import as_fields, decode, encode, text_field
 from federation.serf.messages import FILTER_NODE, FILTER_TAG
 
-# Expressions come from other nodes and run on the loop's thread. Without groups and with at most two repetitions the time
-# grows with the square of a tag's length, not exponentially. Other expressions match nothing.
+# Expressions come from other nodes and run on the loop's thread. With at most two repetitions, or one and a group that is not
+# repeated, the time grows with the square of a tag's length, not exponentially. Other expressions match nothing.
 EXPRESSION_LENGTH_MAX: Final = 128
 _REPETITIONS_MAX: Final = 2
+_REPETITIONS: Final = "*+?{"
+_GROUP_FAULT: Final = re.compile(r"\(\?|\)[*+?{]|\\\d")  # of another kind, repeated, or referred to
 
 
 def encode_filters(nodes: tuple[str, ...], tags: dict[str, str]) -> tuple[bytes, ...] | None:
@@ -48,9 +50,10 @@ def _filter_matches(encoded: bytes, own_name: str, tags: dict[str, str]) -> bool
 
 def is_expression(text: str) -> bool:
     """Return whether this is a regular expression, and one that cannot run long."""
-    if len(text) > EXPRESSION_LENGTH_MAX or "(" in text:
+    groups = text.count("(")
+    if len(text) > EXPRESSION_LENGTH_MAX or groups > 1 or (groups and _GROUP_FAULT.search(text)):
         return False
-    if sum(text.count(sign) for sign in "*+?{") > _REPETITIONS_MAX:
+    if sum(text.count(sign) for sign in _REPETITIONS) > _REPETITIONS_MAX - groups:
         return False
     try:
         re.compile(text)

@@ -263,6 +263,9 @@ class RpcConnection(asyncio.Protocol):
             data = client.take_output()
             if data:
                 self._transport.write(data)
+        if client.closed and self._is_congested:
+            self._transport.abort()  # it would wait for a client that does not read
+            return
         if client.closed:
             self._transport.close()
             return

@@ -184,8 +184,15 @@ async def test_join_leave_and_force_leave(nodes: Nodes) -> None:
     await first.run("force-leave", "node3")
     for operator in (first, second):
         await eventually(lambda one=operator: has_status(one, "node3", "left"), "node3 is given up")
+    await first.run("force-leave", "-prune", "node3")
+    for operator in (first, second):
+        await eventually(lambda one=operator: is_forgotten(one, "node3"), "node3 is forgotten")
     status, output = await first.fails("force-leave", "node1")
     assert (status, "itself" in output) == (1, True)
+
+
+async def is_forgotten(operator: Operator, name: str) -> bool:
+    return name not in await operator.members()
 
 
 async def has_status(operator: Operator, name: str, status: str) -> bool:

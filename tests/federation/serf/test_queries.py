@@ -29,6 +29,15 @@ def tag_filter(tag: str, expression: str) -> bytes:
         ([tag_filter("role", "[")], False),
         ([tag_filter("role", "(e+)+$")], False),  # could run for ever on a longer value
         ([tag_filter("role", "x*" * 20)], False),
+        ([tag_filter("role", "^(web|edge)$")], True),
+        ([tag_filter("role", "^(web|db)$")], False),
+        ([tag_filter("role", "^(web|ed).*")], True),
+        ([tag_filter("role", "(web|ed).*g?")], False),  # a group and two repetitions
+        ([tag_filter("role", "(e)*")], False),
+        ([tag_filter("role", "(e){1,9}")], False),
+        ([tag_filter("role", "(e)(d)")], False),
+        ([tag_filter("role", "(?=e)edge")], False),
+        ([tag_filter("role", r"(e)dg\1")], False),
         ([tag_filter("role", "x" * 200)], False),
         ([b"\x02\x90"], False),
         ([b""], False),
