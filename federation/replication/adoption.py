@@ -56,20 +56,29 @@ from federation.stream.tree import FederationTree
 
 FAULTS: Final = (FrameError, TypeError, ValueError, IndexError, KeyError, HeaderError, MqttError)
 SESSIONS_OF_A_TURN: Final = 256
+RECORDS_OF_A_TURN: Final = 8_192  # that are sorted
 ADOPTERS_MAX: Final = 4_096  # lost homes whose adopters are known; policy: the oldest is forgotten
 
 
 class Adoption:
     """One replica that is becoming this node's own sessions.
 
+    is_open  the records were sorted, which takes some turns
+    wanted   clients that have waited for that
     left   numbers of sessions that are still to be adopted; a client may have two, of which one was leaving
     below  the numbers of all records of the replica are below it
     """
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        contents = replica.open()
-        self.left: deque[int] = deque(contents.sessions)
+        self.is_open = False
+        self.wanted: dict[str, None] = {}
+        self.left: deque[int] = deque()
+        self.below = 0
+
+    def opened(self, contents: Contents) -> None:
+        self.is_open = True
+        self.left.extend(sorted(contents.sessions))
         self.below = max(contents.records, default=0) + 1
 
 
@@ -123,17 +132,29 @@ class Adoptions:
             self._begun[replica.store_id] = Adoption(replica)
             self.stores += 1
 
-    def take_client(self, client_id: str, now: float) -> None:
-        """The client is wanted: its session is first, where it is among those that are being adopted."""
+    def take_client(self, client_id: str, now: float) -> bool:
+        """The client is wanted: its session is first, where it is among those that are being adopted, and its will is published
+        before it says something else. True when the session will be here only in some turns."""
+        is_coming = False
         for adoption in self._begun.values():
-            number = adoption.replica.by_client.get(client_id)
-            if number is not None:
+            replica = adoption.replica
+            number = replica.by_client.get(client_id)
+            if number is None:
+                continue
+            record = replica.record(number)
+            if adoption.is_open or (record is not None and record[0] == WILL):
                 self._adopt(adoption, number, now)
+            else:
+                adoption.wanted[client_id] = None
+                is_coming = True
+        return is_coming
 
     def turn_ended(self, now: float) -> bool:
         """True when there is more output."""
         is_more = bool(self._begun)
         for adoption in list(self._begun.values()):
+            if not adoption.is_open and not self._open(adoption, now):
+                continue
             count = SESSIONS_OF_A_TURN
             while adoption.left and count:
                 count -= 1
@@ -143,17 +164,32 @@ class Adoptions:
                 self._end(adoption, now)
         return self._tell(now) or is_more
 
+    def _open(self, adoption: Adoption, now: float) -> bool:
+        replica = adoption.replica
+        if not replica.open_some(RECORDS_OF_A_TURN) or replica.contents is None:
+            return False
+        adoption.opened(replica.contents)
+        for client_id in adoption.wanted:
+            self.take_client(client_id, now)
+        return True
+
     def _adopt(self, adoption: Adoption, number: int, now: float) -> None:
         replica = adoption.replica
+        record = replica.record(number)
+        if record is not None and record[0] == WILL:
+            replica.remove([number])
+            try:
+                self._publish_will(record, now)
+            except FAULTS:
+                self.refused += 1
+            return
         contents = replica.contents
         if contents is None or number not in contents.records:
             return
-        numbers = [number, *contents.sessions.get(number, {})]
+        numbers = [number, *sorted(contents.sessions.get(number, ()))]
         client_id = checked(str, contents.records[number][1])
         try:
-            if contents.records[number][0] == WILL:
-                self._publish_will(contents.records[number], now)
-            elif client_id.startswith(GROUP_QUEUE_PREFIX):
+            if client_id.startswith(GROUP_QUEUE_PREFIX):
                 self._give_jobs(contents, numbers, now)
             else:
                 self._take_session(adoption, contents, client_id, numbers, now)
@@ -225,7 +261,7 @@ class Adoptions:
         frame = SessionFrame(HAND, client_id, epoch, (tuple(names), tuple(records), since))
         first = self._next_number()
         self._moves.passed_on.pop(client_id, None)
-        self._moves.take(frame, now)
+        self._sessions.take(frame, now)
         self.adopted += 1
         home = self._homes.by_client.get(client_id)
         if home is None or home.arriving is None:

@@ -79,7 +79,7 @@ class Replica(Content):
     runs        the oldest first
     where       the run that has a record, by the number of the record there
     by_client   the number of the record there of a session, or of a will that none has, by client id
-    contents    of the records, once `open` was called
+    contents    of the records, once `open_some` was called
     size        bytes of the runs
     living      of these, bytes of records that live
     moved       number of records that were written once more
@@ -103,6 +103,7 @@ class Replica(Content):
         self.moved = 0
         self._sessions: dict[int, str] = {}  # client ids, by the number of a session's record there
         self._fresh: dict[int, None] | None = None  # records that have come since the base began
+        self._closed: deque[Run] = deque()  # whose records are not all in `contents` yet
         self._journal = journal
 
     def values(self, wall_offset: float) -> Record:
@@ -212,6 +213,8 @@ class Replica(Content):
         run.living = living
         run.share = run.size // max(living, 1)
         self.runs.append(run)
+        if self._closed:  # what moved to it may have been in one of these
+            self._closed.append(run)
         self.size += run.size
         self.living += run.share * living
 
@@ -258,15 +261,27 @@ class Replica(Content):
         self.by_client.clear()
         self._sessions.clear()
         self.contents = None
+        self._closed.clear()
 
     # --- what is there ---
 
-    def open(self) -> Contents:
-        """Its records by what they belong to, from now on."""
+    def open_some(self, count: int) -> bool:
+        """Sort more of its records by what they belong to: whole runs, until it were so many. True when `contents` has all."""
         if self.contents is None:
             self.contents = Contents()
-            self.contents.take(self.records())
-        return self.contents
+            self._closed.extend(self.runs)
+        while self._closed and count > 0:
+            records = self._living(self._closed.popleft())
+            self.contents.take(records)
+            count -= 1 + len(records)
+        return not self._closed
+
+    def record(self, number: int) -> Record | None:
+        """Return one record. Until all are sorted this reads its run."""
+        if self.contents is not None and (number in self.contents.records or not self._closed):
+            return self.contents.records.get(number)
+        run = self.where.get(number)
+        return None if run is None else self._living(run).get(number)
 
     def records(self) -> dict[int, Record]:
         """All records, by rising numbers."""

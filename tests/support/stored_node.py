@@ -33,12 +33,13 @@ class Station:
         self.node.begin(0.0, False)
 
     def commit(self) -> None:
+        begun = [self.journal.commit] if self.journal.commit else []
         for number, record in encode_changes(self.journal.take(), 0.0).items():
             if record is None:
                 self.disk.pop(number, None)
             else:
                 self.disk[number] = record
-        self.broker.commits.stored([])
+        self.broker.commits.stored(begun)
 
     def state(self) -> State:
         """Of the stream to the other node."""

@@ -6,18 +6,23 @@ import random
 
 import pytest
 
+import federation.replication.adoption
 from broker.broker import Broker
+from broker.codec.packets import ConnAck, Packet
 from broker.config.settings_mqtt import MqttSettings
 from broker.session.will import StoredWill
-from broker.store.kinds import COPY, HOME, REPLICA, SESSION, STORE, SUBSCRIPTION, WILL
+from broker.store.kinds import COPY, HOME, REPLICA, RUN, SESSION, STORE, SUBSCRIPTION, WILL
 from broker.store.restoring import Restoring
 from federation.node import Node
 from federation.replication.copies import ADOPTED_SECONDS_MAX
+from federation.replication.wire import pack_records
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
-from federation.sessions.wire import ADOPTED, SessionFrame
+from federation.sessions.wire import ADOPTED, CLAIM, SessionFrame, encode_session_frame
 from federation.settings import FederationSettings
+from federation.stream.frames import HEADER_SIZE
 from federation.stream.receiver import OpenStream
 from federation.tags import own_tags
+from simulator.client import Client
 from stored_node import Station
 
 LOST = "0c" * 16
@@ -116,6 +121,80 @@ def will_of(client_id: str) -> tuple[object, ...]:
 def published(station: Station) -> list[bytes]:
     """The topics of retained wills."""
     return sorted(message.topic for message in station.broker.retained.messages())
+
+
+def kept_in_runs(*records: tuple[object, ...]) -> Station:
+    """A keeper of the store of n2, which has failed: each record has come in a run of its own."""
+    runs: list[tuple[object, ...]] = []
+    for number, record in enumerate(records, 1):
+        (packed,) = pack_records({number: record})
+        runs.append((RUN, 1, packed))
+    station = Station({1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",)), **dict(enumerate(runs, 2))})
+    tags = {**own_tags("127.0.0.1:8901", True), "store": LOST}
+    member = Member("n2", "127.0.0.1", 8902, tags, MemberStatus.ALIVE)
+    station.node.member_events([MemberJoin(member)], 0.0)
+    station.node.member_events([MemberFailed(member)], 2.0)
+    station.node.handle_timeout(2.0)
+    return station
+
+
+@pytest.mark.interpreted
+def test_a_copy_is_opened_in_some_turns_and_its_clients_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(federation.replication.adoption, "RECORDS_OF_A_TURN", 1)
+    subscription = (SUBSCRIPTION, 2, b"a/#", 1, False, False, 0, 0)
+    others = [session(f"other {number}") for number in range(3)]
+    station = kept_in_runs(will_of("w"), session("c"), subscription, *others)
+    witness = Witness(station.broker, "c", 3.0)
+    Witness(station.broker, "w", 3.0)
+    assert published(station) == [b"w/w"], "before the client says something else"
+    turns = 0
+    while not witness.answers:
+        turns += 1
+        station.node.turn_ended(3.0)
+        if station.broker.take_reading_changes():
+            witness.set_reading(3.0)
+        station.commit()
+        witness.take(3.0)
+        assert station.node.copies is not None
+        assert turns < 20, station.node.copies.adoptions.refused
+    assert turns > 3
+    assert witness.answers[0].session_present
+    assert list(station.broker.sessions["c"].subscriptions) == [b"a/#"]
+
+
+@pytest.mark.interpreted
+def test_another_node_hears_that_the_session_is_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for it, as for one that its home hands over."""
+    monkeypatch.setattr(federation.replication.adoption, "RECORDS_OF_A_TURN", 1)
+    station = kept_in_runs(session("other"), session("c"), (HOME, "c", 1_000, False, None))
+    there = "0e" * 16
+    tags = {**own_tags("127.0.0.1:8903", True), "store": there}
+    member = Member("n3", "127.0.0.1", 8904, tags, MemberStatus.ALIVE)
+    station.node.member_events([MemberJoin(member)], 3.0)
+    sessions = station.node.sessions
+    assert sessions is not None
+    claim = encode_session_frame(CLAIM, "c", (2_000, there), (True, False, False))
+    sessions.receive("n3", claim[HEADER_SIZE:], 3.0)
+    assert sessions.moves.passed_on["c"] == ("n3", (2_000, there))
+    while station.node.turn_ended(3.0):
+        station.commit()
+    assert "c" not in station.broker.sessions
+    (departing,) = sessions.moves.departing["c"]
+    assert (departing.home, departing.epoch) == ("n3", (2_000, there))
+    assert list(station.broker.sessions) == ["other"]
+
+
+class Witness(Client):
+    """A durable client that keeps what answers its CONNECT."""
+
+    def __init__(self, broker: Broker, client_id: str, now: float) -> None:
+        self.answers: list[ConnAck] = []
+        super().__init__(broker, client_id, now, expiry=3600)
+
+    def handle_packet(self, packet: Packet, now: float) -> None:
+        if isinstance(packet, ConnAck):
+            self.answers.append(packet)
+        super().handle_packet(packet, now)
 
 
 @pytest.mark.parametrize("comes_back", [False, True])

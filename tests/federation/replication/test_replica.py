@@ -11,9 +11,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import federation.replication.replica
 from broker.store.journal import Journal, StoredRecord
-from broker.store.kinds import COPY, DEPARTING, HOME, MESSAGE, OUTGOING, RECEIVED, REPLICA, RUN, SESSION, SUBSCRIPTION
+from broker.store.kinds import (
+    COPY,
+    DEPARTING,
+    HOME,
+    MESSAGE,
+    OUTGOING,
+    RECEIVED,
+    REPLICA,
+    RUN,
+    SESSION,
+    SUBSCRIPTION,
+    WILL,
+)
 from broker.store.records import encode_changes
-from federation.replication.contents import Contents
+from federation.replication.contents import WITH_CLIENT, Contents
 from federation.replication.replica import DEAD_BYTES_MAX, MOVED_BYTES_MAX, RUN_BYTES, Replica
 from federation.replication.replicas import Replicas
 from federation.replication.wire import FRAME_BYTES, FRAME_RECORDS, WireError, pack_records, unpack_records
@@ -197,7 +209,7 @@ def test_pieces_of_records_are_small() -> None:
 NUMBERS: Final = st.integers(1, 40)
 CLIENTS: Final = st.sampled_from(("a", "b", "c"))
 RECORDS: Final = st.one_of(
-    st.tuples(st.just(SESSION), CLIENTS),
+    st.tuples(st.sampled_from((SESSION, WILL)), CLIENTS),
     st.tuples(st.just(HOME), st.integers(0, 9)),
     st.tuples(st.sampled_from((SUBSCRIPTION, OUTGOING, RECEIVED, DEPARTING)), NUMBERS),
     st.tuples(st.just(MESSAGE), st.integers(0, 2)),
@@ -221,7 +233,7 @@ def as_sent(batch: Records) -> Records:
 class CopyMachine(RuleBasedStateMachine):
     """model   the records, as a naive keeper has them
     base    those that have come since a base began, None without one
-    opened  what `open` gave
+    opened  the contents, once all runs were opened
     """
 
     def __init__(self) -> None:
@@ -269,9 +281,17 @@ class CopyMachine(RuleBasedStateMachine):
         for number in numbers:
             self.model.pop(number, None)
 
-    @rule()
-    def opens(self) -> None:
-        self.opened = self.replica.open()
+    @rule(count=st.integers(1, 10))
+    def opens(self, count: int) -> None:
+        if self.replica.open_some(count):
+            self.opened = self.replica.contents
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def looks_at_one(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.model)))
+        assert self.replica.record(number) == self.model[number]
+        assert self.replica.record(1_000) is None
 
     @rule()
     def commits(self) -> None:
@@ -302,10 +322,11 @@ class CopyMachine(RuleBasedStateMachine):
     def is_as_the_naive_copy(self) -> None:
         assert self.replica.records() == self.model
         assert list(self.replica.records()) == sorted(self.model)
-        clients = {record[1] for record in self.model.values() if record[0] == SESSION}
+        found = [record for record in self.model.values() if record[0] in WITH_CLIENT]
+        clients = {record[1] for record in found}
         for client_id, number in self.replica.by_client.items():
-            assert self.model[number] == (SESSION, client_id)
-        if len(clients) == sum(record[0] == SESSION for record in self.model.values()):
+            assert self.model[number] in [(kind, client_id) for kind in WITH_CLIENT]
+        if len(clients) == len(found):
             assert set(self.replica.by_client) <= clients
 
     @invariant()
