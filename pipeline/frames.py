@@ -6,7 +6,7 @@ offsets of an Arrow array can express, whatever the size of a block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,8 @@ from broker.event_log.block import RETAIN_FLAG
 from broker.event_log.records import Extra, decode_extra
 from broker.event_log.selection import Selection
 from broker.event_log.staged_rows import MARKER
-from pipeline.schema import ARROW_SCHEMA, USER_PROPERTIES
+from pipeline.narrow import ALL, EVERYTHING, Narrow
+from pipeline.schema import ARROW_SCHEMA, schema_of
 from pipeline.sections import BlockFault, Integers, Sections, binary_at, read_sections, spans
 
 ROWS_MAX: Final = 32_768
@@ -37,6 +38,8 @@ class Frames:
 
     topics            topic filters, valid ones; () for all topics
     include_pipeline  whether records that a pipeline published are wanted
+    columns           names of those of the batches, the others are not decoded; () for all
+    narrow            what else is wanted
     """
 
     def __init__(
@@ -47,12 +50,16 @@ class Frames:
         include_pipeline: bool = False,
         rows_max: int = ROWS_MAX,
         bytes_max: int = BYTES_MAX,
+        columns: Sequence[str] = (),
+        narrow: Narrow = ALL,
     ) -> None:
         self._node = node
         self._log_id = log_id
         self._include_pipeline = include_pipeline
         self._rows_max = rows_max
         self._bytes_max = bytes_max
+        self._schema = schema_of(columns)
+        self._narrow = narrow
         self._selection = Selection([topic_filter.encode() for topic_filter in topics]) if topics else None
 
     def decode(self, blocks: bytes, start: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -60,9 +67,7 @@ class Frames:
         try:
             sections = read_sections(blocks)
             sections.trim(start, end)
-            if self._selection is not None:
-                wanted = np.array([self._selection.has(topic) for topic in sections.topics.to_pylist()], np.bool_)
-                sections.keep(wanted[sections.topic])
+            self._leave_out(sections)
             extras = _Extras(sections)
             if not self._include_pipeline:
                 # A client may send the marker, too; the node's own publishes have no client id.
@@ -75,6 +80,23 @@ class Frames:
                 f"node {self._node}, log {self._log_id}, read from offset {start}: {error}. The log is damaged there, "
                 "or it was written by another version"
             ) from error
+
+    def _leave_out(self, sections: Sections) -> None:
+        """What is known from the sections and the dictionary of topics."""
+        narrow = self._narrow
+        if self._selection is not None or not narrow.takes_all_topics:
+            wanted = np.array([self._has(topic) for topic in sections.topics.to_pylist()], np.bool_)
+            sections.keep(wanted[sections.topic])
+        if narrow.times_ns != EVERYTHING:
+            sections.keep((sections.time_ns >= narrow.times_ns.low) & (sections.time_ns < narrow.times_ns.high))
+        if narrow.qos != EVERYTHING:
+            qos = sections.flags & _QOS_BITS
+            sections.keep((qos >= narrow.qos.low) & (qos < narrow.qos.high))
+        if narrow.retain is not None:
+            sections.keep((sections.flags & RETAIN_FLAG != 0) == narrow.retain)
+
+    def _has(self, topic: bytes) -> bool:
+        return (self._selection is None or self._selection.has(topic)) and self._narrow.has_topic(topic.decode())
 
     def _batches(self, blocks: bytes, sections: Sections, extras: _Extras) -> Iterator[pa.RecordBatch]:
         topics = sections.topics.cast(pa.string())
@@ -125,31 +147,31 @@ class Frames:
         publisher = 3 * sections.publisher[which][section]
         extra = sections.extra[which][section]
         rows = len(section)
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.repeat(self._node, rows),
-                pa.repeat(self._log_id, rows),
-                pa.array(offset[section] + number),
-                pa.array(time_ns),
-                pa.array(time_ns // 1000, pa.timestamp("us", tz="UTC")),
-                topics.take(pa.array(sections.topic[which][section])),
-                binary_at(blocks, payload_at, payload_size[section]),
-                pa.array((flags & _QOS_BITS).astype(np.int32)),
-                pa.array(flags & RETAIN_FLAG != 0),
-                names.take(pa.array(publisher)),
-                names.take(pa.array(publisher + 1)),
-                *extras.columns(extra),
-                names.take(pa.array(publisher + 2)),
-            ],
-            schema=ARROW_SCHEMA,
-        )
+        made: dict[str, Callable[[], pa.Array]] = {
+            "node": lambda: pa.repeat(self._node, rows),
+            "log": lambda: pa.repeat(self._log_id, rows),
+            "offset": lambda: pa.array(offset[section] + number),
+            "time": lambda: pa.array(time_ns),
+            "ts": lambda: pa.array(time_ns // 1000, pa.timestamp("us", tz="UTC")),
+            "topic": lambda: topics.take(pa.array(sections.topic[which][section])),
+            "payload": lambda: binary_at(blocks, payload_at, payload_size[section]),
+            "qos": lambda: pa.array((flags & _QOS_BITS).astype(np.int32)),
+            "retain": lambda: pa.array(flags & RETAIN_FLAG != 0),
+            "client_id": lambda: names.take(pa.array(publisher)),
+            "user_name": lambda: names.take(pa.array(publisher + 1)),
+            "origin": lambda: names.take(pa.array(publisher + 2)),
+        }
+        arrays = [
+            made[name]() if name in made else extras.column(name, extra)  # as they are asked for
+            for name in self._schema.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class _Extras:
     """The extras that sections use, decoded once each. Index -1 is that of records without one."""
 
-    # content_type, response_topic, correlation_data, user_properties, expiry
-    _KINDS: Final = (pa.string(), pa.string(), pa.binary(), USER_PROPERTIES, pa.int64())
+    _NAMES: Final = ("content_type", "response_topic", "correlation_data", "user_properties", "expiry")
 
     def __init__(self, sections: Sections) -> None:
         used = np.unique(sections.extra[sections.extra >= 0])
@@ -162,18 +184,19 @@ class _Extras:
         )
         self._is_empty = not len(used)
         if not self._is_empty:
-            none = (None,) * len(self._KINDS)
+            none = (None,) * len(self._NAMES)
             rows = [
                 (*extra[:3], extra.user_properties or None, extra.expiry) if extra is not None else none
                 for extra in decoded
             ]
-            self._columns = [
-                pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), self._KINDS, strict=True)
-            ]
+            self._columns = {
+                name: pa.array(column, ARROW_SCHEMA.field(name).type)
+                for name, column in zip(self._NAMES, zip(*rows, strict=True), strict=True)
+            }
 
-    def columns(self, extra: Integers) -> list[pa.Array]:
-        """The five columns of rows with these indices."""
+    def column(self, name: str, extra: Integers) -> pa.Array:
+        """A column of rows with these indices."""
         if self._is_empty or not (extra >= 0).any():
-            return [pa.nulls(len(extra), kind) for kind in self._KINDS]
-        which = pa.array(np.where(extra >= 0, extra, len(self._columns[0]) - 1))
-        return [column.take(which) for column in self._columns]
+            return pa.nulls(len(extra), ARROW_SCHEMA.field(name).type)
+        column = self._columns[name]
+        return column.take(pa.array(np.where(extra >= 0, extra, len(column) - 1)))

@@ -37,6 +37,7 @@ READ_NAMES: Final = (
     "failOnDataLoss",
     "allowPartial",
     "includePipeline",
+    "columns",
 )
 BATCH_NAMES: Final = ("endingOffsets", "endingTimestamp")
 STREAM_NAMES: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "maxNodeSkew", "groupId", "queryName")
@@ -60,7 +61,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """max_offsets, max_bytes  of a trigger; 0 for no limit
+    """columns             names as given; () for all
+    max_offsets, max_bytes  of a trigger; 0 for no limit
     max_node_skew_ns        0 for no limit
     group, query            whose hold on the logs a streaming query moves; group "" for none
     """
@@ -73,6 +75,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     allow_partial: bool
     include_pipeline: bool
+    columns: tuple[str, ...] = ()
     max_offsets: int = 0
     max_bytes: int = 0
     max_node_skew_ns: int = 0
@@ -214,6 +217,7 @@ class _Given(Given):
             fail_on_data_loss=self.is_true("failOnDataLoss", True),
             allow_partial=self.is_true("allowPartial", False),
             include_pipeline=self.is_true("includePipeline", False),
+            columns=self.words("columns"),
             max_offsets=self.number("maxOffsetsPerTrigger", "a number of records"),
             max_bytes=self.number("maxBytesPerTrigger", "a number of bytes"),
             max_node_skew_ns=round(read_duration("maxNodeSkew", skew, "10m") * 1e9) if skew else 0,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
+
+from gmqttctl.errors import OptionError
 
 USER_PROPERTIES: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
@@ -31,3 +34,11 @@ ARROW_SCHEMA: Final = pa.schema(
         pa.field("origin", pa.string()),
     ]
 )
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The columns with these names, in the order of the source; () for all. Raises OptionError."""
+    for name in columns:
+        if name not in ARROW_SCHEMA.names:
+            raise OptionError("columns", name, f"is no column; there are {', '.join(ARROW_SCHEMA.names)}")
+    return pa.schema([field for field in ARROW_SCHEMA if field.name in columns]) if columns else ARROW_SCHEMA

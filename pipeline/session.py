@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 # Each can be given otherwise by the caller.
 CONFIGURATION: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
+    PUSHDOWN: "true",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -84,10 +86,11 @@ def spark_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("mqtt")` known to a session."""
-    from pipeline.source import MqttDataSource
+    """Make `format("mqtt")` known to a session. Filters are pushed down to it where the session has PUSHDOWN switched on."""
+    from pipeline.source import MqttDataSource, PushdownDataSource
 
-    spark.dataSource.register(MqttDataSource)
+    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(PushdownDataSource if pushes else MqttDataSource)
 
 
 # --- for commands: without the lines that Spark, Java and its Python workers print whatever the log level is ---

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -24,14 +24,17 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from gmqttctl.connection import Given
 from pipeline.client import NodeClient
 from pipeline.cluster import Cluster, Members, find_position, state_of
 from pipeline.errors import NodeError, OutOfRange, PipelineError, WrongLog
 from pipeline.frames import Frames
+from pipeline.narrow import ALL, END, Narrow
 from pipeline.offsets import NodeState, Offsets, decode_offsets, encode_offsets, go_on, lose_data, lose_records
 from pipeline.options import LATEST, Position, ReadOptions, read_batch_options, read_stream_options, sink_options
 from pipeline.planning import Range, plan_end, ranges, split
-from pipeline.schema import ARROW_SCHEMA
+from pipeline.pushdown import narrow
+from pipeline.schema import schema_of
 from pipeline.sink import MqttStreamWriter, MqttWriter
 
 NAME: Final = "mqtt"
@@ -49,10 +52,10 @@ class MqttDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        return from_arrow_schema(ARROW_SCHEMA)
+        return from_arrow_schema(schema_of(Given(self.options).words("columns")))
 
     def reader(self, schema: StructType) -> MqttReader:
-        check_schema(schema)
+        check_schema(schema, self.schema())
         return MqttReader(read_batch_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> MqttWriter:
@@ -66,39 +69,56 @@ class MqttDataSource(DataSource):
         return MqttStreamWriter(sink_options(self.options, is_stream=True), schema)
 
     def streamReader(self, schema: StructType) -> MqttStreamReader:
-        check_schema(schema)
+        check_schema(schema, self.schema())
         return MqttStreamReader(read_stream_options(self.options))
 
 
-def check_schema(schema: StructType) -> None:
+class PushdownDataSource(MqttDataSource):
+    """For sessions that push filters down. In others Spark refuses a reader that takes them."""
+
+    def reader(self, schema: StructType) -> PushdownReader:
+        check_schema(schema, self.schema())
+        return PushdownReader(read_batch_options(self.options))
+
+
+def check_schema(schema: StructType, known: StructType) -> None:
     """Raise PipelineError for a schema that the user gave and that is not the source's."""
     given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    columns = [(field.name, field.dataType.simpleString()) for field in from_arrow_schema(ARROW_SCHEMA)]
+    columns = [(field.name, field.dataType.simpleString()) for field in known.fields]
     if given != columns:
         shown = [", ".join(" ".join(each) for each in found) for found in (given, columns)]
         raise PipelineError(
             f"the schema has columns {shown[0]}; source mqtt has {shown[1]}. "
-            "Leave .schema(…) out, and choose columns with select"
+            "Leave .schema(…) out, and choose columns with select or the option columns"
         )
 
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """The range that one task reads."""
+    """The range that one task reads, and what of it is wanted."""
 
     range: Range
+    narrow: Narrow = ALL
 
 
-def read_range(wanted: Range, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def read_range(wanted: Range, options: ReadOptions, part: Narrow = ALL) -> Iterator[pa.RecordBatch]:
     """The rows of a range. Raises PipelineError."""
-    frames = Frames(wanted.node, wanted.log_id, options.topics, options.include_pipeline)
+    frames = Frames(
+        wanted.node,
+        wanted.log_id,
+        options.topics,
+        options.include_pipeline,
+        columns=options.columns,
+        narrow=part,
+    )
+    topics = part.filters(options.topics)
     fail = options.fail_on_data_loss
     start, end = wanted.start, wanted.end
     with NodeClient(wanted.address, options.connection, wanted.node, READ_PATIENCE_SECONDS) as client:
         while start < end:
             try:
                 for asked, following, blocks in client.read(
-                    wanted.log_id, start, end, options.topics, lost=partial(lose_records, wanted.node, fail)
+                    wanted.log_id, start, end, topics, lost=partial(lose_records, wanted.node, fail)
                 ):
                     yield from frames.decode(blocks, asked, end)
                     start = following
@@ -112,10 +132,11 @@ def read_range(wanted: Range, options: ReadOptions) -> Iterator[pa.RecordBatch]:
 
 
 class MqttReader(DataSourceReader):
-    """Reads what the logs have now."""
+    """Reads what the logs have now, of what is wanted."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._narrow = ALL
 
     def partitions(self) -> list[RangePartition]:
         options = self._options
@@ -124,17 +145,43 @@ class MqttReader(DataSourceReader):
             members.check(options.allow_partial, needs_all=True)
             start = find_position("starting", options.start, cluster, members)
             end = find_position("ending", options.end, cluster, members)
+            planned = [
+                narrow_range(each, self._narrow, cluster.client(members.nodes[each.node]))
+                for each in ranges(start, end, members.nodes)
+                if self._narrow.has_node(each.node)
+            ]
         for node, first in start.items():
             if first.offset > end[node].offset:
                 raise PipelineError(
                     f"node {node}: the starting offset {first.offset} is behind the ending offset {end[node].offset}"
                 )
-        found = split(ranges(start, end, members.nodes), options.min_partitions)
-        return [RangePartition(each) for each in found]
+        found = split([each for each in planned if len(each) > 0], options.min_partitions)
+        return [RangePartition(each, self._narrow) for each in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one empty partition of no partitions.
-        return read_range(partition.range, self._options) if isinstance(partition, RangePartition) else iter(())
+        if not isinstance(partition, RangePartition):
+            return iter(())
+        return read_range(partition.range, self._options, partition.narrow)
+
+
+class PushdownReader(MqttReader):
+    """Leaves out what the filters of the query leave out. Spark checks them again."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._narrow = narrow(filters)
+        return filters
+
+
+def narrow_range(whole: Range, wanted: Narrow, client: NodeClient) -> Range:
+    """The part of a range that has all wanted records; the node finds those of a time by its index."""
+    start, end = max(whole.start, wanted.offsets.low), min(whole.end, wanted.offsets.high)
+    low, high = wanted.times_ns
+    if low > 0 and start < end:
+        start = max(start, client.find(whole.log_id, low))
+    if high < END and start < end:
+        end = min(end, client.find(whole.log_id, high))
+    return replace(whole, start=start, end=max(start, end))
 
 
 class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

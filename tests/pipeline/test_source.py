@@ -79,14 +79,14 @@ def test_a_batch_reads_all_nodes() -> None:
 
 def test_a_schema_that_does_not_match_is_named() -> None:
     columns = from_arrow_schema(ARROW_SCHEMA)
-    check_schema(columns)
+    check_schema(columns, columns)
     fields = [field if field.name != "offset" else StructField("offset", StringType()) for field in columns.fields]
     for schema, text in (
         (StructType(fields), "log string, offset string, time"),
         (StructType(fields[:1]), "node string;"),
     ):
         with pytest.raises(PipelineError, match=text) as raised:
-            check_schema(schema)
+            check_schema(schema, columns)
         assert "source mqtt has node string, log string, offset bigint" in str(raised.value)
 
 

@@ -39,11 +39,16 @@ def other_folder(folder: Path) -> None:
     shutil.copytree(folder.with_name("moved"), folder)
 
 
+def file_there(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_bytes(b"")
+
+
 FOLDER: dict[str, Take] = {
     "removed": shutil.rmtree,
     "moved": lambda folder: folder.rename(folder.with_name("moved")),
     "another in its place": other_folder,
-    "a file in its place": lambda folder: (shutil.rmtree(folder), folder.write_bytes(b"")),
+    "a file in its place": file_there,
     "the lock alone": lambda folder: (folder / "lock").unlink(),
 }
 SEGMENT: dict[str, Take] = {
