@@ -60,8 +60,11 @@ class GossipLink:
 
 
 class Datagrams(asyncio.DatagramProtocol):
+    """What comes in one turn of the loop is answered together at its end: of a flood each packet costs its own rules alone."""
+
     def __init__(self, link: GossipLink) -> None:
         self._link = link
+        self._answers_soon = False
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
         link = self._link
@@ -70,7 +73,13 @@ class Datagrams(asyncio.DatagramProtocol):
         link.serf.receive_packet(data, (addr[0], addr[1]), link.now())
         if counters.drops != drops:
             link.dropped_from = socket_name_text(addr)
-        link.changed()
+        if not self._answers_soon:
+            self._answers_soon = True
+            link.loop.call_soon(self._answer)
+
+    def _answer(self) -> None:
+        self._answers_soon = False
+        self._link.changed()
 
     def error_received(self, exc: Exception) -> None:
         self._link.serf.counters.send_errors += 1
