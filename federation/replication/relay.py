@@ -24,6 +24,7 @@ from federation.sessions.arriving import Arriving
 from federation.sessions.departing import Departing
 from federation.sessions.sessions import Sessions
 from federation.sessions.wire import (
+    ADOPTED,
     ADOPTED_SESSIONS,
     ALL,
     HAND,
@@ -220,7 +221,8 @@ class Relay:
             if self._sessions == ADOPTED_SESSIONS:  # what follows in the block goes to another home
                 self._moving.moves.relayed_switch(frame.client_id, self._home, self._name, frame.epoch)
         elif self._sessions == OTHERS:
-            return
+            if frame.operation in (ADOPTED, KEEPERS) and self._receiver is not None:
+                self._receiver.sessions.receive(self._name, body, now)
         elif frame.operation == HAND:
             if self._sessions == ALL or self._is_of(self._relayed_to, frame.epoch[1]):
                 self._moving.take(frame, now)

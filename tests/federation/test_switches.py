@@ -10,6 +10,7 @@ from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatu
 from federation.sessions.arriving import Epoch
 from federation.sessions.wire import (
     ADOPTED,
+    ADOPTED_SESSIONS,
     CLAIM,
     COPIED,
     HAND,
@@ -17,7 +18,9 @@ from federation.sessions.wire import (
     INCLUDES,
     KEEPERS,
     MOVE,
+    OTHERS,
     RELAY,
+    RELAYED,
     SWITCH,
     Record,
     SessionFrame,
@@ -117,6 +120,17 @@ def test_what_waits_for_a_lost_home_goes_to_its_adopter_until_the_node_hears_whe
         *relays, switch = home.said("n4")
         assert switch.operation == SWITCH, "behind what was before it"
         assert b"".join([cast(bytes, relay.more[2]) for relay in relays]).count(message) == count
+
+
+@pytest.mark.parametrize("sessions", [ADOPTED_SESSIONS, OTHERS])
+def test_what_a_lost_home_is_told_of_stores_comes_when_it_is_back(sessions: int) -> None:
+    """What waited for it was relayed, and says that n4 has adopted a store of n3."""
+    home = Home()
+    told = encode_session_frame(ADOPTED, "", (0, STORES["n3"]), ("n3", (), 5))
+    home.node.senders["n3"].append_session(encode_session_frame(HAND, "c", (20, STORES["n3"]), ()), 1, True, 0.0)
+    home.hear("n4", RELAY, (0, STORES["n4"]), "n1", sessions, told, 0)
+    operations = [frame.operation for frame in home.said("n4")]
+    assert operations == ([RELAY, RELAYED] if sessions == OTHERS else [])
 
 
 def session_records() -> list[Record]:
