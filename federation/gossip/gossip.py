@@ -17,7 +17,7 @@ from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
 from federation.gossip.exchange import Exchanges
-from federation.gossip.members import STATE_SUSPECT, FactsPool, NodeFacts
+from federation.gossip.members import STATE_SUSPECT, FactsPool, Node, NodeFacts
 from federation.gossip.membership import Membership
 from federation.gossip.messages import (
     ACK,
@@ -262,6 +262,9 @@ class Gossip:
             self._probe_at = now + self._config.probe_interval
             if self._probe is None:  # a tick during a slow probe is lost, not queued
                 self._probe_next(now)
+            suspect = self.membership.suspect_to_remind(now)
+            if suspect is not None:
+                self._ping_suspect(self._next_sequence(), suspect)
         self.membership.handle_timeout(now)
         if now >= self._gossip_at:
             self._gossip_at = now + self._config.gossip_interval
@@ -281,13 +284,18 @@ class Gossip:
         sequence = self._next_sequence()
         facts = node.facts
         self._probe = Probe(sequence, facts, node.incarnation, now, now + self._config.probe_timeout, now + interval)
-        ping = self.membership.encode_ping(sequence, facts.name)
         if node.state == STATE_SUSPECT:
-            # The suspected member gets the accusation together with the ping and can refute at once.
-            accusation = Accusation(node.incarnation, facts.name, self._name)
-            self._send_packet(make_compound([ping, accusation.encode(SUSPECT)]), facts.address())
+            self._ping_suspect(sequence, node)
         else:
-            self._send(ping, facts.address())
+            self._send(self.membership.encode_ping(sequence, facts.name), facts.address())
+
+    def _ping_suspect(self, sequence: int, node: Node) -> None:
+        """The suspected member gets the accusation together with the ping and can refute at once."""
+        name = node.facts.name
+        accusation = Accusation(node.incarnation, name, self._name).encode(SUSPECT)
+        self._send_packet(
+            make_compound([self.membership.encode_ping(sequence, name), accusation]), node.facts.address()
+        )
 
     def _probe_indirectly(self, probe: Probe, now: float) -> None:
         probe.indirect = True

@@ -231,6 +231,8 @@ class Membership:
         wanted = self._suspicions.wanted
         suspicion = Suspicion(suspect.incarnation, suspect.origin, wanted, shortest, longest, now)
         self._suspicions.add(suspect.node, suspicion)
+        if suspect.origin == self.name:
+            self._suspicions.remind(suspect.node, now + shortest / 2)
         self._members_changed()
 
     def receive_dead(self, dead: Accusation, encoded: bytes, now: float) -> None:
@@ -302,6 +304,20 @@ class Membership:
         )
 
     # --- time
+
+    def suspect_to_remind(self, now: float) -> Node | None:
+        """A member that this node accuses, and that it has not told so for half of the shortest suspicion.
+
+        The accusation may not have reached it, as when the network was cut; in a large cluster the next probe is far.
+        memberlist tells a suspect with the next probe only.
+        """
+        name = self._suspicions.take_reminder(now)
+        if not name:
+            return None
+        config = self._config
+        interval = suspicion_timeout(config.suspicion_mult, len(self.table), config.probe_interval) / 2
+        self._suspicions.remind(name, now + interval)
+        return self.table.get(name)
 
     def next_timeout(self) -> float | None:
         return self._suspicions.next_timeout()

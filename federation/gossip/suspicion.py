@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -71,6 +72,7 @@ class Suspicions:
     def __init__(self) -> None:
         self.wanted = 0
         self._by_name: dict[str, Suspicion] = {}
+        self._reminders: OrderedDict[str, float] = OrderedDict()
         # A heap. The deadline of a suspicion that ended or was confirmed stays in it until it is due or the heap is rebuilt.
         self._deadlines: list[tuple[float, str]] = []
 
@@ -83,6 +85,19 @@ class Suspicions:
     def add(self, name: str, suspicion: Suspicion) -> None:
         self._by_name[name] = suspicion
         self._note(name, suspicion)
+
+    def remind(self, name: str, at: float) -> None:
+        """This node accuses the member and will tell it so at this time; all calls are in the order of their times."""
+        self._reminders[name] = at
+        self._reminders.move_to_end(name)
+
+    def take_reminder(self, now: float) -> str:
+        """A member that is still suspected and is to be told so now; "" for none."""
+        while self._reminders and next(iter(self._reminders.values())) <= now:
+            name, _ = self._reminders.popitem(last=False)
+            if name in self._by_name:
+                return name
+        return ""
 
     def confirm(self, name: str, origin: str) -> bool:
         """Another member suspects `name` too. False when the confirmation does not count."""

@@ -24,6 +24,7 @@ from federation.gossip.messages import (
     Ping,
 )
 from federation.gossip.msgpack_fields import encode
+from federation.gossip.suspicion import suspicion_timeout
 from federation.gossip.wire import make_compound, open_packet
 from gossip_node import OWN, GossipNode, address
 
@@ -133,6 +134,35 @@ def test_the_ping_to_a_suspect_carries_the_accusation() -> None:
         if PING in kinds:
             assert kinds == [PING, SUSPECT]
             return
+
+
+def test_a_suspect_is_told_again_and_again_until_it_refutes() -> None:
+    """In a large cluster the next probe of a suspect is far, and the accusation may have been lost in a cut of the network."""
+    node = GossipNode()
+    node.know(*range(2, 202))
+    node.gossip.membership.suspect("n2", 1, node.now)
+    node.gossip.membership.receive_suspect(Accusation(1, "n3", "n4"), b"", node.now)  # that is up to n4
+    node.gossip.membership.queue.take(0, 1 << 20, 1000, 1)
+    told: list[float] = []
+    began = node.now
+    while node.state(2) == STATE_SUSPECT:
+        node.now = node.gossip.next_timeout()
+        node.gossip.handle_timeout(node.now)
+        for message, destination in node.sent():
+            if message[0] == SUSPECT:
+                assert destination == address(2)
+                told.append(node.now - began)
+            elif message[0] == PING and destination != address(2):
+                node.receive(Ack(Ping.decode(message[1:]).sequence, None).encode(), 3)
+        if len(told) == 3:
+            facts = node.gossip.table.nodes["n2"].facts
+            node.receive(Alive(2, "n2", facts.addr, facts.port, facts.meta, OUR_VERSIONS).encode(), 2)
+    half = suspicion_timeout(LAN.suspicion_mult, 201, LAN.probe_interval) / 2
+    for number, at in enumerate(told, 1):
+        assert number * half <= at < number * (half + 1.0)  # with the next tick of the probes
+    node.now += 10.0
+    node.gossip.handle_timeout(node.now)
+    assert [message for message, _ in node.sent() if message[0] == SUSPECT] == []
 
 
 def test_a_failed_probe_does_not_count_against_a_later_incarnation() -> None:
