@@ -132,3 +132,19 @@ def test_a_member_of_a_snapshot_that_is_the_node_itself_is_forgotten() -> None:
     retry.attempt_finished({}, 0.0)
     assert retry.next_timeout() is None
     assert retry.take_events() == []
+
+
+def test_a_name_that_leads_to_the_node_itself_is_asked_again_while_it_is_alone() -> None:
+    retry = RetryJoin(["name"], 5.0, 60.0, 0.0)
+    retry.take_hosts(0.0)
+    retry.leads_here("name")
+    retry.attempt_finished({}, 0.0)
+    assert retry.reached
+    assert retry.pending == []
+    assert retry.take_events() == []
+    retry.members_changed(0, 0.0)
+    assert retry.take_hosts(5.0) == ["name"]
+    retry.leads_here("name")
+    retry.attempt_finished({}, 5.0)
+    retry.members_changed(1, 5.0)
+    assert retry.next_timeout() is None
