@@ -10,12 +10,13 @@ from typing import Final
 
 import pytest
 
+from federation.errors import JoinFailed
 from federation.gossip.keyring import key_text
 from federation.serf.asked_queries import AskedQuery, QueryParameters
-from federation.serf.events import MemberStatus, QueryReceived, UserEventReceived
+from federation.serf.events import MemberStatus, NameConflict, QueryReceived, UserEventReceived
 from our_member import OurNode, running_node
 from serf_agent import Agent, needs_serf, running_agent
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 pytestmark = [needs_serf]
 
@@ -126,6 +127,7 @@ async def test_lists_agree_after_each_step(agents: int, nodes: int, is_encrypted
         await tags_change(cluster)
         await events_reach_all(cluster)
         await queries_are_answered(cluster)
+        await round_trips_are_estimated(cluster)
         await a_node_leaves_and_returns(cluster)
         await a_member_is_stopped_and_resumed(cluster)
         if agents > 1:
@@ -212,6 +214,19 @@ async def queries_are_answered(cluster: Cluster) -> None:
     await eventually(answered, "an agent gets the answer of a node")
 
 
+async def round_trips_are_estimated(cluster: Cluster) -> None:
+    """From both sides: an agent takes the coordinates of nodes, and the other way round."""
+    node, agent = cluster.nodes["node0"], cluster.agents["agent0"]
+
+    async def known() -> bool:
+        return "rtt: " in await agent.command("rtt", "node0")
+
+    await eventually(known, "the agent estimates the round trip to the node")
+    await eventually(lambda: set(node.serf.coordinates.known) == set(cluster.wanted) - {"node0"}, "the node knows all")
+    estimates = [node.serf.coordinates.round_trip(name) or 0.0 for name in node.serf.coordinates.known]
+    assert all(0.0 < estimate < 1.0 for estimate in estimates)
+
+
 async def a_node_leaves_and_returns(cluster: Cluster) -> None:
     node = cluster.nodes["node0"]
     assert await node.shell.leave(10.0)
@@ -253,3 +268,24 @@ async def a_node_is_killed_and_given_up(cluster: Cluster) -> None:
     assert cluster.nodes["node0"].status(name) == MemberStatus.FAILED
     await cluster.agents["agent0"].command("force-leave", name)
     await cluster.agree(**{name: "left"})
+
+
+async def test_of_two_members_with_one_name_the_later_one_goes() -> None:
+    """The others vote: an agent ends, a node tells its owner."""
+    async with mixed(2, 1, False) as cluster, AsyncExitStack() as stack:
+        await cluster.agree()
+        seed = f"127.0.0.1:{cluster.agents['agent1'].port}"
+        agent = await stack.enter_async_context(running_agent("node0"))
+        await agent.command("join", seed)
+        await asyncio.wait_for(agent.process.wait(), DEADLINE)
+        node = await stack.enter_async_context(running_node("agent0"))
+        with pytest.raises(JoinFailed, match="agent0"):
+            await node.shell.join([seed])
+
+        def lost() -> bool:
+            return any(isinstance(event, NameConflict) and event.lost for event in node.events)
+
+        await eventually(lost, "the node is told that the name is taken")
+        await cluster.agree()
+        first = cluster.nodes["node0"]
+        assert not any(isinstance(event, NameConflict) and event.lost for event in first.events)
