@@ -202,7 +202,7 @@ class Departing(Sources):
     def _message_records(self, outgoings: list[Outgoing], wall_offset: float) -> list[Record]:
         """Those that are from a copy of a lost home stand behind a record that says so."""
         records: list[Record] = []
-        store_id, _, first, end, since = self.adopted or ("", 0, 0, 0, 0)
+        store_id, _, first, end, since = ("", 0, 0, 0, 0) if self.adopted is None else self.adopted
         is_copied = False
         for outgoing in outgoings:
             if self.copied[0] <= outgoing.record < self.copied[1]:
