@@ -13,7 +13,7 @@ from broker.event_log.pb import event_log_pb2 as pb
 from gmqttctl.connection import Connection
 from pipeline.client import NodeClient
 from pipeline.errors import NoAnswer, NodeAway, NodeError, NoEventLog, PipelineError
-from pipeline.offsets import NodeState, Offsets, resolve
+from pipeline.offsets import NodeState, Offsets, check_nodes, resolve
 from pipeline.options import Position
 
 DESCRIBE_SECONDS: Final = 10.0  # longer than a busy node takes
@@ -196,11 +196,14 @@ def _addresses(answer: pb.LogDescription | NodeError) -> Iterable[str]:
 def find_position(which: str, position: Position, cluster: Cluster, members: Members) -> Offsets:
     """Return what `startingOffsets`, `startingTimestamp` or the same of `ending` say of the nodes. Raises
     PipelineError."""
+    times_ns = position.times_ns
+    if times_ns is not None:
+        check_nodes(f"{which}Timestamp", times_ns, members.nodes)
+    elif position.time_ns is not None:
+        times_ns = dict.fromkeys(members.nodes, position.time_ns)
     found = {}
-    if position.time_ns is not None:
-        found = {
-            # The log may have grown since; where nothing is so late, that is its end.
-            node: min(cluster.client(state).find(state.log_id, position.time_ns), state.next_offset)
-            for node, state in members.nodes.items()
-        }
+    for node, time_ns in (times_ns or {}).items():
+        state = members.nodes[node]
+        # The log may have grown since; where nothing is so late, that is its end.
+        found[node] = min(cluster.client(state).find(state.log_id, time_ns), state.next_offset)
     return resolve(f"{which}Offsets", position, members.nodes, found)

@@ -82,17 +82,11 @@ def lose_data(text: str, fail: bool) -> None:
 
 def resolve(name: str, position: Position, nodes: Mapping[str, NodeState], found: Mapping[str, int]) -> Offsets:
     """Return what option `name` says of these nodes. `found` has the offset of `position.time_ns` for each of them."""
-    if position.time_ns is not None:
+    if position.time_ns is not None or position.times_ns is not None:
         return {node: LogOffset(state.log_id, found[node]) for node, state in nodes.items()}
     if position.offsets is None:
         return {node: _end_of(state, position.word == EARLIEST) for node, state in nodes.items()}
-    shown = ", ".join(sorted(nodes))
-    for node in sorted(position.offsets.keys() ^ nodes.keys()):
-        if node in nodes:
-            raise OptionError(name, dict(position.offsets), f"does not name node {node}; all nodes are {shown}")
-        raise OptionError(
-            name, dict(position.offsets), f"names node {node}, which does not answer or is none; there are {shown}"
-        )
+    check_nodes(name, position.offsets, nodes)
     offsets: Offsets = {}
     for node, offset in position.offsets.items():
         state = nodes[node]
@@ -105,6 +99,15 @@ def resolve(name: str, position: Position, nodes: Mapping[str, NodeState], found
             )
         offsets[node] = LogOffset(state.log_id, offset)
     return offsets
+
+
+def check_nodes(name: str, given: Mapping[str, int], nodes: Mapping[str, NodeState]) -> None:
+    """Raise OptionError unless an option names each node that answers, and no other."""
+    shown = ", ".join(sorted(nodes))
+    for node in sorted(given.keys() ^ nodes.keys()):
+        if node in nodes:
+            raise OptionError(name, dict(given), f"does not name node {node}; all nodes are {shown}")
+        raise OptionError(name, dict(given), f"names node {node}, which does not answer or is none; there are {shown}")
 
 
 def _end_of(state: NodeState, is_first: bool) -> LogOffset:

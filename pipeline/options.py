@@ -34,13 +34,24 @@ READ_NAMES: Final = (
     "startingOffsets",
     "startingTimestamp",
     "minPartitions",
+    "maxRecordsPerPartition",
     "failOnDataLoss",
     "allowPartial",
     "includePipeline",
     "columns",
 )
 BATCH_NAMES: Final = ("endingOffsets", "endingTimestamp")
-STREAM_NAMES: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "maxNodeSkew", "groupId", "queryName")
+STREAM_NAMES: Final = (
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxNodeSkew",
+    "groupId",
+    "groupIdPrefix",
+    "queryName",
+)
+TRIGGER_DELAY: Final = "15m"  # as Kafka's source
 SINK_NAMES: Final = ("node", "jobId", "batchId")
 SINK_STREAM_NAMES: Final = ("checkpointLocation", "queryName")  # Spark's own, which it hands to sinks as well
 
@@ -52,16 +63,20 @@ class Position:
     word     EARLIEST or LATEST; of nodes that `offsets` does not name, LATEST is not used with `offsets`
     offsets  node -> offset, JSON_EARLIEST or JSON_LATEST
     time_ns  Unix nanoseconds; the first record of that time or later
+    times_ns node -> the same
     """
 
     word: str = EARLIEST
     offsets: Mapping[str, int] | None = None
     time_ns: int | None = None
+    times_ns: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """columns             names as given; () for all
+    max_records             of a partition; 0 for no limit
+    min_offsets, max_delay  a trigger waits for so many records, so many seconds at most; 0 for no waiting
     max_offsets, max_bytes  of a trigger; 0 for no limit
     max_node_skew_ns        0 for no limit
     group, query            whose hold on the logs a streaming query moves; group "" for none
@@ -76,6 +91,9 @@ class ReadOptions:
     allow_partial: bool
     include_pipeline: bool
     columns: tuple[str, ...] = ()
+    max_records: int = 0
+    min_offsets: int = 0
+    max_delay: float = 0.0
     max_offsets: int = 0
     max_bytes: int = 0
     max_node_skew_ns: int = 0
@@ -106,12 +124,12 @@ def read_batch_options(options: Mapping[str, str]) -> ReadOptions:
         dict.fromkeys(STREAM_NAMES, "is of spark.readStream only"),
     )
     start = given.position("starting", EARLIEST)
-    if start.word == LATEST and start.offsets is None and start.time_ns is None:
+    if start == Position(LATEST):
         raise OptionError("startingOffsets", LATEST, "gives no rows in a batch; say earliest, or read a stream")
     if start.offsets and JSON_LATEST in start.offsets.values():
         raise OptionError("startingOffsets", given.text("startingOffsets"), "has -1 (latest), which is of streams only")
     end = given.position("ending", LATEST)
-    if end.word == EARLIEST and end.offsets is None and end.time_ns is None:
+    if end == Position(EARLIEST):
         raise OptionError("endingOffsets", EARLIEST, 'gives no rows; say latest, or JSON such as {"node1": 1000}')
     if end.offsets and JSON_EARLIEST in end.offsets.values():
         raise OptionError("endingOffsets", given.text("endingOffsets"), "has -2 (earliest), which gives no rows")
@@ -188,8 +206,10 @@ class _Given(Given):
         offsets, time = self.text(offsets_name), self.text(time_name)
         if offsets and time:
             raise OptionError(time_name, time, f"is given beside {offsets_name}; give one of them")
+        if time.startswith("{"):
+            return Position(default, times_ns=_node_instants(time_name, time))
         if time:
-            return Position(default, None, instant_ns(time_name, time))
+            return Position(default, time_ns=instant_ns(time_name, time))
         if offsets.lower() in (EARLIEST, LATEST, ""):
             return Position(offsets.lower() or default)
         return Position(default, _node_offsets(offsets_name, offsets))
@@ -204,7 +224,18 @@ class _Given(Given):
             if topic_filter.encode().startswith(SHARE_PREFIX):
                 raise OptionError("topics", topic_filter, "is a shared filter; a log is read with plain ones")
         skew = self.text("maxNodeSkew")
-        query, group = self.text("queryName"), self.text("groupId")
+        query, group, prefix = self.text("queryName"), self.text("groupId"), self.text("groupIdPrefix")
+        if prefix and not group:
+            if not query:
+                raise OptionError("groupIdPrefix", prefix, "needs queryName: the group has both names at each start")
+            group = f"{prefix}-{query}"
+        min_offsets = self.number("minOffsetsPerTrigger", "a number of records")
+        max_offsets = self.number("maxOffsetsPerTrigger", "a number of records")
+        delay = self.text("maxTriggerDelay")
+        if delay and not min_offsets:
+            raise OptionError("maxTriggerDelay", delay, "needs minOffsetsPerTrigger, whose waiting it limits")
+        if 0 < max_offsets < min_offsets:
+            raise OptionError("minOffsetsPerTrigger", str(min_offsets), f"is above maxOffsetsPerTrigger, {max_offsets}")
         for name, value in (("groupId", group), ("queryName", query)):
             if len(value.encode()) > NAME_BYTES_MAX:
                 raise OptionError(name, value, f"has more than {NAME_BYTES_MAX} bytes")
@@ -218,7 +249,10 @@ class _Given(Given):
             allow_partial=self.is_true("allowPartial", False),
             include_pipeline=self.is_true("includePipeline", False),
             columns=self.words("columns"),
-            max_offsets=self.number("maxOffsetsPerTrigger", "a number of records"),
+            max_records=self.number("maxRecordsPerPartition", "a number of records"),
+            min_offsets=min_offsets,
+            max_delay=read_duration("maxTriggerDelay", delay or TRIGGER_DELAY, TRIGGER_DELAY) if min_offsets else 0.0,
+            max_offsets=max_offsets,
             max_bytes=self.number("maxBytesPerTrigger", "a number of bytes"),
             max_node_skew_ns=round(read_duration("maxNodeSkew", skew, "10m") * 1e9) if skew else 0,
             group=group,
@@ -250,6 +284,17 @@ def instant_ns(name: str, text: str) -> int:
             name, text, "is not an instant: Unix milliseconds, or ISO 8601 with a zone such as 2026-11-22T10:00:00Z"
         )
     return round(instant.timestamp() * 1_000_000) * 1000
+
+
+def _node_instants(name: str, text: str) -> dict[str, int]:
+    wrong = 'is not JSON of instants by node, such as {"node1": 1700000000000, "node2": "2026-11-22T10:00:00Z"}'
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise OptionError(name, text, wrong) from None
+    if not found or not all(isinstance(value, int | str) and not isinstance(value, bool) for value in found.values()):
+        raise OptionError(name, text, wrong)
+    return {node: instant_ns(name, str(value)) for node, value in found.items()}
 
 
 def _node_offsets(name: str, text: str) -> dict[str, int]:

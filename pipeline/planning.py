@@ -82,12 +82,25 @@ def ranges(begin: Offsets, end: Offsets, nodes: Mapping[str, NodeState]) -> list
     return found
 
 
-def split(whole: Sequence[Range], partitions: int) -> list[Range]:
-    """At least `partitions` ranges when there are so many records: the large ones are cut into equal parts."""
+def split(whole: Sequence[Range], partitions: int, max_records: int = 0) -> list[Range]:
+    """At least `partitions` ranges when there are so many records, of `max_records` at most (0 for no limit): the large
+    ones are cut into equal parts."""
     total = sum(len(each) for each in whole)
-    if partitions <= len(whole) or not total:
-        return list(whole)
-    return [part for each in whole for part in _cut(each, min(len(each), max(1, ceil(partitions * len(each) / total))))]
+    found: list[Range] = []
+    for each in whole:
+        parts = ceil(partitions * len(each) / total) if partitions > len(whole) and total else 1
+        if max_records:
+            parts = max(parts, ceil(len(each) / max_records))
+        found += _cut(each, min(len(each), max(1, parts)) or 1)
+    return found
+
+
+def waits(begin: Offsets, start: Offsets, nodes: Mapping[str, NodeState], minimum: int) -> bool:
+    """Return whether a batch waits for more records: there are fewer than `minimum`, and no node has come, or lost data,
+    since `start`."""
+    if any(start.get(node) != position for node, position in begin.items()):
+        return False
+    return sum(nodes[node].next_offset - position.offset for node, position in begin.items()) < minimum
 
 
 def _cut(whole: Range, parts: int) -> Iterable[Range]:

@@ -6,10 +6,12 @@ Planning runs in one Python process, reading in many. A reader that is sent to a
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -32,7 +35,7 @@ from pipeline.frames import Frames
 from pipeline.narrow import ALL, END, Narrow
 from pipeline.offsets import NodeState, Offsets, decode_offsets, encode_offsets, go_on, lose_data, lose_records
 from pipeline.options import LATEST, Position, ReadOptions, read_batch_options, read_stream_options, sink_options
-from pipeline.planning import Range, plan_end, ranges, split
+from pipeline.planning import Range, plan_end, ranges, split, waits
 from pipeline.pushdown import narrow
 from pipeline.schema import schema_of
 from pipeline.sink import MqttStreamWriter, MqttWriter
@@ -155,7 +158,7 @@ class MqttReader(DataSourceReader):
                 raise PipelineError(
                     f"node {node}: the starting offset {first.offset} is behind the ending offset {end[node].offset}"
                 )
-        found = split([each for each in planned if len(each) > 0], options.min_partitions)
+        found = split([each for each in planned if len(each) > 0], options.min_partitions, options.max_records)
         return [RangePartition(each, self._narrow) for each in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -188,12 +191,14 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the logs from batch to batch.
 
     _target  where Trigger.AvailableNow ends, by node; None for other triggers
+    _planned_at  when the last batch was planned, by the clock of time.monotonic
     """
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._connected: Cluster | None = None
         self._target: Offsets | None = None
+        self._planned_at = -inf
         self._away: set[str] = set()  # members that a warning named
 
     @property
@@ -223,6 +228,8 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_offsets)
         if self._options.max_bytes:
             return ReadMaxBytes(self._options.max_bytes)
+        if self._options.min_offsets:
+            return ReadMinRows(self._options.min_offsets)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -241,10 +248,14 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             caps = {node: position.offset for node, position in target.items() if position is not None}
             nodes = {node: nodes[node] for node in caps}
         begin = go_on(known, nodes, members.away, options.fail_on_data_loss)
+        # Spark knows one limit. When several are set the others hold as well, unless Spark wants all.
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        now = time.monotonic()
+        is_early = self._target is None and is_limited and now - self._planned_at < options.max_delay
+        if is_early and waits(begin, known, nodes, options.min_offsets):
+            return start
         if options.max_node_skew_ns:
             caps = self._skew_caps(begin, known, members, caps)
-        # Spark knows one limit. When both are set the other one holds as well, unless Spark wants all.
-        is_limited = not isinstance(limit, ReadAllAvailable)
         end = plan_end(
             known,
             begin,
@@ -253,6 +264,8 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.max_bytes if is_limited else 0,
             caps,
         )
+        if end != known:
+            self._planned_at = now
         return encode_offsets(end)
 
     def _skew_caps(
@@ -306,7 +319,8 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         members = self._cluster.wait_for(moved.keys(), READ_PATIENCE_SECONDS)
         nodes = {node: members.nodes[node] for node in moved}
         begin = go_on(moved, nodes, (), self._options.fail_on_data_loss)
-        return [RangePartition(each) for each in split(ranges(begin, last, nodes), self._options.min_partitions)]
+        found = split(ranges(begin, last, nodes), self._options.min_partitions, self._options.max_records)
+        return [RangePartition(each) for each in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)

@@ -24,7 +24,7 @@ from broker.event_log.staged_block import RowLimits
 from broker.event_log.staged_files import StagingFault
 from broker.event_log.staging import Staging
 from broker.event_log.tap import LogTap, LogTurnEnd
-from broker.metrics.metric import Metric, counter, gauge
+from broker.metrics.metric import Kind, Metric, counter, gauge
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
@@ -178,6 +178,13 @@ class EventLogPlugin(Plugin):
             gauge("gmqtt_event_log_stopped", "1 while no records are written.", float(found.writer.stopped != "")),
             gauge(
                 "gmqtt_event_log_holds", "Groups that hold segments back from the retention.", len(found.holds.all())
+            ),
+            Metric(
+                "gmqtt_event_log_hold_lag_records",
+                Kind.GAUGE,
+                "Records that a query of a group has not read yet.",
+                ("group", "query"),
+                {(hold.group, hold.query): found.next_offset - hold.offset for hold in found.holds.all()},
             ),
             counter("gmqtt_event_log_holds_released_total", "Holds that the retention released.", found.holds_released),
             counter("gmqtt_event_log_records_lost_total", "Records that found no room.", found.appender.lost),

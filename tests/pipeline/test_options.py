@@ -147,3 +147,42 @@ def test_a_batch_write_needs_a_job_id() -> None:
         sink_options(SERVERS, is_stream=False)
     with pytest.raises(OptionError, match=r"option jobId: .* batch writes only"):
         sink_options({**SERVERS, "jobId": "j"}, is_stream=True)
+
+
+def test_waiting_triggers() -> None:
+    options = read_stream_options({**SERVERS, "minOffsetsPerTrigger": "5"})
+    assert (options.min_offsets, options.max_delay) == (5, 900.0)
+    options = read_stream_options({**SERVERS, "minOffsetsPerTrigger": "5", "maxTriggerDelay": "10s"})
+    assert options.max_delay == 10.0
+    assert read_stream_options(SERVERS).max_delay == 0.0
+
+
+def test_a_prefix_of_the_group() -> None:
+    options = read_stream_options({**SERVERS, "groupIdPrefix": "team", "queryName": "archive"})
+    assert (options.group, options.query) == ("team-archive", "archive")
+    options = read_stream_options({**SERVERS, "groupIdPrefix": "team", "groupId": "g"})
+    assert (options.group, options.query) == ("g", "g")
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "text"),
+    [
+        ({"maxTriggerDelay": "10s"}, "maxTriggerDelay", "minOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "maxTriggerDelay", "not right"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger", "4"),
+        ({"minOffsetsPerTrigger": "0"}, "minOffsetsPerTrigger", "at least 1"),
+        ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition", "at least 1"),
+        ({"groupIdPrefix": "team"}, "groupIdPrefix", "queryName"),
+        ({"groupIdPrefix": "x" * 250, "queryName": "archive"}, "groupId", "256"),
+        ({"startingTimestamp": "{}"}, "startingTimestamp", "JSON"),
+        ({"startingTimestamp": "{"}, "startingTimestamp", "JSON"),
+        ({"startingTimestamp": '{"n1": true}'}, "startingTimestamp", "JSON"),
+        ({"startingTimestamp": '{"n1": "today"}'}, "startingTimestamp", "zone"),
+        ({"startingTimestamp": '{"n1": -1}'}, "startingTimestamp", "zone"),
+    ],
+)
+def test_faults_of_options_of_streams_are_named(given: dict[str, str], name: str, text: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        read_stream_options({**SERVERS, **given})
+    assert name in str(raised.value)
+    assert text in str(raised.value)

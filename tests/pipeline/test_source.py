@@ -6,64 +6,22 @@ import logging
 from typing import Any
 
 import grpc
-import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import StringType, StructField, StructType
 
 from broker.codec.properties import encode_publish_properties
 from broker.event_log.block import NO_EXPIRY, encode_extra
 from broker.event_log.staged_rows import MARKER
-from event_log_node import SECOND, TIME, EventLogNode, become_members, event_log_nodes
+from driven_readers import Query, batch, numbers, rows_of
+from event_log_node import SECOND, TIME, become_members, event_log_nodes
 from pipeline.errors import DataLoss, OptionError, PipelineError
-from pipeline.options import read_batch_options, read_stream_options
+from pipeline.options import read_batch_options
 from pipeline.schema import ARROW_SCHEMA
-from pipeline.source import MqttReader, MqttStreamReader, check_schema
-
-Rows = dict[str, list[int]]  # node -> offsets, or payloads as numbers
-
+from pipeline.source import MqttReader, check_schema
 
 pytestmark = pytest.mark.usefixtures("asks_at_once")
-
-
-def rows_of(reader: MqttReader | MqttStreamReader, partitions: Any) -> Rows:
-    found: Rows = {}
-    for partition in partitions:
-        for batch in reader.read(partition):
-            assert isinstance(batch, pa.RecordBatch)
-            for node, offset in zip(batch["node"].to_pylist(), batch["offset"].to_pylist(), strict=True):
-                found.setdefault(node, []).append(offset)
-    return found
-
-
-def batch(node: EventLogNode, **options: str) -> Rows:
-    reader = MqttReader(read_batch_options({"servers": node.address, **options}))
-    return rows_of(reader, reader.partitions())
-
-
-class Query:
-    """What Spark does with a stream reader: batch after batch, each from the end of the one before."""
-
-    def __init__(self, node: EventLogNode, **options: str) -> None:
-        self.options = read_stream_options({"servers": node.address, "startingOffsets": "earliest", **options})
-        self.reader = MqttStreamReader(self.options)
-        self.at = self.reader.initialOffset()
-
-    def batch(self, limit: ReadLimit | None = None) -> Rows:
-        end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
-        found = rows_of(self.reader, self.reader.partitions(self.at, end))
-        self.at = end
-        self.reader.commit(end)
-        return found
-
-    def restart(self) -> None:
-        self.reader.stop()
-        self.reader = MqttStreamReader(self.options)
-
-
-def numbers(*span: int) -> list[int]:
-    return list(range(*span))
 
 
 # --- batch ---
@@ -189,6 +147,79 @@ def test_limits_of_a_trigger() -> None:
         assert abs(sum(map(len, both.batch().values())) - 30) <= 2
 
 
+class Clock:
+    """Stands for the module `time`."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_trigger_waits_for_records_or_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("pipeline.source.time", clock)
+    with event_log_nodes("n1") as (a,):
+        a.append_numbers(10)
+        query = Query(a, minOffsetsPerTrigger="20", maxTriggerDelay="1m")
+        assert query.reader.getDefaultReadLimit() == ReadMinRows(20)
+        assert query.batch() == {"n1": numbers(10)}, "the first one does not wait"
+        a.append_numbers(19)
+        clock.now = 59
+        assert query.batch() == {}
+        a.append_numbers(1)
+        assert query.batch() == {"n1": numbers(10, 30)}
+        a.append_numbers(5)
+        clock.now = 118
+        assert query.batch() == {}
+        clock.now = 120
+        assert query.batch() == {"n1": numbers(30, 35)}
+        a.append_numbers(5)
+        assert query.batch() == {}
+        with event_log_nodes("n2") as (b,):
+            b.append_numbers(5)
+            become_members(a, b)
+            assert query.batch() == {"n1": numbers(35, 40)}, "a node that is new enters at once"
+            assert query.batch() == {}
+            assert query.batch(ReadAllAvailable()) == {"n2": numbers(5)}
+            a.append_numbers(5)
+            query.reader.prepareForTriggerAvailableNow()
+            assert query.batch() == {"n1": numbers(40, 45)}
+
+
+def test_partitions_are_bounded() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(95)
+        b.append_numbers(5)
+        reader = MqttReader(read_batch_options({"servers": a.address, "maxRecordsPerPartition": "20"}))
+        planned = reader.partitions()
+        assert [len(each.range) for each in planned] == [19, 19, 19, 19, 19, 5]
+        assert rows_of(reader, planned) == {"n1": numbers(95), "n2": numbers(5)}
+        query = Query(a, maxRecordsPerPartition="50")
+        end = query.reader.latestOffset(query.at, ReadAllAvailable())
+        assert [len(each.range) for each in query.reader.partitions(query.at, end)] == [47, 48, 5]
+
+
+def test_each_node_has_a_time_of_its_own() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        for node in (a, b):
+            for second in range(3):
+                node.append_numbers(10, time_ns=TIME + second * SECOND)
+        start, end = TIME // 1_000_000, "2023-11-14T22:13:22Z"
+        found = batch(
+            a,
+            startingTimestamp=f'{{"n1": {start + 1000}, "n2": {start}}}',
+            endingTimestamp=f'{{"n1": {start + 5000}, "n2": "{end}"}}',
+        )
+        assert found == {"n1": numbers(10, 30), "n2": numbers(20)}
+        assert Query(a, startingOffsets="", startingTimestamp=f'{{"n1": {start}, "n2": {start + 2000}}}').batch() == {
+            "n1": numbers(30),
+            "n2": numbers(20, 30),
+        }
+        with pytest.raises(OptionError, match=r"option startingTimestamp: .* does not name node n2"):
+            batch(a, startingTimestamp=f'{{"n1": {start}}}')
+
+
 def test_available_now_ends_where_the_logs_ended() -> None:
     with event_log_nodes("n1", "n2") as (a, b):
         a.append_numbers(20)
@@ -291,105 +322,6 @@ def test_node_away_and_back(fail: str) -> None:
         query.restart()
         b.start()
         assert query.batch() == {"n2": numbers(10, 20)}
-
-
-# --- records that are lost: exactly once what is there, strict readers are told the range ---
-
-
-def test_a_gap_is_skipped_or_named(caplog: pytest.LogCaptureFixture) -> None:
-    with event_log_nodes("n1") as (a,):
-        a.append_numbers(30)
-        queries = [
-            Query(a, failOnDataLoss=fail, minPartitions="4", maxOffsetsPerTrigger="10") for fail in ("true", "false")
-        ]
-        for query in queries:
-            assert query.batch() == {"n1": numbers(10)}
-        done = Query(a)
-        done.batch()
-        a.lose(10, 20)
-        a.append_numbers(5)
-        with pytest.raises(DataLoss, match="node n1 lost the records of offsets 10 to"):
-            queries[0].batch(ReadAllAvailable())
-        with caplog.at_level(logging.WARNING):
-            assert queries[1].batch(ReadAllAvailable()) == {"n1": numbers(20, 35)}
-        assert any("lost the records of offsets" in record.message for record in caplog.records)
-        assert done.batch() == {"n1": numbers(30, 35)}, "it has read what is lost"
-        assert batch(a, failOnDataLoss="false") == {"n1": [*numbers(10), *numbers(20, 35)]}
-        with pytest.raises(DataLoss, match="offsets 10 to 19"):
-            batch(a)
-
-
-def test_a_gap_does_not_hold_up_the_skew(caplog: pytest.LogCaptureFixture) -> None:
-    with event_log_nodes("n1", "n2") as (a, b):
-        query = Query(a, maxNodeSkew="2s", failOnDataLoss="false")
-        a.append_numbers(10)
-        a.append_numbers(10, time_ns=TIME + SECOND)
-        b.append_numbers(10)
-        a.lose(0, 10)
-        assert query.batch() == {"n1": numbers(10, 20), "n2": numbers(10)}
-
-
-@FAIL
-def test_a_reader_before_the_first_record_that_may_differ_goes_on(fail: str) -> None:
-    with event_log_nodes("n1") as (a,):
-        a.append_numbers(30)
-        query = Query(a, failOnDataLoss=fail, groupId="g", maxOffsetsPerTrigger="20")
-        assert query.batch() == {"n1": numbers(20)}
-        a.lose_end(20)
-        a.append_numbers(15)
-        query.restart()
-        assert query.batch() == {"n1": numbers(20, 35)}
-        assert a.held == {("g", "g"): 35}
-
-
-def test_a_reader_behind_it_gets_what_changed() -> None:
-    with event_log_nodes("n1") as (a,):
-        a.append_numbers(30)
-        strict, lenient = (Query(a, failOnDataLoss=fail) for fail in ("true", "false"))
-        for query in (strict, lenient):
-            query.batch()
-        a.lose_end(20)
-        a.append_numbers(15)
-        with pytest.raises(DataLoss, match=r"node n1: the records of offsets 20 to 29 that the query read are lost"):
-            strict.batch()
-        assert lenient.batch() == {"n1": numbers(20, 35)}
-        assert lenient.batch() == {}
-
-
-def test_a_batch_that_was_planned_before() -> None:
-    with event_log_nodes("n1") as (a,):
-        a.append_numbers(30)
-        query = Query(a, failOnDataLoss="false", maxOffsetsPerTrigger="10")
-        assert query.batch() == {"n1": numbers(10)}
-        end = query.reader.latestOffset(query.at, ReadAllAvailable())
-        a.lose_end(20)
-        a.append_numbers(15)
-        query.restart()
-        assert rows_of(query.reader, query.reader.partitions(query.at, end)) == {"n1": numbers(10, 20)}
-        query.at = end
-        assert query.batch(ReadAllAvailable()) == {"n1": numbers(20, 35)}
-
-
-@pytest.mark.parametrize(("end", "found"), [(30, numbers(30)), (20, numbers(20))])
-def test_a_task_that_began_before(end: int, found: list[int]) -> None:
-    with event_log_nodes("n1") as (a,):
-        a.append_numbers(30)
-        reader = MqttReader(read_batch_options({"servers": a.address, "failOnDataLoss": "false"}))
-        planned = reader.partitions()
-        a.lose_end(end)
-        a.append_numbers(15)
-        assert rows_of(reader, planned) == {"n1": found}
-
-
-def test_available_now_ends_where_the_log_ended_before_it_lost_its_end() -> None:
-    with event_log_nodes("n1") as (a,):
-        a.append_numbers(30)
-        query = Query(a, failOnDataLoss="false", maxOffsetsPerTrigger="10")
-        query.reader.prepareForTriggerAvailableNow()
-        assert query.batch() == {"n1": numbers(10)}
-        a.lose_end(20)
-        a.append_numbers(15)
-        assert [query.batch(), query.batch()] == [{"n1": numbers(10, 20)}, {}]
 
 
 # --- failures in between ---

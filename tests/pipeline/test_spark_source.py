@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from pyspark.errors import AnalysisException
 from broker.codec.properties import encode_publish_properties
 from broker.event_log.block import encode_extra
 from event_log_node import TIME, EventLogNode, event_log_nodes
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,12 +106,45 @@ def test_a_stream_with_restarts_writes_each_record_once(spark: SparkSession, tmp
         assert sum(each["numInputRows"] for each in second) == 100
         assert 2 <= len(second) <= 4
         assert to_parquet(spark, a, tmp_path) == []
+        a.append_numbers(5)
+        waiting = to_parquet(spark, a, tmp_path, minOffsetsPerTrigger=10_000)  # not with this trigger
+        assert [each["numInputRows"] for each in waiting] == [5]
         found = spark.read.parquet(str(tmp_path / "out"))
-        assert found.count() == 550
-        assert found.select("node", "log", "offset").distinct().count() == 550
+        assert found.count() == 555
+        assert found.select("node", "log", "offset").distinct().count() == 555
         assert found.where("cast(cast(payload as string) as bigint) != offset").count() == 0
         # The hold lags one batch: Spark calls commit for a batch when it plans the next one.
-        assert 300 < a.held["g", "g"] < 400
+        assert a.held["g", "g"] == 400
+
+
+async def test_batches_wait_for_records_and_tell_the_lag(spark: SparkSession, checkpoint: str) -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(10)
+        frame = spark.readStream.format("mqtt").options(
+            servers=a.address, startingOffsets="earliest", minOffsetsPerTrigger=20, maxRecordsPerPartition=8
+        )
+        query = frame.load().writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+
+        def batches() -> list[int]:
+            return [each.numInputRows for each in query.recentProgress if each.numInputRows]
+
+        try:
+            await eventually(lambda: batches() == [10], "the first batch, which does not wait")
+            a.append_numbers(9)
+            b.append_numbers(10)
+            asked = len(a.metadata)
+            await eventually(lambda: len(a.metadata) > asked + 5, "Spark has asked for more")
+            assert batches() == [10]
+            b.append_numbers(1)
+            await eventually(lambda: batches() == [10, 20], "the batch with all that came")
+            progress = query.lastProgress
+            assert progress is not None
+            (source,) = progress.sources
+            end, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
+            lag = {node: latest[node]["offset"] - position["offset"] for node, position in end.items()}
+            assert lag == {"n1": 0, "n2": 0}
+        finally:
+            query.stop()
 
 
 def test_errors_of_options_reach_the_user(spark: SparkSession) -> None:
