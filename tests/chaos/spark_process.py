@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ import psutil
 from repository import ROOT
 from waiting import eventually
 
+CHAOS: Final = Path(__file__).resolve().parent
 COMMIT_SECONDS: Final = 300.0  # from the start of a driver to its first batch, on a busy machine
 BUSY_LOOK_SECONDS: Final = 0.02
 BUSY_SECONDS: Final = 5.0
@@ -43,8 +45,11 @@ class SparkProcess:
         self._batches_at_start = self.batches()
         temporary = self.log_path.parent / "tmp"  # a driver that is killed leaves its files
         temporary.mkdir(exist_ok=True)
+        parts = [str(CHAOS)]
+        if not sys.flags.safe_path:  # else the product is the compiled one, that is installed
+            parts.append(str(ROOT))
         places = {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(parts),
             "TMPDIR": str(temporary),
             "SPARK_LOCAL_DIRS": str(temporary),
             "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}",
