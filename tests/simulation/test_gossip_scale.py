@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -61,15 +62,14 @@ def test_slow_nodes_make_lifeguard_suspect_less_than_swim() -> None:
 
 
 def test_a_second_machine_of_one_name_takes_nothing_over() -> None:
-    cluster = Cluster(1, 20)
-    cluster.world.run(5.0)
-    intruder = cluster.add_host("n7")
-    cluster.start(intruder)
-    cluster.world.run(60.0)
-    cluster.check_names()
-    others = [host for host in cluster.hosts if host.name != "n7"]
-    assert cluster.all_hold_alive([cluster.world.hosts["n7"]], others)
-    cluster.close()
+    with closing(Cluster(1, 20)) as cluster:
+        cluster.world.run(5.0)
+        intruder = cluster.add_host("n7")
+        cluster.start(intruder)
+        cluster.world.run(60.0)
+        cluster.check_names()
+        others = [host for host in cluster.hosts if host.name != "n7"]
+        assert cluster.all_hold_alive([cluster.world.hosts["n7"]], others)
 
 
 # --- the checkers find what breaks the rules
@@ -83,42 +83,38 @@ def forge(cluster: Cluster, incarnation: int, tags: dict[str, str]) -> None:
 
 
 def test_an_incarnation_that_nobody_has_said_is_found() -> None:
-    cluster = Cluster(1, 12, Faults())
-    cluster.world.run(1.0)
-    with pytest.raises(AssertionError, match="n3 has n7 at 5"):
-        forge(cluster, 5, {"a": "1"})
-    cluster.close()
+    with closing(Cluster(1, 12, Faults())) as cluster:
+        cluster.world.run(1.0)
+        with pytest.raises(AssertionError, match="n3 has n7 at 5"):
+            forge(cluster, 5, {"a": "1"})
 
 
 def test_a_return_without_a_refutation_is_found() -> None:
-    cluster = Cluster(1, 12)
-    n3, n7 = cluster.process(cluster.hosts[3]), cluster.hosts[7]
-    cluster.crash(n7)
-    cluster.world.run_until(lambda: cluster.all_hold_dead(n7, cluster.living()), 60.0, "n7 crashed")
-    node = n3.serf.gossip.table.nodes["n7"]
-    assert node.state == STATE_DEAD
-    node.incarnation = 0  # as if the rule that compares incarnations were not there
-    with pytest.raises(AssertionError, match=r"n3 .*n7"):
-        forge(cluster, 1, {})
-    cluster.close()
+    with closing(Cluster(1, 12)) as cluster:
+        n3, n7 = cluster.process(cluster.hosts[3]), cluster.hosts[7]
+        cluster.crash(n7)
+        cluster.world.run_until(lambda: cluster.all_hold_dead(n7, cluster.living()), 60.0, "n7 crashed")
+        node = n3.serf.gossip.table.nodes["n7"]
+        assert node.state == STATE_DEAD
+        node.incarnation = 0  # as if the rule that compares incarnations were not there
+        with pytest.raises(AssertionError, match=r"n3 .*n7"):
+            forge(cluster, 1, {})
 
 
 def test_an_incarnation_that_goes_back_is_found() -> None:
-    cluster = Cluster(1, 12)
-    n3 = cluster.process(cluster.hosts[3])
-    accusation = Accusation(1, "n7", "n2").encode(SUSPECT)
-    cluster.process(cluster.hosts[7]).serf.receive_packet(accusation, ("10.9.9.9", 1), cluster.world.now)
-    forge(cluster, 2, {"a": "1"})
-    n3.serf.gossip.table.nodes["n7"].incarnation = 0
-    with pytest.raises(AssertionError, match="goes back"):
-        forge(cluster, 1, {"a": "2"})
-    cluster.close()
+    with closing(Cluster(1, 12)) as cluster:
+        n3 = cluster.process(cluster.hosts[3])
+        accusation = Accusation(1, "n7", "n2").encode(SUSPECT)
+        cluster.process(cluster.hosts[7]).serf.receive_packet(accusation, ("10.9.9.9", 1), cluster.world.now)
+        forge(cluster, 2, {"a": "1"})
+        n3.serf.gossip.table.nodes["n7"].incarnation = 0
+        with pytest.raises(AssertionError, match="goes back"):
+            forge(cluster, 1, {"a": "2"})
 
 
 def test_a_name_at_another_machine_is_found() -> None:
-    cluster = Cluster(1, 12)
-    n3 = cluster.process(cluster.hosts[3]).serf
-    n3.gossip.table.nodes["n7"].facts = n3.gossip.table.nodes["n8"].facts
-    with pytest.raises(AssertionError, match="n3 has n7"):
-        cluster.check_names()
-    cluster.close()
+    with closing(Cluster(1, 12)) as cluster:
+        n3 = cluster.process(cluster.hosts[3]).serf
+        n3.gossip.table.nodes["n7"].facts = n3.gossip.table.nodes["n8"].facts
+        with pytest.raises(AssertionError, match="n3 has n7"):
+            cluster.check_names()

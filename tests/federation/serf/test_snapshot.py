@@ -197,3 +197,18 @@ def test_a_node_that_joins_again_after_its_leave_has_its_members_in_the_file() -
     whole, is_whole = log.take()
     assert is_whole
     assert read_snapshot(whole, False).members == {"c": ("10.0.0.3", 1)}
+
+
+@given(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from(OF_SERF.split(b"\n")))), st.booleans())
+def test_any_bytes_are_read_or_are_no_snapshot(lines: list[bytes], rejoin: bool) -> None:
+    data = b"\n".join(lines)
+    try:
+        found = read_snapshot(data, rejoin)
+    except NotASnapshot:
+        return
+    assert found.whole == data.rfind(b"\n") + 1
+    log = SnapshotLog(found, "own")
+    log.fail()
+    whole, _ = log.take()
+    again = read_snapshot(whole, rejoin)
+    assert (again.members, again.clocks, again.unknown) == (log.members, found.clocks, 0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from statistics import mean
 from typing import Final
@@ -82,21 +83,20 @@ def measure(nodes: int, seed: int, loss: float, churn: float, is_cut: bool = Tru
     AssertionError with the seed and the virtual time when a rule is broken or a time limit passes.
     """
     began = time.process_time()
-    cluster = Cluster(seed, nodes, Faults(loss=loss, delay_min=0.0005, delay_max=0.005))
     measures = Measures(nodes)
-    _stay_quiet(cluster, measures)
-    _crash(cluster, measures)
-    _join(cluster, measures)
-    if churn > 0:
-        _churn(cluster, measures, churn)
-    measures.false = cluster.false_failures
-    if is_cut:
-        _cut(cluster, measures)
-    cluster.check_names()
-    measures.simulated = cluster.world.now
+    with closing(Cluster(seed, nodes, Faults(loss=loss, delay_min=0.0005, delay_max=0.005))) as cluster:
+        _stay_quiet(cluster, measures)
+        _crash(cluster, measures)
+        _join(cluster, measures)
+        if churn > 0:
+            _churn(cluster, measures, churn)
+        measures.false = cluster.false_failures
+        if is_cut:
+            _cut(cluster, measures)
+        cluster.check_names()
+        measures.simulated = cluster.world.now
     measures.cpu = time.process_time() - began
     measures.memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    cluster.close()
     return measures
 
 
@@ -186,15 +186,13 @@ def _until(cluster: Cluster, condition: Callable[[], bool], what: str) -> float:
 def slow_nodes(profile: GossipConfig, seed: int, nodes: int, slow: int, seconds: float) -> int:
     """How often a healthy node was taken for failed while `slow` others process no messages for `seconds`, again and again
     for two minutes, with a moment of work between, and their timers run: Lifeguard's experiment."""
-    cluster = Cluster(seed, nodes, profile=profile)
-    world = cluster.world
-    for host in world.schedule_rng.sample(cluster.hosts, slow):
-        cluster.impaired.add(host.name)
-        at = world.schedule_rng.random() * seconds
-        while at < 120.0:
-            world.at(at, lambda host=host: host.hold_messages(seconds))  # type: ignore[misc]
-            at += seconds + 0.064
-    world.run(120.0)
-    found = cluster.false_failures
-    cluster.close()
-    return found
+    with closing(Cluster(seed, nodes, profile=profile)) as cluster:
+        world = cluster.world
+        for host in world.schedule_rng.sample(cluster.hosts, slow):
+            cluster.impaired.add(host.name)
+            at = world.schedule_rng.random() * seconds
+            while at < 120.0:
+                world.at(at, lambda host=host: host.hold_messages(seconds))  # type: ignore[misc]
+                at += seconds + 0.064
+        world.run(120.0)
+        return cluster.false_failures
