@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 NODES: Final = "event logs"
 FILES: Final = "file source"
+ONLY_HOUR: Final = "this range alone"
+HOURS: Final = 24
 COMPRESSION: Final = "zstd"
 NUMBER_BYTES: Final = 8  # of a message, at the start of its payload
 SINK_TOPIC: Final = "sink"
@@ -116,6 +118,29 @@ def write_files(place: Place) -> None:
 
 def aggregate(place: Place, participant: str) -> float:
     """Read every column of every row, and aggregate them by node. A file source reads no column that is not used."""
+    return _aggregate(place.batch(participant), place.extents)
+
+
+def one_hour(place: Place) -> tuple[DataFrame, Place]:
+    """One of HOURS parts of the time of a data set: the whole with a filter of this time, and these rows by their offsets, as
+    if the logs had nothing else."""
+    whole = place.batch(NODES)
+    node, extent = min(place.extents.items())
+    offsets = [extent.start + (extent.end - extent.start) * hour // HOURS for hour in (HOURS // 2, HOURS // 2 + 1)]
+    found = whole.where((F.col("node") == node) & F.col("offset").isin(offsets)).select("time").collect()
+    low, high = sorted(row.time for row in found)
+    hour = whole.where((F.col("time") >= low) & (F.col("time") < high))
+    spans = hour.groupBy("node").agg(F.min("offset").alias("first"), F.max("offset").alias("last")).collect()
+    extents = {row.node: Extent(place.extents[row.node].log_id, row.first, row.last + 1) for row in spans}
+    return hour, replace(place, extents=extents)
+
+
+def aggregate_hour(hour: DataFrame, there: Place, participant: str) -> float:
+    """Read every column of the rows of `one_hour`, by the filter, or by their offsets."""
+    return _aggregate(there.batch(NODES) if participant == ONLY_HOUR else hour, there.extents)
+
+
+def _aggregate(frame: DataFrame, extents: Mapping[str, Extent]) -> float:
     values: list[Any] = [F.count("*").alias("rows"), F.sum("offset").alias("offsets")]
     for field in ARROW_SCHEMA:
         if field.name in ("topic", "payload"):
@@ -125,12 +150,12 @@ def aggregate(place: Place, participant: str) -> float:
         elif field.name not in ("node", "offset"):
             values.append(F.max(field.name) if not field.nullable else F.count(field.name))
     start = time.perf_counter()
-    found = place.batch(participant).groupBy("node").agg(*values).collect()
+    found = frame.groupBy("node").agg(*values).collect()
     seconds = time.perf_counter() - start
     sums = {row["node"]: (row["rows"], row["offsets"]) for row in found}
     wanted = {
         node: (extent.end - extent.start, (extent.start + extent.end - 1) * (extent.end - extent.start) // 2)
-        for node, extent in place.extents.items()
+        for node, extent in extents.items()
     }
     if sums != wanted:
         raise WrongRows(f"rows and sums of their offsets are {sums}, should be {wanted}")

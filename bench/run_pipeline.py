@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,9 +35,12 @@ from pipeline_nodes import (
 from pipeline_report import BEGIN, END, Line, report, write
 from pipeline_rows import (
     FILES,
+    ONLY_HOUR,
     Place,
     WrongRows,
     aggregate,
+    aggregate_hour,
+    one_hour,
     publish_by_sink,
     stream_to_parquet,
     to_parquet,
@@ -89,12 +93,14 @@ SPARK_ROWS: Final = (
     SparkRow("batch read, to Parquet", to_parquet, 0.55),
     SparkRow("stream availableNow, to Parquet", stream_to_parquet, 0.45),
 )
+HOUR: Final = "one of 24 hours by a filter of time, aggregated"
+HOUR_MARK: Final = 0.67  # 1.5 times the cost of these records alone
 SINK: Final = "sink publishes"
 PUBLISHER: Final = "publisher while a reader reads at full speed"
 MEMORY: Final = "memory of a node that serves a large log to two readers"
 SINK_MARK: Final = 0.3
 PUBLISHER_MARK: Final = 0.75
-ROW_NAMES: Final = (*(row.name for row in SPARK_ROWS), SINK, PUBLISHER, MEMORY)
+ROW_NAMES: Final = (*(row.name for row in SPARK_ROWS), HOUR, SINK, PUBLISHER, MEMORY)
 
 
 @dataclass
@@ -131,7 +137,7 @@ class Bench:
 
     def measure_spark(self, spark: SparkSession, data: DataSet) -> None:
         wanted = [row for row in SPARK_ROWS if row.name in self.rows]
-        others = [name for name in (SINK, PUBLISHER) if name in self.rows and data is QOS_1]
+        others = [name for name in (HOUR, SINK, PUBLISHER) if name in self.rows and data is QOS_1]
         if not wanted and not others:
             return
         folder = self.folder / f"qos{data.qos}"
@@ -144,6 +150,10 @@ class Bench:
             for row in wanted:
                 measure = self._of_place(row.work, place)
                 self.alternate(row.name, data.name, "rows/s", place.rows, FILES, row.mark, measure)
+            if HOUR in others:
+                hour, there = one_hour(place)
+                measure = partial(aggregate_hour, hour, there)
+                self.alternate(HOUR, data.name, "rows/s", there.rows, ONLY_HOUR, HOUR_MARK, measure)
             if SINK in others:
                 self.measure_sink(place, nodes)
             if PUBLISHER in others:

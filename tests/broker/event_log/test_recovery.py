@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import tempfile
@@ -250,6 +251,21 @@ async def test_readers_go_on_over_any_number_of_crashes(
         assert not set(after) & set(before)
         assert set(there) <= set(before) | set(after)
     await log.stop()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_folder_of_the_version_before_goes_on(make_log: MakeLog, tmp_path: Path, clean: bool) -> None:
+    """Its log.json names a gap that its readers were told of, and no former ids."""
+    log = await filled(make_log, "commit")
+    folder = crashed(tmp_path / "log")
+    segments(folder)[1].unlink()
+    content = json.loads((folder / "log.json").read_text())
+    del content["parents"]
+    former = {**content, "version": 1, "gaps": [[12, 24]], "clean": clean, "next_offset": RECORDS if clean else 0}
+    (folder / "log.json").write_text(json.dumps(former))
+    again = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)
+    assert again.log_id == log.log_id
+    await check_readers(again, log.log_id, [*FIRST, *range(24, RECORDS)], SECOND)
 
 
 async def test_damage_that_a_read_finds(make_log: MakeLog, tmp_path: Path) -> None:
