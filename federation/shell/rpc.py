@@ -6,6 +6,7 @@ import asyncio
 import platform
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from broker.config.addresses import Address, socket_name_text
@@ -151,7 +152,8 @@ class RpcShell:
 
     def _log_line(self, level: str, line: str) -> None:
         if threading.get_ident() != self._thread:
-            self._loop.call_soon_threadsafe(self._log_line, level, line)
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._log_line, level, line)
             return
         self.server.log_line(LEVELS.get(level, "INFO"), line)
         for client, connection in list(self.connections.items()):
