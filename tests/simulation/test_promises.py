@@ -71,6 +71,7 @@ def test_the_oracle_of_promises_sees_damage(damage: str, found: str) -> None:
         promises.kill(host)
         disk.records.clear()
         promises.start(host)
+        promises.federation.until_agreement(RETURN_LIMIT, "the start")
     elif damage == "dropped":
         node.node.counters["n2"].drop(DropReason.REFUSED, 1)
     elif damage == "left in an outbox":
