@@ -89,6 +89,26 @@ async def test_records_of_all_nodes_are_archived_once(
     assert found.select("node", "log").distinct().count() == 2
 
 
+async def test_filters_leave_the_same_rows(spark: SparkSession, nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """Pushed down to real nodes, whose index and dictionaries cut ranges of time and topics."""
+    a, b = await federation(nodes, tmp_path, segment_bytes=2**16)
+    await asyncio.gather(publish(clients, a, 0, 150, 1000), publish(clients, b, 150, 150, 1000))
+    frame = spark.read.format("mqtt").options(servers=api(a), columns="node,offset,time,ts,topic").load()
+    rows = await asyncio.to_thread(frame.cache().collect)
+    frame.unpersist()
+    assert len(rows) == 300
+    times = sorted(row.time for row in rows)
+    low, high = times[90], times[210]
+    found = await asyncio.to_thread(
+        frame.where(f"time >= {low} and time < {high} and topic in ('t/1', 't/2') and offset > 10").collect
+    )
+    wanted = [row for row in rows if low <= row.time < high and row.topic in ("t/1", "t/2") and row.offset > 10]
+    assert sorted(found) == sorted(wanted)
+    assert 0 < len(found) < 120
+    partitions = frame.where(f"time >= {low} and time < {high} and node = '{a.name}'")
+    assert {row.node for row in await asyncio.to_thread(partitions.collect)} == {a.name}
+
+
 async def test_a_log_that_was_damaged_is_read_once(
     spark: SparkSession, nodes: Nodes, clients: Clients, tmp_path: Path
 ) -> None:
