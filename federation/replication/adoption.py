@@ -118,9 +118,8 @@ class Adoptions:
         self._moves: Moves = sessions.moves
         self._begun: dict[str, Adoption] = {}  # by store id
         self._untold: list[tuple[PeerSender, bytes]] = []  # ADOPTED (wire)
-        self._relayed: dict[
-            PeerSender, int
-        ] = {}  # to lost homes: the marks of their outboxes until which all was relayed
+        self._relayed: dict[str, int] = {}  # by lost home: the mark of the outbox to it until which all was relayed
+        self._lost: dict[str, None] = {}  # those of these that were not heard since
         self._adopters: dict[str, Adopter] = {}  # by lost home
 
     def is_active(self) -> bool:
@@ -432,7 +431,7 @@ class Adoptions:
         if sender is None or sender.reachable:
             return
         self._tree.group_copies.given_up(sender, now)
-        for block in take_promised(sender.outbox, self._relayed.get(sender, 0), now):
+        for block in take_promised(sender.outbox, self._relayed.get(home, 0), now):
             messages = block.messages
             if not behind(block, position, now):
                 continue
@@ -447,7 +446,11 @@ class Adoptions:
             frame = encode_session_frame(RELAY, "", epoch, (home, OTHERS, data, below))
             sender.append_session(frame, 0, False, now)
         sender.outbox.close_block()
-        self._relayed[sender] = sender.mark()
+        self._relayed[home] = sender.mark()
+        self._lost[home] = None
+
+    def heard(self, node: str) -> None:
+        self._lost.pop(node, None)
 
     def relay_again(self, homes: list[str], now: float) -> None:
         """A session that was adopted has gone on before this node heard where it was: what this node has published since it
@@ -456,6 +459,8 @@ class Adoptions:
             adopter = self._adopters.get(home)
             sender = self._senders.get(home)
             if adopter is None or sender is None or sender.peer_store_id != adopter.store_id:
+                continue
+            if home not in self._lost:  # it is home again
                 continue
             if adopter.name == self._name:
                 self._relay(adopter.more, None, now)

@@ -154,6 +154,9 @@ class Copies(LostHomes):
                     self.adoptions.begin(replica)
         return self.adoptions.take_client(client_id, now)
 
+    def heard(self, node: str) -> None:
+        self.adoptions.heard(node)
+
     def moved(self, homes: list[str], now: float) -> None:
         self.adoptions.relay_again(homes, now)
 

@@ -14,4 +14,6 @@ class SessionsHeard(SessionEvents):
         self._sessions = sessions
 
     def receive(self, name: str, data: bytes, now: float) -> None:
+        if self._sessions.lost is not None:
+            self._sessions.lost.heard(name)
         self._sessions.receive(name, data, now)

@@ -17,6 +17,10 @@ class LostHomes:
         will be here only in some turns."""
         raise AssertionError("a subclass implements this")
 
+    def heard(self, node: str) -> None:
+        """The node lives, and says something of its sessions."""
+        raise AssertionError("a subclass implements this")
+
     def moved(self, homes: list[str], now: float) -> None:
         """A session arrives at a node that these were homes before: what waits for lost ones goes to who has adopted them."""
         raise AssertionError("a subclass implements this")

@@ -67,6 +67,7 @@ ONCE_BROKEN = {
         10057,
         7114,  # a keeper with an old copy took messages that were for the home, and brought what that had handed on
         10005,  # what waited for a lost home was not for its session any more, which an old copy did not know
+        44005,  # what waited for a home that was back went to who had adopted its sessions before
         40003,  # which keepers a store has was not heard by a home that was lost and came back
         10034,  # messages of a node that sent them to a home with a later claim than the first one here were taken
     ),
