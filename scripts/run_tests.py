@@ -114,13 +114,13 @@ def files_of(folder: str) -> list[str]:
 
 
 def all_lanes(name: str, python: Path, arguments: list[str]) -> list[Lane]:
-    """All tests as lanes, the longest ones first."""
+    """All tests as lanes: those that wait most begin first, those that compute fill the time of the others."""
     elsewhere = [f"--ignore={folder}" for folder in (INTEGRATION, JVM, *FEDERATION)]
     return [
-        lane(f"{name}-federation", python, [*FEDERATION, *arguments]),
-        lane(name, python, [*elsewhere, *arguments]),
         lane(f"{name}-pipeline", python, [JVM, *arguments]),
         *integration_lanes(f"{name}-integration", python, files_of(INTEGRATION), arguments),
+        lane(f"{name}-federation", python, [*FEDERATION, *arguments]),
+        lane(name, python, [*elsewhere, *arguments]),
     ]
 
 
