@@ -64,7 +64,6 @@ class Adoption:
     """One replica that is becoming this node's own sessions.
 
     is_open  the records were sorted, which takes some turns
-    wanted   clients that have waited for that
     left   numbers of sessions that are still to be adopted; a client may have two, of which one was leaving
     below  the numbers of all records of the replica are below it
     """
@@ -72,7 +71,6 @@ class Adoption:
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.is_open = False
-        self.wanted: dict[str, None] = {}
         self.left: deque[int] = deque()
         self.below = 0
 
@@ -131,28 +129,24 @@ class Adoptions:
             self._begun[replica.store_id] = Adoption(replica)
             self.stores += 1
 
-    def take_client(self, client_id: str, now: float) -> bool:
+    def take_client(self, client_id: str, now: float) -> None:
         """The client is wanted: its session is first, where it is among those that are being adopted, and its will is published
-        before it says something else. True when the session will be here only in some turns."""
-        is_coming = False
+        before it says something else."""
         for adoption in self._begun.values():
             replica = adoption.replica
             number = replica.by_client.get(client_id)
             if number is None:
                 continue
             record = replica.record(number)
-            if adoption.is_open or (record is not None and record[0] == WILL):
-                self._adopt(adoption, number, now)
-            else:
-                adoption.wanted[client_id] = None
-                is_coming = True
-        return is_coming
+            if record is not None and record[0] != WILL and not adoption.is_open:
+                self._open(adoption, len(replica.where) + len(replica.runs))
+            self._adopt(adoption, number, now)
 
     def turn_ended(self, now: float) -> bool:
         """True when there is more output."""
         is_more = bool(self._begun)
         for adoption in list(self._begun.values()):
-            if not adoption.is_open and not self._open(adoption, now):
+            if not adoption.is_open and not self._open(adoption, RECORDS_OF_A_TURN):
                 continue
             count = SESSIONS_OF_A_TURN
             while adoption.left and count:
@@ -163,13 +157,12 @@ class Adoptions:
                 self._end(adoption, now)
         return self._tell(now) or is_more
 
-    def _open(self, adoption: Adoption, now: float) -> bool:
+    def _open(self, adoption: Adoption, count: int) -> bool:
+        """Sort so many more records. True when all are."""
         replica = adoption.replica
-        if not replica.open_some(RECORDS_OF_A_TURN) or replica.contents is None:
+        if not replica.open_some(count) or replica.contents is None:
             return False
         adoption.opened(replica.contents)
-        for client_id in adoption.wanted:
-            self.take_client(client_id, now)
         return True
 
     def _adopt(self, adoption: Adoption, number: int, now: float) -> None:
@@ -260,7 +253,7 @@ class Adoptions:
         frame = SessionFrame(HAND, client_id, epoch, (tuple(names), tuple(records), since))
         first = self._next_number()
         self._moves.passed_on.pop(client_id, None)
-        self._sessions.take(frame, now)
+        self._moves.take(frame, now)
         self.adopted += 1
         home = self._homes.by_client.get(client_id)
         if home is None or home.arriving is None:
@@ -316,7 +309,8 @@ class Adoptions:
         replica = adoption.replica
         positions: list[Record] = []
         blocks: list[tuple[int, Record]] = []
-        for record in () if replica.contents is None else replica.contents.records.values():
+        left = {} if replica.contents is None else replica.contents.records
+        for _, record in sorted(left.items()):
             if record[0] == POSITION:
                 positions.append(record[1:])
             elif record[0] == OUTBOX:

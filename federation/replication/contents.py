@@ -55,7 +55,8 @@ class Contents:
         if kind in WITH_CLIENT:
             self.sessions.setdefault(number, {})
         elif kind == HOME:
-            self.homes[cast(str, record[1])] = number
+            client_id = cast(str, record[1])
+            self.homes[client_id] = max(number, self.homes.get(client_id, 0))
         elif kind in OF_SESSION:
             self.sessions.setdefault(cast(int, record[1]), {})[number] = None
 

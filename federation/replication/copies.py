@@ -143,7 +143,7 @@ class Copies(LostHomes):
 
     # --- lost homes ---
 
-    def wanted(self, client_id: str, node: str, now: float) -> bool:
+    def wanted(self, client_id: str, node: str, now: float) -> None:
         for replica in list(self.replicas.by_store.values()):
             if client_id in replica.by_client and self._is_away(replica) and self._is_first(replica):
                 known_at = 0.0 if self._is_replaced(replica) else self._sessions.starting_until  # who lives
@@ -152,7 +152,7 @@ class Copies(LostHomes):
                     self._look_at = min(self._look_at, known_at)
                 elif replica.node != node or self._is_replaced(replica):
                     self.adoptions.begin(replica)
-        return self.adoptions.take_client(client_id, now)
+        self.adoptions.take_client(client_id, now)
 
     def heard(self, node: str) -> None:
         self.adoptions.heard(node)

@@ -12,9 +12,8 @@ from federation.sessions.wire import SessionFrame
 class LostHomes:
     """Has copies of the sessions of homes that are lost."""
 
-    def wanted(self, client_id: str, node: str, now: float) -> bool:
-        """The client connects to the node: its session is to be here, where there is a copy and its home is away. True when it
-        will be here only in some turns."""
+    def wanted(self, client_id: str, node: str, now: float) -> None:
+        """The client connects to the node: its session is to be here, where there is a copy and its home is away."""
         raise AssertionError("a subclass implements this")
 
     def heard(self, node: str) -> None:

@@ -93,8 +93,8 @@ class Sessions(Ownership):
         self.active = True
 
     def claim(self, claimant: Claimant, client_id: str, username: str, clean_start: bool, now: float) -> bool:
-        home = self.homes.by_client.get(client_id)
-        is_coming = home is None and self.lost is not None and self.lost.wanted(client_id, self._name, now)
+        if self.lost is not None and client_id not in self.homes.by_client:
+            self.lost.wanted(client_id, self._name, now)
         home = self.homes.by_client.get(client_id)
         if home is not None:
             if home.claimant is not None:  # another connection of the client waits already
@@ -119,7 +119,6 @@ class Sessions(Ownership):
         home = self.homes.by_client[client_id] = self.homes.made(client_id, self.homes.counter_above(known))
         home.is_clean = clean_start
         home.is_opening = True
-        home.is_promised = is_coming
         departings = self.moves.departing.get(client_id)
         if departings and departings[-1].marks is not None:
             self.moves.bring_back(departings[-1], home)
@@ -271,19 +270,16 @@ class Sessions(Ownership):
         is_answered, is_clean, has_ended, *adopted = frame.more
         if not is_claimed(client_id):
             return
-        lost = None if has_ended or client_id in self.homes.by_client else self.lost
-        is_coming = lost is not None and lost.wanted(client_id, sender.name, now)
+        if self.lost is not None and not has_ended and client_id not in self.homes.by_client:
+            self.lost.wanted(client_id, sender.name, now)
         home = self.homes.by_client.get(client_id)
         if home is None:
             self.moves.told(client_id, frame.epoch, adopted)
             ended = self.homes.ended.get(client_id)
             if ended is not None and frame.epoch[0] <= ended.counter:
                 return  # it hears of the end
-            if is_coming:
-                self.moves.pass_on(client_id, sender.name, frame.epoch)
             if is_answered:  # what is on its way to another node goes on to this one
-                is_leaving = is_coming or client_id in self.moves.departing
-                self._say(sender, frame, HANDING if is_leaving else NOTHING, frame.epoch)
+                self._say(sender, frame, HANDING if client_id in self.moves.departing else NOTHING, frame.epoch)
             return
         own = self.homes.epoch_of(home)
         session = self._broker.sessions.get(client_id)

@@ -8,7 +8,6 @@ import pytest
 
 import federation.replication.adoption
 from broker.broker import Broker
-from broker.codec.packets import ConnAck, Packet
 from broker.config.settings_mqtt import MqttSettings
 from broker.session.will import StoredWill
 from broker.store.kinds import COPY, HOME, REPLICA, RUN, SESSION, STORE, SUBSCRIPTION, WILL
@@ -22,7 +21,6 @@ from federation.settings import FederationSettings
 from federation.stream.frames import HEADER_SIZE
 from federation.stream.receiver import OpenStream
 from federation.tags import own_tags
-from simulator.client import Client
 from stored_node import Station
 
 LOST = "0c" * 16
@@ -139,32 +137,30 @@ def kept_in_runs(*records: tuple[object, ...]) -> Station:
 
 
 @pytest.mark.interpreted
-def test_a_copy_is_opened_in_some_turns_and_its_clients_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_is_opened_in_some_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that connects meanwhile finds its session at once, and its will is published before it says something else."""
     monkeypatch.setattr(federation.replication.adoption, "RECORDS_OF_A_TURN", 1)
     subscription = (SUBSCRIPTION, 2, b"a/#", 1, False, False, 0, 0)
-    others = [session(f"other {number}") for number in range(3)]
-    station = kept_in_runs(will_of("w"), session("c"), subscription, *others)
-    witness = Witness(station.broker, "c", 3.0)
-    Witness(station.broker, "w", 3.0)
-    assert published(station) == [b"w/w"], "before the client says something else"
-    turns = 0
-    while not witness.answers:
-        turns += 1
-        station.node.turn_ended(3.0)
-        if station.broker.take_reading_changes():
-            witness.set_reading(3.0)
-        station.commit()
-        witness.take(3.0)
-        assert station.node.copies is not None
-        assert turns < 20, station.node.copies.adoptions.refused
-    assert turns > 3
-    assert witness.answers[0].session_present
+    station = kept_in_runs(will_of("w"), session("c"), subscription, *[session(f"other {n}") for n in range(5)])
+    sessions = station.node.sessions
+    assert sessions is not None
+    assert sessions.lost is not None
+    station.node.handle_timeout(2.0 + FederationSettings().replication.adopt_after)
+    for _ in range(3):
+        station.node.turn_ended(40.0)
+    assert station.broker.sessions == {}
+    sessions.lost.wanted("w", "n1", 40.0)
+    assert published(station) == [b"w/w"]
+    assert station.broker.sessions == {}
+    sessions.lost.wanted("c", "n1", 40.0)
     assert list(station.broker.sessions["c"].subscriptions) == [b"a/#"]
+    station.node.turn_ended(40.0)
+    assert len(station.broker.sessions) == 6
+    assert published(station) == [b"w/w"]
 
 
 @pytest.mark.interpreted
-def test_another_node_hears_that_the_session_is_coming(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for it, as for one that its home hands over."""
+def test_the_session_of_a_client_that_connects_elsewhere_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(federation.replication.adoption, "RECORDS_OF_A_TURN", 1)
     station = kept_in_runs(session("other"), session("c"), (HOME, "c", 1_000, False, None))
     there = "0e" * 16
@@ -182,19 +178,6 @@ def test_another_node_hears_that_the_session_is_coming(monkeypatch: pytest.Monke
     (departing,) = sessions.moves.departing["c"]
     assert (departing.home, departing.epoch) == ("n3", (2_000, there))
     assert list(station.broker.sessions) == ["other"]
-
-
-class Witness(Client):
-    """A durable client that keeps what answers its CONNECT."""
-
-    def __init__(self, broker: Broker, client_id: str, now: float) -> None:
-        self.answers: list[ConnAck] = []
-        super().__init__(broker, client_id, now, expiry=3600)
-
-    def handle_packet(self, packet: Packet, now: float) -> None:
-        if isinstance(packet, ConnAck):
-            self.answers.append(packet)
-        super().handle_packet(packet, now)
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
