@@ -45,7 +45,7 @@ from broker.session.handover import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import Session
 from broker.session.subscribable import judge_filter
-from broker.session.will import PendingWill, forget_will, judged_will
+from broker.session.will import PendingWill, judged_will, take_will
 from broker.slices import Work
 from broker.store.journal import Journal
 from broker.wrappers import SubscribeRequest
@@ -230,8 +230,7 @@ class Broker(Context):
         connection.listener.clients[connection.version] -= 1
         if observer is not None:
             observer.client_disconnected(connection.client_id, connection.remote_addr, text)
-        will = connection.will
-        connection.will = None
+        will = take_will(connection, self.commits.journal)
         session.detach(now)
         give_back(self.router, session, now)
         if will is not None:
@@ -316,10 +315,11 @@ class Broker(Context):
         """Publish a will. Drop and count it when the client may not publish to the topic, or when the settings no longer allow
         the topic that CONNECT had."""
         owner = cast(Session, session)
-        if owner.will is not None and owner.will.will is will:
+        pending = owner.will
+        if pending is not None and pending.will is will:
             owner.will = None
             note_change(owner)
-        forget_will(will, self.commits.journal)
+            pending.forget(self.commits.journal)
         message = judged_will(self, session, will, now)
         if message is None:
             return

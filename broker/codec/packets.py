@@ -52,7 +52,6 @@ class Will(Packet):
     properties               forwardable block as in broker.message.Message
     message_expiry_interval  seconds, None when absent
     delay_interval           seconds, 0 when absent
-    record                   number of its own record in the store, 0 for none
     """
 
     topic: bytes
@@ -62,7 +61,6 @@ class Will(Packet):
     properties: bytes = b""
     message_expiry_interval: int | None = None
     delay_interval: int = 0
-    record: int = 0
 
 
 @dataclass(init=False)

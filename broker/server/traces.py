@@ -33,13 +33,7 @@ CHARACTERS_MAX: Final = 1_000_000  # of the values of all kept lines of one trac
 PAGE_LINES_MAX: Final = 500
 KEPT_SECONDS: Final = 60.0  # after its end a trace can still be read
 WAITING_MAX: Final = 32  # readers of all traces that wait for lines; others are answered at once
-ABSENT: Final[dict[str, object]] = {
-    "packet_id": 0,
-    "message_expiry_interval": -1,
-    "topic_alias": 0,
-    "is_bridge": False,
-    "record": 0,
-}
+ABSENT: Final[dict[str, object]] = {"packet_id": 0, "message_expiry_interval": -1, "topic_alias": 0, "is_bridge": False}
 HIDDEN: Final = "***"
 RECEIVED: Final = "received"
 SENT: Final = "sent"

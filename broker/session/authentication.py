@@ -213,10 +213,10 @@ class ConnectAnswer(ConnectRequest):
         if broker.ownership is not None:
             broker.ownership.opened(session)
         self._session = session
-        will = connection.will = packet.will
+        connection.will = packet.will
         journal = broker.commits.journal
-        if will is not None and journal is not None and session.records is None:
-            store_will(will, session, journal)
+        if packet.will is not None and journal is not None and session.records is None:
+            store_will(connection, session, journal)
         connection.authentication_method = self.method
         if broker.commits.is_due() and broker.commits.wait(SessionCommit(self)):
             return False

@@ -41,7 +41,7 @@ from broker.session.answers import check_answer
 from broker.session.authentication import ConnectAnswer, handle_auth
 from broker.session.output import ANSWERING, Output
 from broker.session.session import EXPIRY_NEVER, Session
-from broker.session.will import forget_will
+from broker.session.will import take_will
 from broker.slices import Work
 from broker.wrappers import UnsubscribeRequest
 
@@ -292,7 +292,8 @@ def handle_disconnect(broker: Broker, connection: Output, session: Session, pack
             raise ProtocolViolation("DISCONNECT raises a Session Expiry Interval of 0 [MQTT-3.14.2-2]")
         longest = limits_of(broker.settings, session.bridge_end).session_expiry
         session.expiry_interval = min(wanted, int(min(longest, EXPIRY_NEVER)))
-    if packet.reason_code == NORMAL_DISCONNECTION and connection.will is not None:
-        forget_will(connection.will, broker.commits.journal)
-        connection.will = None  # [MQTT-3.14.4-3]; with any other reason code the will is published [MQTT-3.1.2-10]
+    if packet.reason_code == NORMAL_DISCONNECTION:
+        take_will(
+            connection, broker.commits.journal
+        )  # [MQTT-3.14.4-3]; with any other reason code the will is published [MQTT-3.1.2-10]
     broker.close_connection(connection, NO_REASON, "client disconnected", now)

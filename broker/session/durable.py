@@ -6,7 +6,7 @@ from __future__ import annotations
 from broker.routing.subscription import Subscription
 from broker.session.session import Session
 from broker.session.session_records import SessionRecords
-from broker.session.will import forget_will
+from broker.session.will import forget_stored
 from broker.store.journal import Journal
 
 
@@ -27,9 +27,8 @@ def begin_records(session: Session, journal: Journal) -> None:
     next one ends the session."""
     if session.records is not None:
         return
-    connection = session.connection
-    if connection is not None and connection.will is not None:
-        forget_will(connection.will, journal)  # the record of the session has it
+    if session.connection is not None:
+        forget_stored(session.connection, journal)  # the record of the session has it
     records = session.records = SessionRecords(journal, journal.add(session))
     for subscription in session.subscriptions.values():
         note_subscription(session, subscription)

@@ -114,6 +114,7 @@ class Output(Publisher):
         self.receive_maximum = RECEIVE_MAXIMUM_DEFAULT
         self.request_problem_information = True
         self.will: Will | None = None
+        self.will_record = 0
         self.remote_addr = remote_addr
         self.local_addr = local_addr
         self.listener = NO_LISTENER

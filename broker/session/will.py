@@ -9,6 +9,7 @@ from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
 from broker.message import NEVER, Message
 from broker.routing.names import is_reserved
 from broker.routing.subscriber import Subscriber
+from broker.session.output import Output
 from broker.store.journal import Content, Journal
 from broker.timers import Timed
 from broker.wrappers import WillRequest
@@ -47,6 +48,7 @@ class PendingWill(Timed):
     back before that [MQTT-3.1.3-9].
 
     at  monotonic seconds, NEVER once it is published or cancelled
+    record  number of its own record in the store, 0 for none
     """
 
     def __init__(self, context: Context, session: Subscriber, will: Will, at: float) -> None:
@@ -55,6 +57,7 @@ class PendingWill(Timed):
         self.session = session
         self.will = will
         self.at = at
+        self.record = 0
 
     def deadline(self) -> float:
         return self.at
@@ -66,6 +69,12 @@ class PendingWill(Timed):
     def cancel(self) -> None:
         self.at = NEVER
         self.context.timers.cancel(self)
+
+    def forget(self, journal: Journal | None) -> None:
+        """It is published, and needs no record of its own any more."""
+        if self.record and journal is not None:
+            journal.drop(self.record)
+            self.record = 0
 
     def handle_timeout(self, now: float) -> None:
         self.cancel()
@@ -86,18 +95,26 @@ class StoredWill(Content):
     def published_elsewhere(self, journal: Journal) -> None:
         if self.pending is not None:
             self.pending.cancel()
-            forget_will(self.pending.will, journal)
+            self.pending.forget(journal)
 
 
-def store_will(will: Will, session: Subscriber, journal: Journal) -> None:
-    """No acknowledgement waits for it."""
+def store_will(connection: Output, session: Subscriber, journal: Journal) -> None:
+    """The will of the connection is in the store from now on. No acknowledgement waits for it."""
     was_touched = journal.is_touched
-    will.record = journal.keep(StoredWill(session))
+    connection.will_record = journal.keep(StoredWill(session))
     journal.is_touched = was_touched
 
 
-def forget_will(will: Will, journal: Journal | None) -> None:
-    """The will is published, or deleted by its client."""
-    if will.record and journal is not None:
-        journal.drop(will.record)
-        will.record = 0
+def forget_stored(connection: Output, journal: Journal | None) -> None:
+    """The will of the connection needs no record of its own any more."""
+    if connection.will_record and journal is not None:
+        journal.drop(connection.will_record)
+        connection.will_record = 0
+
+
+def take_will(connection: Output, journal: Journal | None) -> Will | None:
+    """Take the will from the connection, and its own record from the store."""
+    will = connection.will
+    connection.will = None
+    forget_stored(connection, journal)
+    return will

@@ -174,7 +174,7 @@ class Restoring:
         will = session.will
         if will is None:
             raise ValueError("no will")
-        will.will.record = number
+        will.record = number
         self._broker.timers.schedule(will)
         return StoredWill(session, will)
 
