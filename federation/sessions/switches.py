@@ -17,7 +17,7 @@ from federation.sessions.homes import Homes
 from federation.sessions.wire import ADOPTED_SESSIONS, RELAY, SWITCH, encode_session_frame
 from federation.stream.sender import PeerSender
 
-# Clients whose last home is remembered, and pairs of a client and a store that was one. Policy: the oldest is forgotten, and the
+# Clients whose last home is remembered, and pairs of a client and a store that was one. Policy: the oldest is forgotten; the
 # node believes each home that it hears of then.
 CLIENTS_MAX: Final = 65_536
 NODES_MAX: Final = 4_096  # then a former home that is not known does not hear of switches, which are counted
