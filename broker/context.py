@@ -154,7 +154,7 @@ class Context(HookPoints):
         self.pause(publisher)
 
     def has_heard(self) -> None:
-        """What other nodes subscribe to is known, or was waited for long enough."""
+        """The interest of other nodes is known, or was waited for long enough."""
         unheard = self.unheard
         if unheard is not None:
             self.unheard = None

@@ -1,4 +1,4 @@
-"""What a node tells to be logged."""
+"""Events of a node that are logged."""
 
 # compiled with mypyc
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Frames:
             ) from error
 
     def _leave_out(self, sections: Sections) -> None:
-        """What is known from the sections and the dictionary of topics."""
+        """Facts from the sections and the dictionary of topics."""
         narrow = self._narrow
         if self._selection is not None or not narrow.takes_all_topics:
             wanted = np.array([self._has(topic) for topic in sections.topics.to_pylist()], np.bool_)

@@ -1,4 +1,4 @@
-"""What a query needs of the records of a log, as far as the reader and the node can leave the others out.
+"""The records of a log that a query needs, as far as the reader and the node can leave the others out.
 
 Narrowing only saves work: a record that passes may still be one that the query does not want. Spark checks each row again.
 """

@@ -28,7 +28,7 @@ TS_NS: Final = 1000  # nanoseconds in a unit of column ts
 
 
 def narrow(filters: Iterable[Filter]) -> Narrow:
-    """What passes all of these filters, as far as Narrow can say it."""
+    """The records that pass all of these filters, as far as Narrow can say it."""
     found = Narrow()
     for each in filters:
         found = _narrowed(found, each)

@@ -1,4 +1,4 @@
-"""How many members of a shared group other nodes have, and the turns that are due to them."""
+"""The number of members of a shared group on other nodes, and the turns that are due to them."""
 
 # compiled with mypyc
 from __future__ import annotations

@@ -29,7 +29,7 @@ CERT_MODE: Final = 0o644
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What `show` says of one certificate, as (what, text); `is_valid` now."""
+    """The answer of `show` about one certificate, as (what, text); `is_valid` now."""
 
     lines: list[tuple[str, str]]
     is_valid: bool

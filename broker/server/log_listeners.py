@@ -1,4 +1,4 @@
-"""Who is told the lines of the log, beside the output: plugins that show them to an operator."""
+"""Listeners to the lines of the log, beside its output: plugins that show them to an operator."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from broker.message import Message
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Content:
-    """What a record of another package describes: events for other nodes, and what is known of them."""
+    """The content of a record of another package: events for other nodes, and what is known of them."""
 
     __slots__ = ()
 

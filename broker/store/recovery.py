@@ -1,4 +1,4 @@
-"""What a damaged SQLite store still has: `gmqttd store recover`.
+"""The readable rest of a damaged SQLite store: `gmqttd store recover`.
 
 A damaged page takes the records on it along. The others are read around it, and those that are whole, and refer to records
 that are there, become a store of another id: others know what the former store promised, and this one may have lost it.

@@ -1,4 +1,4 @@
-"""What the API shows of the gossip: its members with estimates and suspicions, and its health."""
+"""The gossip in the API: its members with estimates and suspicions, and its health."""
 
 from __future__ import annotations
 

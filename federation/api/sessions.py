@@ -77,7 +77,7 @@ def _refusals() -> Iterator[None]:
 
 
 def session_place(node: Node, client_id: str) -> Session:
-    """Where the session of a client is, as far as the node knows."""
+    """The place of the session of a client, as far as the node knows."""
     broker, sessions = node.broker, node.sessions
     found = broker.sessions.get(client_id)
     home = None if sessions is None else sessions.homes.by_client.get(client_id)

@@ -21,7 +21,7 @@ class GossipDelegate:
         """Another node claims the name of a member from another address; gossip ignores the claim."""
 
     def ack_payload(self) -> bytes | None:
-        """What this node's acks carry; None for nothing."""
+        """Return the payload of this node's acks; None for nothing."""
         return None
 
     def ping_completed(self, facts: NodeFacts, round_trip: float, payload: bytes | None) -> None:

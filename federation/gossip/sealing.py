@@ -1,4 +1,4 @@
-"""What lies around packets and streams: the label of the cluster, and encryption (wire-gossip 5.1 and 5.2)."""
+"""The layer around packets and streams: label of the cluster, and encryption (wire-gossip 5.1 and 5.2)."""
 
 from __future__ import annotations
 

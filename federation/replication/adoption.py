@@ -286,7 +286,7 @@ class Adoptions:
         return (*record[:2], contents.records.get(number) if number else None, *record[3:])
 
     def _give_jobs(self, contents: Contents, numbers: list[int], now: float) -> None:
-        """What waited for a shared group goes to its members."""
+        """Give messages that waited for a shared group to its members."""
         offset = self._broker.wall_offset
         for number in sorted(numbers):
             if contents.records[number][0] != OUTGOING:

@@ -70,7 +70,7 @@ class Batches:
         raise AssertionError("a subclass implements this")
 
     def begun_at(self, number: int) -> float:
-        """When the first batch behind this number was begun: NEVER where there is none, 0.0 where it is forgotten."""
+        """Return when the first batch behind this number was begun: NEVER where there is none, 0.0 where it is forgotten."""
         raise AssertionError("a subclass implements this")
 
     def base(self) -> Base:
@@ -165,7 +165,7 @@ class Keeper:
             self._output.append(PREFACE + encode_frame(HELLO, self._batches.hello()))
 
     def renew(self, now: float) -> None:
-        """What HELLO says has changed."""
+        """The content of HELLO has changed."""
         if self.state in (State.HELLO, State.STREAMING):
             self._say_hello(now)
 

@@ -126,7 +126,7 @@ class KeeperServer(HomeStream):
         self.close()
 
     def _note_done(self) -> None:
-        """What came is in the store with this batch of the journal."""
+        """All that came is in the store with this batch of the journal."""
         journal = self._replicas.journal
         if journal is None or self.replica is None:
             return

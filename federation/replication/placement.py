@@ -1,5 +1,5 @@
-"""Which nodes keep copies of a store: those of other zones first, then in rendezvous order of (store id, store id of the
-member).
+"""The choice of nodes that keep copies of a store: those of other zones first, then in rendezvous order of (store id, store id
+of the member).
 
 A keeper stays while it lives, so that a member that comes or goes moves no copy but those that it keeps.
 """

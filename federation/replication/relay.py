@@ -1,4 +1,4 @@
-"""What a node has for a home that is away, brought to the node that has adopted its sessions.
+"""Messages of a node for a home that is away, brought to the node that has adopted its sessions.
 
 The messages of a block of the outbox go to the sessions that were adopted from that home, and to those of its sessions that
 nobody could adopt, when it is back: they end with their connection, or came to it behind the copy.
@@ -122,7 +122,7 @@ def done_of(more: Record, store_id: str, name: str) -> Position:
 
 
 class Adopter(NamedTuple):
-    """Who has the sessions of a lost home: name of the node, id of the lost store, ADOPTED (wire)."""
+    """The node that has the sessions of a lost home: name of the node, id of the lost store, ADOPTED (wire)."""
 
     name: str
     store_id: str
@@ -213,7 +213,7 @@ class Relay:
             self._take_frame(data[at:end], now)
 
     def _take_frame(self, body: bytes, now: float) -> None:
-        """What is handed over is so once; who has switched, to both. What was relayed to the lost home is relayed on."""
+        """A hand-over is passed on once, a switch to both. A block that was relayed to the lost home is relayed on."""
         frame = decode_session_frame(body)
         if frame.operation == SWITCH:
             if self._name != self._moving.moves.name:  # else it has done so when it switched

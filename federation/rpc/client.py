@@ -33,7 +33,7 @@ REQUESTS_OF_TURN: Final = 50
 
 
 class RequestHandler:
-    """What a client calls: the server.
+    """The server, as a client calls it.
 
     refused          connections that were refused, wrong keys, and requests of clients that did not authenticate
     malformed        requests that are no msgpack, or have fields of another type
@@ -85,7 +85,7 @@ class RpcClient:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the handshake is done, and the authentication where there is one."""
+        """Return whether the handshake is done, and the authentication where there is one."""
         return self._has_greeted and not self._must_authenticate
 
     # --- input
@@ -199,7 +199,7 @@ class RpcClient:
         self._output_bytes += len(data)
 
     def take_output(self) -> bytes:
-        """What can be written now. Call it while the connection takes more."""
+        """Return output that can be written now. Call it while the connection takes more."""
         data = b"".join(self._output)
         self._output.clear()
         self._output_bytes = 0
@@ -207,7 +207,7 @@ class RpcClient:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether more should be read from the connection."""
+        """Return whether more should be read from the connection."""
         return not self.closed and self._output_bytes < UNREAD_BYTES_MAX
 
     # --- queries of the cluster that this client may answer

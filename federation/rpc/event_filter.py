@@ -1,4 +1,4 @@
-"""Which events a stream of the RPC has: `member-join,user:deploy,query` (wire-gossip 11.4)."""
+"""The choice of events of a stream of the RPC: `member-join,user:deploy,query` (wire-gossip 11.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What responses and records of the RPC have in them: members, events, figures (wire-gossip 11.3 and 11.4)."""
+"""The contents of responses and records of the RPC: members, events, figures (wire-gossip 11.3 and 11.4)."""
 
 from __future__ import annotations
 

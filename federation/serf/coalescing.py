@@ -15,7 +15,7 @@ COALESCED_MAX: Final = 4096
 
 
 class _Window:
-    """When the events that are held back are due."""
+    """The time at which events that are held back are due."""
 
     def __init__(self) -> None:
         self._latest: float | None = None

@@ -33,7 +33,7 @@ class Coordinates:
         self.known: dict[str, Coordinate] = {}
 
     def ack_payload(self) -> bytes:
-        """What this node's acks carry."""
+        """Return the payload of this node's acks."""
         if not self._payload:
             self._payload = bytes((PAYLOAD_VERSION,)) + self.own.encode()
         return self._payload

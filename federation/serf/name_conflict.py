@@ -1,4 +1,4 @@
-"""Which of two nodes keeps a name: the members vote in the query `_serf_conflict` (wire-gossip 8.6)."""
+"""The decision which of two nodes keeps a name: the members vote in the query `_serf_conflict` (wire-gossip 8.6)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class NotASnapshot(ValueError):
 
 @dataclass(slots=True)
 class SnapshotContents:
-    """What a file says. `members`: addresses by name, in the order of the file. `clocks`: the last times seen of members,
+    """The contents of a file. `members`: addresses by name, in the order of the file. `clocks`: the last times seen of members,
     events and queries. `whole`: bytes up to the end of the last whole line. `unknown`: lines that say nothing known."""
 
     members: dict[str, Address] = field(default_factory=dict)
@@ -103,7 +103,7 @@ def _alive_line(name: str, address: Address) -> str:
 
 
 class SnapshotLog:
-    """What the file has to say, as it goes on from `contents`. `own_name` is not written: nobody joins itself.
+    """The lines for the file, as it goes on from `contents`. `own_name` is not written: nobody joins itself.
 
     A failed member stays in the file until it is forgotten: Serf takes it out at once, and when both sides of a partition
     are restarted, neither would know the other any more.
@@ -169,7 +169,7 @@ class SnapshotLog:
                 self._members[member.name] = (member.ip, member.port)
 
     def fail(self) -> None:
-        """What was taken may not be in the file: write all of it anew next time."""
+        """Lines that were taken may not be in the file: write all of it anew next time."""
         self._must_compact = True
 
     def take(self) -> tuple[bytes, bool]:

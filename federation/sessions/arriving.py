@@ -115,7 +115,7 @@ class Arriving(Sources):
             self.waiting.pop(name, None)
 
     def relayed_switch(self, lost: str, name: str, epoch: Epoch) -> None:
-        """What follows of what the node had for the lost home is for the home with this epoch, unless it said a later one."""
+        """The rest of what the node had for the lost home is for the home with this epoch, unless it said a later one."""
         self.relayed[(lost, name)] = max(epoch, self.relayed.get((lost, name), epoch))
 
     def takes_relayed(self, lost: str, name: str) -> bool:
@@ -124,7 +124,7 @@ class Arriving(Sources):
         return epoch is not None and epoch[1] == self.lost.get(lost)
 
     def wait_no_more(self, now: float) -> None:
-        """What came directly does not wait for the former home any more."""
+        """Messages that came directly wait for the former home no more."""
         if self.handing:
             self.handing.clear()
             self._deliver_later(now)

@@ -25,7 +25,7 @@ RECORDS_MAX: Final = 64  # in one frame
 
 
 def checked_hand(more: tuple[object, ...]) -> tuple[list[str], list[Record], int, list[object]]:
-    """What a HAND brings along (wire): former homes, records, the counter of the former home, and of what was adopted. Raises
+    """The values of a HAND (wire): former homes, records, the counter of the former home, and of what was adopted. Raises
     FrameError for what no node hands over."""
     try:
         names, contents, since, *adopted = more

@@ -1,4 +1,4 @@
-"""What a node counts of sessions that move."""
+"""Counters of sessions that move."""
 
 # compiled with mypyc
 from __future__ import annotations

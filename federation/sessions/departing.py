@@ -32,7 +32,7 @@ NOT_COPIED: Final[Record] = (COPIED, "", 0)
 
 
 class Marks:
-    """What this node had for others at a moment: the outboxes of nodes that are reached."""
+    """The messages of this node for others at a moment: the outboxes of nodes that are reached."""
 
     def __init__(self, peers: list[Peer], until: float) -> None:
         self._marks: list[tuple[Peer, int]] = []

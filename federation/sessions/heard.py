@@ -1,4 +1,4 @@
-"""What the receivers hear of the sessions of other nodes."""
+"""Frames about sessions, from the receivers to the sessions of this node."""
 
 # compiled with mypyc
 from __future__ import annotations
@@ -8,7 +8,7 @@ from federation.stream.effects import SessionEvents
 
 
 class SessionsHeard(SessionEvents):
-    """What the receivers hear of those of others."""
+    """Passes frames about sessions on to those of this node."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions

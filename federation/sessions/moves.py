@@ -184,7 +184,7 @@ class Moves:
         return False
 
     def untold(self, client_id: str, now: float) -> None:
-        """What leaves for the new home of the client waits for its claim."""
+        """Sessions that leave for the new home of the client wait for its claim."""
         for departing in self.departing.get(client_id, ()):
             departing.told_until = now + TOLD_SECONDS_MAX
 
@@ -381,7 +381,7 @@ class Moves:
             self._homes.tell_move(home)
 
     def relayed_switch(self, client_id: str, lost: str, name: str, epoch: Epoch) -> None:
-        """What the node had for the lost home behind its switch is for the home of the client with this epoch."""
+        """Messages of the node for the lost home behind its switch are for the home of the client with this epoch."""
         home = self._homes.by_client.get(client_id)
         found = [] if home is None else [home.arriving]
         found += [departing.before for departing in self.departing.get(client_id, ())]

@@ -1,4 +1,4 @@
-"""Where this node sends its messages for a client: to the home with the greatest epoch that it has heard of.
+"""The destination of this node's messages for a client: the home with the greatest epoch that it has heard of.
 
 It says so in its streams to the new home and to the former ones (SWITCH), and never goes back: a node that was cut off may come
 with an old copy of a session, and would get what another home gets.
@@ -64,7 +64,7 @@ class Switches:
             sent_to.popitem(last=False)
 
     def say(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> None:
-        """What this node publishes from now on is for the home with this epoch, and no more for former ones: all of them hear
+        """Publishes of this node from now on are for the home with this epoch, and no more for former ones: all of them hear
         of it, or none does if the process ends first."""
         frame = encode_session_frame(SWITCH, client_id, epoch, ())
         for name in dict.fromkeys(names):

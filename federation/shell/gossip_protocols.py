@@ -60,7 +60,7 @@ class GossipLink:
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """What comes in one turn of the loop is answered together at its end: of a flood each packet costs its own rules alone."""
+    """Datagrams of one turn of the loop are answered together at its end: of a flood each packet costs its own rules alone."""
 
     def __init__(self, link: GossipLink) -> None:
         self._link = link

@@ -43,7 +43,7 @@ LEVELS: Final = {"debug": "DEBUG", "info": "INFO", "warn": "WARN", "error": "ERR
 
 
 def runtime_facts() -> dict[str, str]:
-    """What `serf info` prints of the program."""
+    """The figures of the program that `serf info` prints."""
     return {
         "arch": platform.machine(),
         "os": platform.system().lower(),

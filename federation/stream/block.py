@@ -49,7 +49,7 @@ def packet_bytes(message: Message) -> int:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BlockOwner:
-    """Who has a block while it waits.
+    """The holder of a block that waits.
 
     node  name of the node that it is for
     told, claims_told, moves_told  of the newest acknowledged block

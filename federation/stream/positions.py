@@ -1,5 +1,5 @@
-"""How far this node has done the events of each other store, by the node that says the store's id: a node can say any id, and
-moves no position but its own.
+"""The position up to which this node has done the events of each other store, by the node that says the store's id: a node
+can say any id, and moves no position but its own.
 
 Event ids belong to a session between two processes. The serial number of a block belongs to the store that it comes from, and
 so outlives both: what a node sends again after its start, or after that of this one, is known by it. A position is written with

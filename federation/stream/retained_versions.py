@@ -1,4 +1,4 @@
-"""Which retained message of a topic is the newest one, over all nodes, and which topics were deleted.
+"""The newest retained message of each topic, over all nodes, and the topics that were deleted.
 
 Each change has a stamp: a hybrid clock (federation/hybrid_clock.py), and a number of the process that gave it, which is made
 of its store id. The greatest stamp wins on every node, in whatever order the changes come. A deletion stays as a tombstone, so

@@ -86,7 +86,7 @@ class FederationTree(Forwarder):
             sender.note_changed(share_name, topic_filter)
 
     def local_note(self, share_name: bytes, topic_filter: bytes) -> bytes:
-        """What the interest of this node in a filter says along: about links, or the number of members."""
+        """Return what the interest of this node in a filter says along: about links, or the number of members."""
         context = self._router.context
         if share_name:
             return members_note(context, self._router.tree, share_name, topic_filter)
