@@ -299,9 +299,9 @@ class Moves:
             if before is None or home not in before.handing:
                 continue
             self.due[departing] = None
-            if records and records[0][0] == SESSION:  # it was home again, and hands over another one
+            if records and records[0][0] == SESSION:  # it was home again, and hands over another one: each of these has its own
                 before.handed(home, now)
-                return False
+                continue
             is_known = False
             for record in records:
                 if record[0] == HANDED:
