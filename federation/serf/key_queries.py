@@ -17,24 +17,28 @@ QUERY_LIST_KEYS: Final = "_serf_list-keys"
 QUERY_KEYS: Final = (QUERY_INSTALL_KEY, QUERY_USE_KEY, QUERY_REMOVE_KEY, QUERY_LIST_KEYS)
 
 
-def do_key_query(keyring: Keyring | None, name: str, payload: bytes) -> KeyResponse:
-    """Do what the query asks for. What cannot be done is in the message of the response."""
+def do_key_query(keyring: Keyring | None, takes_plain: bool, name: str, payload: bytes) -> KeyResponse:
+    """Do what the query asks for. What cannot be done is in the message of the response. takes_plain: the query may have come
+    in a packet that was not encrypted, from anybody."""
     if keyring is None:
         return KeyResponse(None, "this node has no keyring; its gossip is not encrypted", "", False)
+    if takes_plain:
+        text = "keys are neither told nor changed while gossip_verify_incoming is false: anybody may ask"
+        return KeyResponse(None, text, "", False)
     if name == QUERY_LIST_KEYS:
         keys = tuple(key_text(key) for key in keyring.keys)
         return KeyResponse(keys, "", keys[0], True)
     if payload[:1] != bytes((KEY_REQUEST,)):
         return KeyResponse(None, "the query has no key", "", False)
-    key = KeyRequest.decode(payload[1:]).key
     try:
+        key = KeyRequest.decode(payload[1:]).key
         if name == QUERY_INSTALL_KEY:
             keyring.install(key)
         elif name == QUERY_USE_KEY:
             keyring.use(key)
         else:
             keyring.remove(key)
-    except KeyRefused as error:
+    except (KeyRefused, WireError) as error:
         return KeyResponse(None, str(error), "", False)
     return KeyResponse(None, "", "", True)
 

@@ -47,8 +47,10 @@ class QueryHandler:
         counters: Counters,
         keyring: Keyring | None,
         keeps_keys: bool,
+        takes_plain: bool,
     ) -> None:
         self._keyring = keyring
+        self._takes_plain = takes_plain
         self._keeps_keys = keeps_keys
         self._gossip = gossip
         self._roster = roster
@@ -109,7 +111,7 @@ class QueryHandler:
     # --- keys
 
     def _receive_key_query(self, query: Query, now: float) -> None:
-        response = do_key_query(self._keyring, query.name, query.payload or b"")
+        response = do_key_query(self._keyring, self._takes_plain, query.name, query.payload or b"")
         if self._keyring is not None and response.result and query.name != QUERY_LIST_KEYS:
             self._events.append(KeysChanged(query, self._keyring.keys, self._keeps_keys))
             if self._keeps_keys:

@@ -85,6 +85,7 @@ class Serf(GossipDelegate):
             self.counters,
             self.keyring,
             config.keeps_keys,
+            not config.verify_incoming,
         )
         self.user_events = UserEvents(self._events, self.counters)
         self.broadcasts = SerfBroadcasts(self.gossip.broadcast_bytes_max, self.counters)

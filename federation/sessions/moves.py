@@ -299,7 +299,9 @@ class Moves:
             if before is None or home not in before.handing:
                 continue
             self.due[departing] = None
-            if records and records[0][0] == SESSION:  # it was home again, and hands over another one: each of these has its own
+            if (
+                records and records[0][0] == SESSION
+            ):  # it was home again, and hands over another one: each of these has its own
                 before.handed(home, now)
                 continue
             is_known = False

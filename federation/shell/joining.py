@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from broker.config.addresses import is_ip, parse_address
 from federation.gossip.addresses import Address
@@ -14,6 +14,8 @@ from federation.serf.retry_join import RetryJoin, SeedsJoined, SeedsUnreachable
 from federation.serf.serf import Serf
 from federation.settings import DEFAULT_GOSSIP_PORT
 from federation.shell.seeds import SeedResolver
+
+RESOLVE_SECONDS_MAX: Final = 10.0  # of one host; the others of the attempt wait for it
 
 
 class Joining:
@@ -41,7 +43,14 @@ class Joining:
 
     async def retry(self, retry_join: RetryJoin, hosts: list[str]) -> None:
         """One attempt of `retry_join`."""
-        errors = await self.join(hosts, retry_join)
+        literal = [host for host in hosts if is_ip(parse_address(host, DEFAULT_GOSSIP_PORT, srv_allowed=True).host)]
+        errors: dict[str, str] = {}
+        for some in (literal, [host for host in hosts if host not in literal]):  # no address waits for a name
+            try:
+                errors |= await self.join(some, retry_join)
+            except Exception as error:  # else no attempt would follow
+                self._log.error("a fault in the join of seeds", exc_info=error)
+                errors |= dict.fromkeys(some, str(error))
         now = self._loop.time()
         retry_join.attempt_finished(errors, now)
         retry_join.members_changed(self._serf.alive_others(), now)
@@ -72,12 +81,14 @@ class Joining:
             if not resolved[host]:
                 del resolved[host]
                 self._leads_here(host)
-        if retry_join is not None and retry_join.stopped:  # during the resolution of names
-            return errors | dict.fromkeys(resolved, "this node was told to leave")
         addresses = list(dict.fromkeys(address for found in resolved.values() for address in found))
         failures: dict[Address, str] = {}
         for at in range(0, len(addresses), JOIN_ADDRESSES_MAX):
-            failures |= await self._join_addresses(addresses[at : at + JOIN_ADDRESSES_MAX], ignores_old)
+            some = addresses[at : at + JOIN_ADDRESSES_MAX]
+            if retry_join is not None and retry_join.stopped:  # during the resolution of names, or the joins before
+                failures |= dict.fromkeys(some, "this node was told to leave")
+            else:
+                failures |= await self._join_addresses(some, ignores_old)
         for host, found in resolved.items():
             if all(address in failures for address in found):
                 errors[host] = failures[found[0]]
@@ -86,9 +97,12 @@ class Joining:
     async def _addresses(self, host: str) -> list[Address] | str:
         """All addresses of a host now, or why there are none."""
         try:
-            return await self._resolver.resolve(host)
+            async with asyncio.timeout(RESOLVE_SECONDS_MAX):
+                return await self._resolver.resolve(host)
         except ValueError as error:
             return str(error)
+        except TimeoutError:
+            return f"the name was not resolved within {RESOLVE_SECONDS_MAX:g} s"
         except OSError as error:
             return f"the name cannot be resolved: {error.strerror or error}"
 

@@ -101,8 +101,9 @@ class KeyControl:
             error = ""
             try:
                 await asyncio.to_thread(file.write, changes[-1].keys)
-            except OSError as fault:
-                error = f"the keyring file cannot be written: {fault.strerror or fault}"
+            except Exception as fault:  # else no change would be answered any more
+                text = fault.strerror if isinstance(fault, OSError) else None
+                error = f"the keyring file cannot be written: {text or fault}"
                 self._log.error("keys of the gossip changed, and are lost with this process", reason=error)
             now = self._loop.time()
             for change in changes:

@@ -53,19 +53,35 @@ def request(key: bytes) -> bytes:
 )
 def test_what_a_member_does(name: str, payload: bytes, keys: tuple[bytes, ...], words: str) -> None:
     keyring = Keyring([A, B], Random(1))
-    response = do_key_query(keyring, name, payload)
+    response = do_key_query(keyring, False, name, payload)
     assert keyring.keys == keys
     assert (response.result, response.keys) == (not words, None)
     assert words in response.message
 
 
 def test_a_list_and_a_member_without_keys() -> None:
-    response = do_key_query(Keyring([B, A], Random(1)), QUERY_LIST_KEYS, request(b""))
+    response = do_key_query(Keyring([B, A], Random(1)), False, QUERY_LIST_KEYS, request(b""))
     assert response == KeyResponse((key_text(B), key_text(A)), "", key_text(B), True)
     for name in QUERY_KEYS:
-        response = do_key_query(None, name, request(A))
+        response = do_key_query(None, False, name, request(A))
         assert (response.result, response.keys) == (False, None)
         assert "not encrypted" in response.message
+
+
+@pytest.mark.parametrize("name", QUERY_KEYS)
+def test_whoever_may_have_sent_a_plain_packet_neither_learns_nor_changes_keys(name: str) -> None:
+    keyring = Keyring([A, B], Random(1))
+    response = do_key_query(keyring, True, name, request(B))
+    assert keyring.keys == (A, B)
+    assert (response.result, response.keys, response.primary_key) == (False, None, "")
+    assert "gossip_verify_incoming" in response.message
+
+
+@pytest.mark.parametrize("payload", [b"\x07", b"\x07\xc1", b"\x07\x81\xa3Key"])
+def test_a_query_that_cannot_be_read_is_answered(payload: bytes) -> None:
+    response = do_key_query(Keyring([A], Random(1)), False, QUERY_INSTALL_KEY, payload)
+    assert not response.result
+    assert response.message
 
 
 def test_counts() -> None:
