@@ -127,20 +127,24 @@ class AskedQueries:
             self._counters.query_responses_late += 1
             return
         is_ack = bool(response.flags & FLAG_ACK)
+        if is_ack and not asked.query.flags & FLAG_ACK:  # nobody asked for it
+            self._counters.query_responses_late += 1
+            return
         payload = response.payload or b""
+        size = len(response.origin) + len(payload)
         known = asked.acks if is_ack else asked.responses
         if response.origin in known:
             self._counters.query_responses_repeated += 1
             return
-        if len(known) >= RESPONSES_MAX or self._response_bytes + len(payload) > RESPONSE_BYTES_MAX:
+        if len(known) >= RESPONSES_MAX or self._response_bytes + size > RESPONSE_BYTES_MAX:
             self._counters.drop(DropReason.RESPONSES_FULL)
             return
         if is_ack:
             asked.acks[response.origin] = None
         else:
             asked.responses[response.origin] = payload
-            asked.response_bytes += len(payload)
-            self._response_bytes += len(payload)
+        asked.response_bytes += size
+        self._response_bytes += size
         self._counters.query_responses_received += 1
         if not asked.is_quiet:
             self._events.append(QueryResponded(asked.number, response.origin, b"" if is_ack else payload, is_ack))

@@ -19,6 +19,8 @@ COMPACT_BYTES_PER_MEMBER: Final = 256
 """A larger file is written anew when it has more bytes than this for each member: as Serf does."""
 SNAPSHOT_BYTES_MAX: Final = 64 << 20
 """A larger file is no snapshot: compaction keeps it far below."""
+LINES_MAX: Final = 16_384
+"""Lines that wait for a disk that takes none; policy: the file is written anew."""
 
 _CLOCKS: Final = ("clock", "event-clock", "query-clock")
 
@@ -124,6 +126,13 @@ class SnapshotLog:
         """Addresses of the members that the file has, by name."""
         return dict(self._members)
 
+    def _add(self, line: str) -> None:
+        """Note a line. Where a disk takes none for long, all of the file is written anew instead."""
+        if len(self._lines) >= LINES_MAX:
+            self._lines.clear()
+            self.fail()
+        self._lines.append(line)
+
     def note_events(self, events: list[Event]) -> None:
         """Members joined, left or were forgotten. After a leave nothing is noted: the others are no longer ours to tell of."""
         for event in events:
@@ -133,7 +142,7 @@ class SnapshotLog:
             if isinstance(event, MemberJoin):
                 self._note_alive(member)
             elif isinstance(event, (MemberLeave, MemberReap)) and self._members.pop(member.name, None) is not None:
-                self._lines.append(f"not-alive: {member.name}\n")
+                self._add(f"not-alive: {member.name}\n")
 
     def _note_alive(self, member: Member) -> None:
         address = (member.ip, member.port)
@@ -142,22 +151,22 @@ class SnapshotLog:
         if member.name not in self._members and len(self._members) >= MEMBERS_MAX:
             first = next(iter(self._members))
             del self._members[first]
-            self._lines.append(f"not-alive: {first}\n")
+            self._add(f"not-alive: {first}\n")
         self._members[member.name] = address
-        self._lines.append(_alive_line(member.name, address))
+        self._add(_alive_line(member.name, address))
 
     def note_clocks(self, *last_seen: int) -> None:
         """The last times seen of members, events and queries."""
         for index, time in enumerate(last_seen):
             if time > self._clocks[index]:
                 self._clocks[index] = time
-                self._lines.append(f"{_CLOCKS[index]}: {time}\n")
+                self._add(f"{_CLOCKS[index]}: {time}\n")
 
     def leave(self) -> None:
         """This node leaves: after a restart it joins nobody in this file, unless `rejoin_after_leave`."""
         if not self.has_left:
             self.has_left = True
-            self._lines.append("leave\n")
+            self._add("leave\n")
 
     def rejoin(self, members: list[Member]) -> None:
         """This node is a member again after a leave, and these are the members that it knows."""

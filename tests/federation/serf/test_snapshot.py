@@ -11,6 +11,7 @@ from federation.serf.events import Event, Member, MemberFailed, MemberJoin, Memb
 from federation.serf.snapshot import (
     COMPACT_BYTES_MIN,
     COMPACT_BYTES_PER_MEMBER,
+    LINES_MAX,
     SNAPSHOT_BYTES_MAX,
     NotASnapshot,
     SnapshotContents,
@@ -173,6 +174,21 @@ def test_a_file_is_written_anew_before_it_grows_without_bound() -> None:
     limit = max(COMPACT_BYTES_MIN, COMPACT_BYTES_PER_MEMBER * 100)
     assert most <= limit
     assert 1 <= replaced <= 20
+
+
+def test_a_disk_that_takes_nothing_for_long_gets_the_whole_file() -> None:
+    log = SnapshotLog(SnapshotContents(), "own")
+    log.note_events([event_of("join", "a", 1)])
+    for time in range(1, LINES_MAX + 10):
+        log.note_clocks(time, 0, 0)
+    whole, is_whole = log.take()
+    assert is_whole
+    assert whole.splitlines() == [
+        b"alive: a 10.0.0.1:8902",
+        b"clock: %d" % (LINES_MAX + 9),
+        b"event-clock: 0",
+        b"query-clock: 0",
+    ]
 
 
 def test_a_failed_member_stays_until_it_is_forgotten() -> None:
