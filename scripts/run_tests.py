@@ -26,7 +26,7 @@ RUN: Final = ROOT / "run" / "test"
 BUILD_LOG: Final = RUN / "build.log"
 PYTHON: Final = ROOT / ".venv" / "bin" / "python"
 COMPILED_PYTHON: Final = ROOT / ".venv-fast" / "bin" / "python"
-LANES_AT_ONCE: Final = 4  # two cores have no time for more
+LANES_AT_ONCE: Final = 6  # most of them wait more than they compute
 # Lanes of their own: they wait for processes, and for JVMs.
 INTEGRATION: Final = "tests/integration"
 INTEGRATION_LANES: Final = 3
