@@ -55,7 +55,8 @@ class Copies(LostHomes):
         self._missed_since: dict[str, float] = {}  # of keepers, by name
         self._kept_by: dict[str, list[str]] = {}  # names of the keepers of other stores, by store id
         self._replaced: dict[str, float] = {}  # lost stores whose nodes have other ones, until when these wait
-        self._told: dict[str, int] = {}  # by member: the version of the list of keepers that it was told
+        # By member: the version of the list of keepers that it was told, and which process of it.
+        self._told: dict[str, tuple[int, str]] = {}
         self._look_at = NEVER
         self._startup_wait = settings.startup_wait
         self._beat_at = broker.now
@@ -113,10 +114,11 @@ class Copies(LostHomes):
     def _tell_others(self, living: dict[str, str], now: float) -> None:
         """A member that was a keeper, and is one no more, drops its copy when it hears of it."""
         listed = self.replication.listed
-        self._told = {name: version for name, version in self._told.items() if name in living}
+        self._told = {name: told for name, told in self._told.items() if name in living}
         for name in living:
-            if name not in listed.names and self._told.get(name, 0) != listed.version:
-                self._told[name] = listed.version
+            told = listed.version, self._senders[name].process  # a process that starts knows nothing of other stores
+            if name not in listed.names and self._told.get(name) != told:
+                self._told[name] = told
                 epoch = listed.version, self._broker.identity.store_id
                 frame = encode_session_frame(KEEPERS, "", epoch, tuple(listed.names))
                 self._senders[name].append_session(frame, 0, False, now)
