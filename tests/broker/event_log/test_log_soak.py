@@ -134,7 +134,7 @@ class Soak:
             assert self.log.log_id == log_id
 
     async def crash(self) -> None:
-        """The machine ends within a step. What was synced is there, and the id stays."""
+        """The machine ends within a step. What was synced is there, for those who have read it, too."""
         log_id = self.log.log_id
         self.disk.steps_left = self.chance.randrange(1, 6)
         for _ in range(self.chance.randrange(1, 40)):
@@ -149,8 +149,18 @@ class Soak:
         await self.log.stop()
         await asyncio.gather(ended, return_exceptions=True)
         await self.start()
-        assert (self.log.log_id, self.log.damaged) == (log_id, [])
+        assert self.log.damaged == []
+        if self.log.log_id != log_id:  # a block was torn: whoever has read goes on under the new id
+            self._goes_on_from(log_id)
         await self.check()
+
+    def _goes_on_from(self, log_id: str) -> None:
+        end = self.log.lineage.shared_end(log_id)
+        assert end is not None
+        for (seen_id, offset), found in list(self.seen.items()):
+            if seen_id == log_id:
+                assert offset < end
+                self.seen[(self.log.log_id, offset)] = found
 
     async def check(self) -> None:
         log_id, first, end = self.log.log_id, self.log.first_offset, self.log.next_offset
