@@ -47,13 +47,13 @@ class RequestHandler:
 
     def is_key(self, key: str) -> bool:
         """Return whether this is the key of the node."""
-        raise NotImplementedError
+        raise AssertionError("a subclass implements this")
 
     def request(
         self, client: RpcClient, header: RequestHeader, command: Command, body: MessageMap | None, now: float
     ) -> None:
         """Do a request of a client that has authenticated."""
-        raise NotImplementedError
+        raise AssertionError("a subclass implements this")
 
 
 class RpcClient:
