@@ -128,10 +128,18 @@ class Node:
             )
 
     async def start(self) -> Node:
-        """Start and wait until clients are served."""
+        """Start and wait until clients are served and all plugins have started."""
+        before = len(self.log())
         self.spawn()
         await eventually(self.serves, f"{self.name} serves clients")
+        if self.config["log"]["level"] in {"debug", "info"}:
+            await eventually(lambda: self._says_serving(before), f"{self.name} logs that it is serving")
         return self
+
+    def _says_serving(self, position: int) -> bool:
+        """Whether the log says, from that character on, that the start is over. Listeners of plugins open after those
+        of MQTT."""
+        return any("serving" in line and "process" in line for line in self.log()[position:].splitlines())
 
     def serves(self) -> bool:
         assert self.process is not None
