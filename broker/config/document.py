@@ -43,6 +43,11 @@ A node reads one YAML file: `gmqttd start -c FILE`, by default `gmqtt.yml` in th
 - *Durations* are written with units: `1h30m`, `20s`, `500ms`. *Sizes* are bytes, or `64KiB`, `16MiB`, `1GiB`.
 - *Addresses* are `HOST:PORT`, `:PORT` (every interface) or `[::1]:PORT`; `tcp://` in front is allowed, and
   `unix:///PATH` for listeners and the API. Port 0 takes any free port.
+- *Variables of the environment*: `${NAME}` in a value is the variable `NAME`; where it is not set, the content of the file
+  that `NAME_FILE` names (a secret of a container). `${NAME:-text}` has a default, `$${` is a plain `${`.
+- `GMQTTD_MQTT__MAX_INFLIGHT=50` sets `mqtt.max_inflight`, whatever the file says: `__` stands between the names of nested
+  keys, `GMQTTD_LISTENERS__0__ADDRESS` is the first listener's. Lists and mappings are written as YAML in one line
+  (`GMQTTD_PLUGIN_ORDER='[admin, federation]'`). An empty variable sets nothing.
 - *Extension*: a key that the Go broker does not know (and ignores).
 """
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import yaml
 
+from broker.config.environment import compose, insert_variables, set_keys
 from broker.config.installed import installed_plugins, plugin_fault
 from broker.config.rules import Protects, check_settings
 from broker.config.schema import Key, keys_of, walk
@@ -31,9 +33,13 @@ NODES_MAX: Final = 20_000  # of one section after its aliases are followed
 UNUSED_KEYS: Final = ("gRPC", "config_dir", "mqtt.max_awaiting_rel", "plugins.admin")
 
 
+Place = tuple[str, int]  # the file or the variable of the environment, and the line
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something wrong in a file. `line` counts from 1; it is 0, and `key` empty, for a fault of the whole file."""
+    """Something wrong in a file, or in a variable of the environment, which `file` then names. `line` counts from 1; it is 0,
+    and `key` empty, for a fault of the whole file."""
 
     file: str
     line: int
@@ -79,11 +85,13 @@ def load(path: str | os.PathLike[str], allow_missing: bool = False) -> LoadResul
         return _one_fault(file, "this user may not read the file")
     except (OSError, ValueError) as error:
         return _one_fault(file, f"the file cannot be read: {getattr(error, 'strerror', None) or error}")
-    return load_bytes(data, file, allow_missing)
+    return load_bytes(data, file, allow_missing, os.environ)
 
 
-def load_bytes(data: bytes, file: str, allow_missing: bool = False) -> LoadResult:
-    """Check the content of a file; `file` is the name for its faults."""
+def load_bytes(
+    data: bytes, file: str, allow_missing: bool = False, environment: Mapping[str, str] | None = None
+) -> LoadResult:
+    """Check the content of a file; `file` is the name for its faults, `environment` has the variables, if any."""
     if len(data) > FILE_BYTES_MAX:
         return _one_fault(file, f"the file has more than {FILE_BYTES_MAX} bytes; that is not a configuration of a node")
     try:
@@ -92,7 +100,7 @@ def load_bytes(data: bytes, file: str, allow_missing: bool = False) -> LoadResul
         line = data.count(b"\n", 0, error.start) + 1
         return _one_fault(file, f"the byte 0x{data[error.start]:02x} is not UTF-8 text", line)
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = compose(text, file)
     except yaml.MarkedYAMLError as error:
         line, what = yaml_fault(error)
         return _one_fault(file, what, line)
@@ -103,11 +111,21 @@ def load_bytes(data: bytes, file: str, allow_missing: bool = False) -> LoadResul
         return _one_fault(file, f"this is not YAML: {error}")
     except RecursionError:
         return _one_fault(file, "the file is nested too deeply; a configuration has at most five levels")
-    if root is None or is_null(root):
-        return _one_fault(file, "the file sets nothing; the least is \"listeners: [{address: ':1883'}]\"")
+    is_empty = root is None or is_null(root)
+    if is_empty:
+        start = yaml.Mark(file, 0, 0, 0, None, 0)
+        root = yaml.MappingNode("", [], start, start)
     if not isinstance(root, yaml.MappingNode):
         return _one_fault(file, "this is not a mapping of keys; for example \"listeners: [{address: ':1883'}]\"", 1)
-    return _Reading(file, allow_missing).run(root)
+    reading = _Reading(file, allow_missing)
+    reading.insert(environment or {}, root)
+    if is_empty and not root.value:
+        return _one_fault(file, "the file sets nothing; the least is \"listeners: [{address: ':1883'}]\"")
+    return reading.run(root)
+
+
+def _place(node: yaml.Node) -> Place:
+    return node.start_mark.name, node.start_mark.line + 1
 
 
 def _one_fault(file: str, text: str, line: int = 0) -> LoadResult:
@@ -123,19 +141,27 @@ class _Reading:
         self._faults: list[Fault] = []
         self._missing_faults: list[Fault] = []  # these keep no other rule from being checked
         self._warnings: list[Warning] = []
-        self._lines: dict[str, int] = {}
+        self._places: dict[str, Place] = {}
         self._nulls: set[str] = set()
         self._nodes_seen = 0
 
+    def insert(self, environment: Mapping[str, str], root: yaml.MappingNode) -> None:
+        """Put into the tree what the environment says."""
+        for node, text in insert_variables(root, environment):
+            self._fault(node, "", text)
+        for variable, text in set_keys(root, environment):
+            self._faults.append(Fault(variable, 0, "", text))
+
     def run(self, root: yaml.MappingNode) -> LoadResult:
-        settings = self._read_section(Settings, root, "")
+        # A variable that is not set would only be a fault once more as a value.
+        settings = None if self._faults else self._read_section(Settings, root, "")
         if not self._faults:
             assert isinstance(settings, Settings)
             if "auth" in settings.plugin_order and not self._is_set("listeners"):
                 settings = replace(settings, listeners=DEFAULT_LISTENERS_WITH_AUTH)
             self._check_plugins(settings)
             for key, text in check_settings(settings):
-                self._faults.append(Fault(self._file, self._lines.get(key, 0), key, text))
+                self._faults.append(Fault(*self._places.get(key, (self._file, 0)), key, text))
         self._faults[:0] = self._missing_faults
         if self._faults:
             self._faults.sort(key=lambda fault: fault.line)
@@ -147,7 +173,7 @@ class _Reading:
         return LoadResult(settings, [], self._warnings)
 
     def _is_set(self, path: str) -> bool:
-        return path in self._lines and path not in self._nulls
+        return path in self._places and path not in self._nulls
 
     def _check_plugins(self, settings: Settings) -> None:
         """Every name in `plugin_order` is an installed plugin, and keys of a plugin are set for one that runs."""
@@ -155,16 +181,16 @@ class _Reading:
         for index, name in enumerate(settings.plugin_order):
             key = f"plugin_order[{index}]"
             if plugin_fault(name):
-                self._faults.append(Fault(self._file, self._lines[key], key, plugin_fault(name)))
+                self._faults.append(Fault(*self._places[key], key, plugin_fault(name)))
             elif name in installed:
                 continue
             else:
                 near = difflib.get_close_matches(name, list(installed), n=1)
                 hint = f"the nearest is {near[0]}" if near else f"installed are {', '.join(installed) or 'none'}"
-                self._missing(self._lines[key], key, f'no plugin "{name}" is installed; {hint}')
+                self._missing(self._places[key], key, f'no plugin "{name}" is installed; {hint}')
         for name in installed:
             path = f"plugins.{name}"
-            if path in self._lines and name not in settings.plugin_order:
+            if path in self._places and name not in settings.plugin_order:
                 self._keys_without_effect(settings, name)
 
     def _keys_without_effect(self, settings: Settings, name: str) -> None:
@@ -175,28 +201,28 @@ class _Reading:
         found = [key for key in protecting if self._is_set(f"{path}.{key}")]
         if not found:
             text = f"plugin_order does not name {name}, so these keys have no effect"
-            self._warnings.append(Warning(self._file, self._lines[path], path, text))
+            self._warnings.append(Warning(*self._places[path], path, text))
         for key in found:
             right = ", ".join([name, *settings.plugin_order])
             text = (
                 f"plugin_order does not name {name}, so this key would protect nothing and every client would be let in; "
                 f"write plugin_order: [{right}], or leave the key out"
             )
-            self._faults.append(Fault(self._file, self._lines[f"{path}.{key}"], f"{path}.{key}", text))
+            self._faults.append(Fault(*self._places[f"{path}.{key}"], f"{path}.{key}", text))
 
-    def _missing(self, line: int, path: str, text: str) -> None:
+    def _missing(self, place: Place, path: str, text: str) -> None:
         """The file asks for a plugin that is not there."""
         if not self._allow_missing:
             text = f"{text}; --allow-missing starts without it"
-            self._missing_faults.append(Fault(self._file, line, path, text))
+            self._missing_faults.append(Fault(*place, path, text))
         else:
-            self._warnings.append(Warning(self._file, line, path, text))
+            self._warnings.append(Warning(*place, path, text))
 
     def _fault(self, node: yaml.Node, path: str, text: str) -> None:
-        self._faults.append(Fault(self._file, node.start_mark.line + 1, path, text))
+        self._faults.append(Fault(*_place(node), path, text))
 
     def _warn(self, node: yaml.Node, path: str, text: str) -> None:
-        self._warnings.append(Warning(self._file, node.start_mark.line + 1, path, text))
+        self._warnings.append(Warning(*_place(node), path, text))
 
     def _read_section(self, settings_class: type[Any], node: yaml.MappingNode, path: str) -> object | None:
         """Return the settings object of a mapping, or None after a fault."""
@@ -218,7 +244,7 @@ class _Reading:
                 self._fault(key_node, f"{prefix}{name}", f"this key is already set in line {first_lines[key.name]}")
                 continue
             first_lines[key.name] = key_node.start_mark.line + 1
-            self._lines[f"{prefix}{key.name}"] = key_node.start_mark.line + 1
+            self._places[f"{prefix}{key.name}"] = _place(key_node)
             if is_null(value_node):
                 self._nulls.add(f"{prefix}{key.name}")
                 continue  # a key without a value is a key that is not set
@@ -287,7 +313,7 @@ class _Reading:
             return None
 
     def _read_item(self, key: Key, node: yaml.Node, path: str) -> Any:
-        self._lines[path] = node.start_mark.line + 1
+        self._places[path] = _place(node)
         kind = key.setting.kind
         if isinstance(kind, Sequence):
             return self._read_scalar(key, kind.of, node, path)
@@ -313,7 +339,7 @@ class _Reading:
         for key_node, value_node in self._pairs(node, path):
             name = str(key_node.value)
             entry_path = f"{path}.{name[:100]}"
-            self._lines[entry_path] = key_node.start_mark.line + 1
+            self._places[entry_path] = _place(key_node)
             if name in entries:
                 self._fault(key_node, entry_path, "this name is already set")
                 continue
