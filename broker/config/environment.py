@@ -4,12 +4,11 @@
 secrets. `GMQTTD_MQTT__MAX_INFLIGHT=50` sets the key `mqtt.max_inflight`, whatever the file says.
 """
 
-# not a core: reads files
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +30,9 @@ class EnvironmentFault(ValueError):
     """A variable is not set, or cannot be what it is to be."""
 
 
+ReadFile = Callable[[str, int], bytes]  # path, bytes at most; raises OSError and ValueError
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where a variable leads to. `key` is None for an item of a list of mappings."""
@@ -49,7 +51,9 @@ def compose(text: str, name: str) -> yaml.Node | None:
         loader.dispose()
 
 
-def insert_variables(root: yaml.Node, environment: Mapping[str, str]) -> Iterator[tuple[yaml.Node, str]]:
+def insert_variables(
+    root: yaml.Node, environment: Mapping[str, str], read: ReadFile
+) -> Iterator[tuple[yaml.Node, str]]:
     """Replace `${NAME}` in each value below `root`. Yields what is wrong, with the node that has it."""
     seen: set[int] = set()
     waiting = [root]
@@ -64,7 +68,7 @@ def insert_variables(root: yaml.Node, environment: Mapping[str, str]) -> Iterato
             waiting += node.value
         elif isinstance(node, yaml.ScalarNode) and "${" in node.value:
             try:
-                node.value = REFERENCE.sub(lambda found: _referred(found, environment), node.value)
+                node.value = REFERENCE.sub(lambda found: _referred(found, environment, read), node.value)
             except EnvironmentFault as fault:
                 yield node, str(fault)
                 continue
@@ -72,7 +76,7 @@ def insert_variables(root: yaml.Node, environment: Mapping[str, str]) -> Iterato
                 node.tag = _tag(node.value)
 
 
-def _referred(found: re.Match[str], environment: Mapping[str, str]) -> str:
+def _referred(found: re.Match[str], environment: Mapping[str, str], read: ReadFile) -> str:
     """Return what stands for one `${…}`. Raises EnvironmentFault."""
     escape, name, default = found.groups()
     if escape:
@@ -83,17 +87,16 @@ def _referred(found: re.Match[str], environment: Mapping[str, str]) -> str:
         return environment[name]
     path = environment.get(f"{name}_FILE")
     if path:
-        return _content(f"{name}_FILE", path)
+        return _content(f"{name}_FILE", path, read)
     if default is None:
         raise EnvironmentFault(f"neither {name} nor {name}_FILE is set; set one, or write ${{{name}:-default}}")
     return str(default)
 
 
-def _content(variable: str, path: str) -> str:
+def _content(variable: str, path: str, read: ReadFile) -> str:
     """Return the text of a file without its last line end. Raises EnvironmentFault."""
     try:
-        with open(path, "rb") as stream:
-            data = stream.read(SECRET_BYTES_MAX + 1)
+        data = read(path, SECRET_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise EnvironmentFault(f'the file "{path}" that {variable} names cannot be read: {reason}') from None

@@ -75,8 +75,7 @@ def load(path: str | os.PathLike[str], allow_missing: bool = False) -> LoadResul
     """
     file = os.fspath(path)
     try:
-        with open(file, "rb") as stream:
-            data = stream.read(FILE_BYTES_MAX + 1)
+        data = _read_file(file, FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         return _one_fault(file, "there is no such file; name one with -c FILE")
     except IsADirectoryError:
@@ -124,6 +123,11 @@ def load_bytes(
     return reading.run(root)
 
 
+def _read_file(path: str, size: int) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read(size)
+
+
 def _place(node: yaml.Node) -> Place:
     return node.start_mark.name, node.start_mark.line + 1
 
@@ -147,7 +151,7 @@ class _Reading:
 
     def insert(self, environment: Mapping[str, str], root: yaml.MappingNode) -> None:
         """Put into the tree what the environment says."""
-        for node, text in insert_variables(root, environment):
+        for node, text in insert_variables(root, environment, _read_file):
             self._fault(node, "", text)
         for variable, text in set_keys(root, environment):
             self._faults.append(Fault(variable, 0, "", text))
