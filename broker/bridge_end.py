@@ -61,7 +61,9 @@ class BridgeEnd:
     is_own       the connection is one of this node, which has connected to the other broker
     is_node      the other end is another node of the cluster
     is_released  any user may take up the session
+    message_ttl  seconds that a message may wait for the other end, 0 or less for no limit
     deletions    deletions of retained messages that a subscription brings, None for none
+    dropped      messages of the other end that were not published, by reason
     """
 
     def __init__(self, name: str, origin: Origin, is_own: bool, is_node: bool) -> None:
@@ -70,13 +72,11 @@ class BridgeEnd:
         self.is_own = is_own
         self.is_node = is_node
         self.is_released = False
+        self.message_ttl = -1.0
         self.deletions: TopicMessages | None = None
+        self.dropped: dict[str, int] = {}
 
     # --- the session
-
-    def limits(self, settings: MqttSettings) -> Limits:
-        """Return what the session may have."""
-        raise AssertionError("a subclass implements this")
 
     def encode(self) -> bytes:
         """Return what the store keeps of it with the session."""
@@ -95,13 +95,6 @@ class BridgeEnd:
     def receive(self, sent: Publication, is_resent: bool) -> Arrival:
         """The meaning of a PUBLISH, or of a run of them: it sets the origin, which is taken out of the properties."""
         raise AssertionError("a subclass implements this")
-
-    def published(self, sent: Publication, arrival: Arrival) -> None:
-        """Messages that were received are published."""
-        raise AssertionError("a subclass implements this")
-
-    def count_refused(self, reason: str, count: int) -> None:
-        """Messages of the other end were not published."""
 
     # --- messages to the other end
 
@@ -125,7 +118,14 @@ class BridgeEnd:
 def limits_of(settings: MqttSettings, end: BridgeEnd | None) -> Limits:
     """The limits of a session, None for that of an ordinary client."""
     if end is not None:
-        return end.limits(settings)
+        return Limits(
+            settings.link_session_expiry,
+            settings.link_max_subscriptions,
+            settings.link_max_queued_messages,
+            settings.link_max_queued_bytes,
+            end.message_ttl,
+            settings.link_max_inflight,
+        )
     return Limits(
         settings.session_expiry,
         settings.max_subscriptions_per_client,

@@ -17,20 +17,23 @@ from broker.routing.subscription import FilterEntry, Subscription
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Bridge:
-    """The further receivers of a route: sessions with a BridgeEnd, and nodes that have such sessions. `publisher` as in
-    Router."""
+    """The further receivers of a route: sessions with a BridgeEnd, and nodes that have such sessions.
 
-    def begin(self, sent: Publication) -> None:
-        """A message or a run is published on this node."""
-        raise AssertionError("a subclass implements this")
+    peers        those nodes
+    is_numbered  messages get a number: copies of one may come to one place
+    """
+
+    def __init__(self, peers: list[Peer], is_numbered: bool) -> None:
+        self.peers = peers
+        self.is_numbered = is_numbered
 
     def deliver(self, sent: Publication, publisher: Publisher | None, now: float) -> None:
-        """Deliver to the sessions on this node."""
+        """Deliver to the sessions on this node. `publisher` as in Router."""
         raise AssertionError("a subclass implements this")
 
     def splits(self, peer: Peer, run: Run) -> bool:
-        """Return whether another node gets a run as single messages."""
-        raise AssertionError("a subclass implements this")
+        """Return whether another node gets a run as single messages, with their origins."""
+        return (run.origin is not None or self.is_numbered) and peer in self.peers
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -68,20 +71,33 @@ class Bridging:
         """The further receivers of a topic. `subscriptions` are those that match of sessions with a BridgeEnd."""
         raise AssertionError("a subclass implements this")
 
-    def stays_retained(self, bridge: Bridge | None, message: Message, now: float) -> bool:
-        """Return whether a retained message is newer than what is retained here."""
+    def publish(self, bridge: Bridge | None, sent: Publication, now: float) -> None:
+        """A message or a run is published on this node: complete its origin. A retained message that is older than what is
+        retained here is retained no more."""
         raise AssertionError("a subclass implements this")
 
-    def again(
-        self, bridge: Bridge | None, message: Message, arrival: Arrival, publisher: Publisher | None, now: float
+    def published(
+        self,
+        end: BridgeEnd,
+        bridge: Bridge | None,
+        sent: Publication,
+        arrival: Arrival,
+        publisher: Publisher | None,
+        now: float,
     ) -> None:
-        """Publish a further copy of a message, which has passed fewer domains."""
+        """What the other end has sent is published. A further copy, which has passed fewer domains, goes to those that
+        need it only."""
         raise AssertionError("a subclass implements this")
 
-    def is_copy(self, bridge: Bridge | None, message: Message, publisher: Publisher | None, now: float) -> bool:
-        """Return whether a message of another node came here before. Further receivers may get it."""
+    def receive(self, bridge: Bridge | None, message: Message, publisher: Publisher | None, now: float) -> bool:
+        """Return whether a message of another node is new here. Further receivers may get a copy. A retained message that
+        is older than what is retained here is retained no more."""
         raise AssertionError("a subclass implements this")
 
-    def sent_to(self, peer: Peer, bridge: Bridge | None, message: Message) -> Message:
-        """A message as another node gets it: without its origin, where nobody there needs that."""
-        raise AssertionError("a subclass implements this")
+
+def needs_origin(peer: Peer, bridge: Bridge | None, message: Message) -> bool:
+    """Return whether another node needs the origin of a message: its sessions with a BridgeEnd get the message, it is retained
+    there, or a copy of it may come there."""
+    if message.retain or (bridge is not None and peer in bridge.peers):
+        return True
+    return peer.names_groups and message.origin is not None and message.origin.may_come_again()

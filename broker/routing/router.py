@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
+from broker.bridging import needs_origin
 from broker.codec.reader import decode_publish
 from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
@@ -167,12 +168,11 @@ class Router:
 
     def _route_message(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> int:
         bridge = route.bridge
-        if bridge is not None:
-            bridge.begin(message)
+        bridging = self.context.bridging
         is_timed = False  # other domains order it by this time
-        if message.retain and self.context.bridging is not None:
-            message.retain = self.context.bridging.stays_retained(bridge, message, now)
-            is_timed = message.origin is not None and message.origin.published_at_ms > 0
+        if bridging is not None and (bridge is not None or message.retain):
+            bridging.publish(bridge, message, now)
+            is_timed = message.retain and message.origin is not None and message.origin.published_at_ms > 0
         tap = self.context.tap
         if tap is not None:
             tap.published(message, publisher, now)
@@ -238,11 +238,10 @@ class Router:
                 if receiver not in targets:
                     targets.append(receiver)
                 chosen.setdefault(receiver.name, []).append((group.share_name, group.topic_filter))
-        bridging = None if message.origin is None else self.context.bridging
         for peer in targets:
             sent = message
-            if bridging is not None and not route.groups:
-                sent = bridging.sent_to(peer, route.bridge, message)
+            if message.origin is not None and not route.groups and not needs_origin(peer, route.bridge, message):
+                sent = message.bare()
             self.forward(peer, sent, tuple(chosen.get(peer.name, ())) if chosen else NO_GROUPS, publisher, now)
         return reason_code
 
@@ -361,8 +360,8 @@ class Router:
             context.counters.without_receivers += run.count
             return NO_MATCHING_SUBSCRIBERS
         bridge = route.bridge
-        if bridge is not None:
-            bridge.begin(run)
+        if bridge is not None and context.bridging is not None:
+            context.bridging.publish(bridge, run, now)
         if not route.whole_runs:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)
@@ -401,8 +400,8 @@ class Router:
         context.now = now
         context.counters.messages_from_peers += 1
         bridging = None if message.origin is None and not message.retain else context.bridging
-        if bridging is None or not bridging.is_copy(route.bridge, message, publisher, now):
-            if message.retain and (bridging is None or bridging.stays_retained(route.bridge, message, now)):
+        if bridging is None or bridging.receive(route.bridge, message, publisher, now):
+            if message.retain:
                 self.store_retained(message, now)
             self._deliver(route, message, publisher, now)
         if groups is None:

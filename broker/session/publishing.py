@@ -130,12 +130,10 @@ def _route_arrival(
     if arrival.group is not None:
         if not isinstance(sent, Message) or not broker.router.hand_over(arrival.group.copy, sent, now):
             return IMPLEMENTATION_SPECIFIC_ERROR
-    elif arrival.passed and isinstance(sent, Message) and broker.bridging is not None:
-        broker.bridging.again(route.bridge, sent, arrival, connection, now)
-    else:
+    elif not arrival.passed or isinstance(sent, Run):
         reason_code = broker.router.route(route, sent, connection, now)
-    if connection.bridge_end is not None:
-        connection.bridge_end.published(sent, arrival)
+    if connection.bridge_end is not None and broker.bridging is not None:
+        broker.bridging.published(connection.bridge_end, route.bridge, sent, arrival, connection, now)
     return reason_code
 
 

@@ -118,5 +118,6 @@ def _needs_store(route: Route, qos: int) -> bool:
 
 def count_refused(connection: Output, reason: str, count: int) -> None:
     """Messages of a connection were not published."""
-    if connection.bridge_end is not None:
-        connection.bridge_end.count_refused(reason, count)
+    end = connection.bridge_end
+    if end is not None:
+        end.dropped[reason] = end.dropped.get(reason, 0) + count

@@ -18,7 +18,7 @@ from broker.hooks import InterestObserver
 from broker.origin import HeaderError
 from federation.links.bridging.bridging import LinkBridging
 from federation.links.bridging.headers import Interest, parse_interest
-from federation.links.bridging.notes import parse_note
+from federation.links.bridging.routes import parse_note
 from federation.links.covering_set import CLIENT, CLIENTS, NO_INTEREST, CoveringSet, Interests, merged
 from federation.topics.mapping import TopicMapping
 from federation.topics.scope import Scope

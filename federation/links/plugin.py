@@ -30,9 +30,8 @@ from federation.links.pb.link_status_pb2 import DESCRIPTOR
 from federation.links.queues import QueueDefaults
 from federation.links.reports import LinkEvents, LinkLog, bridging_metrics, link_metrics, queue_metrics
 from federation.links.settings import LinksSettings, shares_secrets
-from federation.links.shell.owners import VERSION, Owners
+from federation.links.shell.owners import VERSION, Owners, SessionsFile
 from federation.links.shell.service import GroupQueuesService, LinksService
-from federation.links.shell.sessions_file import SessionsFile
 from federation.links.shell.upstream_socket import UpstreamSocket
 from federation.links.status import LinkState
 from federation.plugin import FederationPlugin

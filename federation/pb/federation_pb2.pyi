@@ -130,7 +130,7 @@ class Subscribe(_message.Message):
     share_name: _builtins.str
     topic_filter: _builtins.str
     link_wants: _builtins.bytes
-    """Only to nodes that announce fed_ext: which links want the filter (federation/links/bridging/notes.py)."""
+    """Only to nodes that announce fed_ext: which links want the filter (federation/links/bridging/routes.py)."""
     members: _builtins.int
     """Likewise: how many members of the shared group the node has; 0 for not told, which counts as 1."""
     def __init__(

@@ -52,7 +52,7 @@ GROUPS_MAX: Final = 65_535
 NO_NUMBER: Final = bytes(8)  # of a copy for a group
 # Types of the extension area.
 STAMP: Final = 3  # of PUBLISH and RETAINED: the stamp of the change
-LINK_WANTS: Final = 6  # of SUBSCRIBE: which links want the filter (federation/links/bridging/notes.py)
+LINK_WANTS: Final = 6  # of SUBSCRIBE: which links want the filter (federation/links/bridging/routes.py)
 MEMBERS: Final = 7  # of SUBSCRIBE: how many members of the group the node has, u32
 
 

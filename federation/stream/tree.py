@@ -35,7 +35,7 @@ class RemoteEntry:
     """The federation tree's value for one topic filter: nodes with ordinary subscribers, and shared groups. There are many
     of them, most with a single node: lists, and none at all for groups, take half of the memory of dicts.
 
-    notes   by the name of a node: which of its links want the filter (federation/links/bridging/notes.py); None for none
+    notes   by the name of a node: which of its links want the filter (federation/links/bridging/routes.py); None for none
     """
 
     __slots__ = ("groups", "notes", "peers")

@@ -18,7 +18,7 @@ from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, NOT_AUTHORI
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_GROUPS, Peer, RemoteRoute
 from broker.listener_facts import ListenerFacts
-from broker.message import Message
+from broker.message import Message, Publication
 from broker.origin import NO_DOMAIN, HeaderError
 from broker.publisher import Publisher
 from broker.routing.subscription import FilterEntry, Subscription
@@ -37,9 +37,8 @@ from federation.links.bridging.headers import (
     headers_of,
     parse_connect,
 )
-from federation.links.bridging.notes import Notes, needs_numbers
 from federation.links.bridging.own_domain import NEW, SEEN, OwnDomain
-from federation.links.bridging.routes import LinkBridge
+from federation.links.bridging.routes import LinkBridge, Notes, needs_numbers
 
 NO_ROLE: Final = "role"  # why a client is no link, in CONNACK
 AHEAD_MAX: Final = 60_000  # milliseconds that the clock of another node may be ahead
@@ -155,7 +154,13 @@ class LinkBridging(Bridging):
             return None
         return LinkBridge(self.home, subscriptions, list(peers), is_numbered)
 
-    def stays_retained(self, bridge: Bridge | None, message: Message, now: float) -> bool:
+    def publish(self, bridge: Bridge | None, sent: Publication, now: float) -> None:
+        if bridge is not None:
+            cast(LinkBridge, bridge).number(sent)
+        if isinstance(sent, Message) and sent.retain:
+            sent.retain = self._stays_retained(bridge, sent, now)
+
+    def _stays_retained(self, bridge: Bridge | None, message: Message, now: float) -> bool:
         """Note when a retained message was published, where domains are linked. What a client publishes here is newer than
         what is here, whatever the clocks say. False for a message of another node that has waited while a newer one came, or
         the topic's was deleted. A time that is far from coming is now."""
@@ -186,13 +191,23 @@ class LinkBridging(Bridging):
             self.home.deletions.note(message.topic, message.origin)
         return True
 
-    def again(
-        self, bridge: Bridge | None, message: Message, arrival: Arrival, publisher: Publisher | None, now: float
+    def published(
+        self,
+        end: BridgeEnd,
+        bridge: Bridge | None,
+        sent: Publication,
+        arrival: Arrival,
+        publisher: Publisher | None,
+        now: float,
     ) -> None:
-        self._deliver_shorter(bridge, message, arrival.passed, publisher, now)
-        if bridge is not None:
-            for peer in cast(LinkBridge, bridge).peers:
-                self.broker.router.forward(peer, message, NO_GROUPS, publisher, now)
+        if arrival.passed and isinstance(sent, Message):
+            self._deliver_shorter(bridge, sent, arrival.passed, publisher, now)
+            if bridge is not None:
+                for peer in bridge.peers:
+                    self.broker.router.forward(peer, sent, NO_GROUPS, publisher, now)
+        origin = sent.origin
+        if origin is not None and origin is not end.origin:
+            self.home.duplicates.note(origin, arrival.passed, True)
 
     def _deliver_shorter(
         self, bridge: Bridge | None, message: Message, passed: int, publisher: Publisher | None, now: float
@@ -209,26 +224,19 @@ class LinkBridging(Bridging):
         if bridge is not None:
             cast(LinkBridge, bridge).deliver_copy(message, passed, publisher, now)
 
-    def is_copy(self, bridge: Bridge | None, message: Message, publisher: Publisher | None, now: float) -> bool:
+    def receive(self, bridge: Bridge | None, message: Message, publisher: Publisher | None, now: float) -> bool:
         origin = message.origin
-        if origin is None or not origin.may_come_again():
-            return False
-        passed = self.home.duplicates.judge(origin, False)
-        if passed == SEEN:
-            self.broker.counters.drop_of_topic(DROP_DUPLICATE, 1, message.qos, message.topic)
-            return True
-        self.home.duplicates.note(origin, passed, False)
-        if passed == NEW:
-            return False
-        self._deliver_shorter(bridge, message, passed, publisher, now)
+        if origin is not None and origin.may_come_again():
+            passed = self.home.duplicates.judge(origin, False)
+            if passed == SEEN:
+                self.broker.counters.drop_of_topic(DROP_DUPLICATE, 1, message.qos, message.topic)
+                return False
+            self.home.duplicates.note(origin, passed, False)
+            if passed != NEW:
+                self._deliver_shorter(bridge, message, passed, publisher, now)
+                return False
+        message.retain = message.retain and self._stays_retained(bridge, message, now)
         return True
-
-    def sent_to(self, peer: Peer, bridge: Bridge | None, message: Message) -> Message:
-        """Without its origin where none of the node's links wants the message, nor can a copy come there."""
-        origin = message.origin
-        if origin is None or message.retain or (bridge is not None and peer in cast(LinkBridge, bridge).peers):
-            return message
-        return message if peer.names_groups and origin.may_come_again() else message.bare()
 
 
 def bridging_of(broker: Broker) -> LinkBridging:

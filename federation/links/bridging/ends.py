@@ -11,10 +11,9 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from broker.bridge_end import Arrival, BridgeEnd, Limits
+from broker.bridge_end import Arrival, BridgeEnd
 from broker.codec.packets import Subscribe, Unsubscribe
 from broker.codec.reason_codes import SUCCESS, UNSPECIFIED_ERROR
-from broker.config.settings_mqtt import MqttSettings
 from broker.errors import ProtocolViolation
 from broker.message import Message, Publication
 from broker.origin import NAME, NO_DOMAIN, HeaderError, Origin, split_properties
@@ -57,7 +56,6 @@ TOPIC_BYTES_MAX: Final = 1024  # longer topics are not remembered, which bounds 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LinkEnd(BridgeEnd):
     """connect      what its CONNECT says; of an upstream, what that of this node says
-    message_ttl  seconds that a message may wait for the domain here, -1 for no limit
     addresses    of a broker of another kind, as short digests, the one of the connection first; () for a domain
     asked        filters that were subscribed to on this connection
     is_explicit  messages without an origin get one on the way there: the other end does not know where they come from
@@ -80,16 +78,6 @@ class LinkEnd(BridgeEnd):
         self.asked: set[bytes] = set()
 
     # --- the session
-
-    def limits(self, settings: MqttSettings) -> Limits:
-        return Limits(
-            settings.link_session_expiry,
-            settings.link_max_subscriptions,
-            settings.link_max_queued_messages,
-            settings.link_max_queued_bytes,
-            self.message_ttl,
-            settings.link_max_inflight,
-        )
 
     def encode(self) -> bytes:
         takes_deletions = self.deletions is not None
@@ -183,11 +171,6 @@ class LinkEnd(BridgeEnd):
         held = self.home.broker.retained.get(topic)
         return held is not None and (held.origin is None or held.origin.published_at_ms < deletion.published_at_ms)
 
-    def published(self, sent: Publication, arrival: Arrival) -> None:
-        origin = sent.origin
-        if origin is not None and origin is not self.origin:
-            self.home.duplicates.note(origin, arrival.passed, True)
-
     # --- messages to the other end
 
     def set_addresses(self, addresses: tuple[bytes, ...]) -> None:
@@ -268,8 +251,6 @@ class RemoteEnd(LinkEnd):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OwnEnd(LinkEnd):
-    """dropped  messages of the upstream that were not published here, by reason"""
-
     def __init__(
         self,
         consumers: GroupConsumers,
@@ -302,6 +283,3 @@ class OwnEnd(LinkEnd):
         if sent.retain and not self.home.broker.settings.retain_available:
             return Arrival(DROP_RETAINED)  # no SUBSCRIBE of MQTT 3.1.1 asks for messages without it
         return super().receive(sent, is_resent)
-
-    def count_refused(self, reason: str, count: int) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + count

@@ -1,9 +1,19 @@
-"""The links of a route: which of them get a message, with which header, and which copies are new."""
+"""Links as receivers of messages: which links want a filter, and which of them get a message of a route.
+
+Interest carries a note to other nodes and to the plugin `links`:
+
+    b""                           clients want the filter, no link does
+    b"1" HEADER… or b"0" HEADER…  links want it, with b"1" clients, too; each HEADER is b"\\n" and a header of SUBSCRIBE
+                                  (federation/links/bridging/headers.py)
+    b"1n" …, b"0n" …              one of the links relays to further domains: messages need numbers
+
+A shared group counts as clients.
+"""
 
 # compiled with mypyc
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 from broker.bridging import Bridge
 from broker.codec.runs import Run
@@ -13,26 +23,95 @@ from broker.origin import NO_DOMAIN, Origin
 from broker.publisher import Publisher
 from broker.routing.route import Receiver
 from broker.routing.subscriber import Subscriber
-from broker.routing.subscription import Subscription
+from broker.routing.subscription import FilterEntry, Subscription
 from federation.links.bridging.ends import LinkEnd
-from federation.links.bridging.notes import is_relayed
+from federation.links.bridging.headers import INTERESTS_MAX, encode_interest
 from federation.links.bridging.own_domain import NEW, OwnDomain
+
+CLIENTS_ONLY: Final = b""
+LINKS: Final = b"0"
+LINKS_AND_CLIENTS: Final = b"1"
+NUMBERS: Final = b"n"
+NOTE_BYTES_MAX: Final = 32_768  # further headers of one filter are left out
+
+
+class Notes:
+    """Those of one node."""
+
+    def __init__(self) -> None:
+        self._links: dict[bytes, dict[Subscriber, Subscription]] = {}  # subscriptions of links, by filter
+        self._notes: dict[bytes, bytes] = {}  # by filter, of those that links want
+
+    def of(self, topic_filter: bytes) -> bytes:
+        return self._notes.get(topic_filter, CLIENTS_ONLY)
+
+    def change(self, entry: FilterEntry | None, subscription: Subscription) -> bool:
+        """As Bridging.interest_changed."""
+        topic_filter, session = subscription.topic_filter, subscription.session
+        links = self._links.get(topic_filter)
+        if links is None and session.bridge_end is None:
+            return False
+        if links is None:
+            links = self._links[topic_filter] = {}
+        links.pop(session, None)
+        if entry is not None and session in entry.subscriptions and session.bridge_end is not None:
+            links[session] = subscription
+        before = self._notes.pop(topic_filter, CLIENTS_ONLY)
+        if entry is None or not links:
+            del self._links[topic_filter]
+            return before != CLIENTS_ONLY
+        note = self._notes[topic_filter] = encode_note(list(links.values()), len(entry.subscriptions) > len(links))
+        return note != before
+
+
+def encode_note(subscriptions: list[Subscription], has_clients: bool) -> bytes:
+    """The note of a filter to which links have subscribed."""
+    headers: dict[bytes, None] = {}
+    relays = False
+    for subscription in subscriptions:
+        end = cast(LinkEnd, subscription.session.bridge_end)
+        relays = relays or end.relays or is_relayed(subscription.along)
+        if end.is_own:
+            continue  # a link of this node that pushes: it takes what is here, and asks for nothing from elsewhere
+        for header in subscription.along or (encode_interest((end.domain,), end.max_hops),):
+            headers[header] = None
+    note = LINKS_AND_CLIENTS if has_clients else LINKS
+    if relays:
+        note += NUMBERS
+    for count, header in enumerate(sorted(headers)):
+        if count == INTERESTS_MAX or len(note) + len(header) >= NOTE_BYTES_MAX:
+            break
+        note += b"\n" + header
+    return note
+
+
+def parse_note(note: bytes) -> tuple[bool, list[bytes]]:
+    """(whether clients want the filter, headers of links) of a note."""
+    headers = note.split(b"\n")
+    return not headers[0].startswith(LINKS), headers[1:]
+
+
+def needs_numbers(note: bytes) -> bool:
+    """Return whether one of the links of a note relays messages to further domains."""
+    return note[1:2] == NUMBERS
+
+
+def is_relayed(wants: tuple[bytes, ...]) -> bool:
+    """Return whether one of the headers of a SUBSCRIBE has a path of two domains and more: the first one wants the
+    messages, the last one relays them."""
+    return True in [b"," in want.rpartition(b" path=")[2] for want in wants]
 
 
 class LinkBridge(Bridge):
-    """receivers    link sessions on this node
-    peers        the other nodes that have link sessions for the topic
-    is_numbered  messages get a sequence number, because they may come to a domain on two paths
-    """
+    """receivers  link sessions on this node"""
 
-    __slots__ = ("_home", "is_numbered", "peers", "receivers")
+    __slots__ = ("_home", "receivers")
 
     def __init__(
         self, home: OwnDomain, subscriptions: list[Subscription], peers: list[Peer], is_numbered: bool
     ) -> None:
+        super().__init__(peers, is_numbered)
         self._home = home
-        self.peers = peers
-        self.is_numbered = is_numbered
         merged: dict[Subscriber, Receiver] = {}
         for subscription in subscriptions:
             session = subscription.session
@@ -47,12 +126,12 @@ class LinkBridge(Bridge):
         for receiver in self.receivers:
             receiver.end_merge()
 
-    def begin(self, sent: Publication) -> None:
+    def number(self, sent: Publication) -> None:
         """Give a message its number, where copies of it may come to one domain."""
         if isinstance(sent, Run):
             if self.is_numbered:
                 for message in sent.messages():
-                    self.begin(message)
+                    self.number(message)
             return
         origin = sent.origin
         if (self.is_numbered or sent.qos == 2) and (origin is None or not origin.node):
@@ -90,9 +169,6 @@ class LinkBridge(Bridge):
                     session.deliver(message, 0, False, receiver.identifiers, publisher, now)
             else:
                 session.deliver_run(run, publisher, now)
-
-    def splits(self, peer: Peer, run: Run) -> bool:
-        return peer in self.peers and (run.origin is not None or self.is_numbered)
 
     def _is_skipped(self, end: LinkEnd, origin: Origin, count: int) -> bool:
         """Return whether `count` messages of this origin do not go to a domain, which is counted."""

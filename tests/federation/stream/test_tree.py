@@ -13,7 +13,7 @@ from broker.errors import MqttError
 from broker.hooks import InterestObserver
 from broker.message import Message
 from federation.links.bridging.bridging import bridging_of
-from federation.links.bridging.notes import needs_numbers
+from federation.links.bridging.routes import needs_numbers
 from federation.stream.counters import SkipReason, StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox

@@ -15,7 +15,7 @@ from broker.routing.interest import note_changed
 from broker.session.session import Session
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.headers import INTERESTS_MAX, encode_interest
-from federation.links.bridging.notes import NOTE_BYTES_MAX, needs_numbers, parse_note
+from federation.links.bridging.routes import NOTE_BYTES_MAX, needs_numbers, parse_note
 from link_clients import link_options, named_world
 from link_ends import own_end, remote_end
 

@@ -16,7 +16,7 @@ from broker.routing.carried import carried_message
 from broker_world import START
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.headers import encode_interest
-from federation.links.bridging.notes import is_relayed
+from federation.links.bridging.routes import is_relayed
 from link_ends import remote_end
 from origins import text_of
 

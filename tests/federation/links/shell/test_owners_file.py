@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from federation.links.reconnecting import SessionPlace
-from federation.links.shell.sessions_file import FILE, SessionsFile
+from federation.links.shell.owners import FILE, SessionsFile
 
 PLACES = {"0000000a": SessionPlace("federation-link-berlin-north", "north.example.com", 1883)}
 
