@@ -274,19 +274,17 @@ class FederationMembership(Members):
     def force_leave(self, name: str, prune: bool = False) -> None:
         """Turn a failed member into one that has left, and give up what waits for it; `prune`: forget it at once, too.
 
-        An unknown name is ignored; ValueError for the node's own name.
+        An unknown name may be known to other members; what waits here for it is given up, too. ValueError for the node's own
+        name.
         """
         gossip = self._running()
-        if gossip.serf.member(name) is None:
-            if self._node.forget(name):
-                self._members_changed()
-                self._log.info("what waited for a node is given up: it is no member", node=name)
-                return
-            self._log.info("unknown node not made to leave by the API", node=name)
-            return
+        is_known = gossip.serf.member(name) is not None
         gossip.serf.force_leave(name, self._loop.time(), prune)
+        if not is_known and self._node.forget(name):
+            self._members_changed()
+            self._log.info("what waited for a node is given up: it is no member", node=name)
         gossip.flush()
-        self._log.info("made to leave by the API", node=name, prune=prune)
+        self._log.info("made to leave by the API", node=name, prune=prune, known=is_known)
 
     def set_state_tags(self, state: dict[str, str]) -> None:
         """Tell other members these tags beside the node's own and those of the operator."""

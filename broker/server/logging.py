@@ -45,19 +45,28 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
             event["lines_lost_before"] = output.lost - output.told
         return event
 
+    level = LEVELS[settings.level]
+
+    def drop_lower(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """Drop what listeners alone wanted."""
+        if LEVELS[event["level"]] < level:
+            raise structlog.DropEvent
+        return event
+
+    def filter_lines() -> None:
+        wrapper = structlog.make_filtering_bound_logger(LOG_LISTENERS.lowest(level))
+        structlog.configure(wrapper_class=wrapper)  # the rest stays
+
     processors: list[Any] = [_add_level, _add_time, add_lost]
-    processors += [structlog.processors.format_exc_info, _tell_listeners]
+    processors += [structlog.processors.format_exc_info, _tell_listeners, drop_lower]
     if settings.format == "json":
         json_renderer = structlog.processors.JSONRenderer(default=_plain)
         processors += [_order, json_renderer]
     else:
         processors.append(TextRenderer(colours=output.isatty()))
-    structlog.configure(
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level]),
-        logger_factory=lambda *_: output,
-        cache_logger_on_first_use=False,
-    )
+    structlog.configure(processors=processors, logger_factory=lambda *_: output, cache_logger_on_first_use=False)
+    LOG_LISTENERS.changed = filter_lines
+    filter_lines()
 
 
 def get_logger(name: str) -> Any:
@@ -77,9 +86,10 @@ def _add_time(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mu
 
 
 def _tell_listeners(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    if LOG_LISTENERS:
+    listeners = LOG_LISTENERS.wanting(LEVELS[event["level"]])
+    if listeners:
         line = TextRenderer(colours=False)(logger, method, dict(event))
-        for listener in LOG_LISTENERS:
+        for listener in listeners:
             listener(event["level"], line)
     return event
 

@@ -30,6 +30,15 @@ def _lock(descriptor: int, folder: str) -> None:
             return
 
 
+def sync_folder(path: str | os.PathLike[str]) -> None:
+    """Sync a folder: a name that was given to a file in it is lost with the power otherwise. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 class PrivateFile:
     """`path` may be a symbolic link; the file that it names is replaced. The methods do input and output: a node calls them in
     a thread."""
@@ -90,8 +99,4 @@ class PrivateFile:
         except BaseException:
             os.unlink(temporary)
             raise
-        folder = os.open(self._folder(), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self._folder())

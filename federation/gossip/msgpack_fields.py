@@ -181,6 +181,13 @@ def list_field(fields: Fields, key: bytes) -> list[object]:
     return value
 
 
+def texts_field(fields: Fields, key: bytes) -> tuple[str, ...] | None:
+    """An array of strings; None for nil, which Go writes for a list without elements."""
+    if fields.get(key) is None:
+        return None
+    return tuple(as_text(item, key) for item in list_field(fields, key))
+
+
 def map_field(fields: Fields, key: bytes) -> Fields:
     value = fields.get(key)
     if value is None:

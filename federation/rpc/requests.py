@@ -15,18 +15,14 @@ from federation.gossip.msgpack_fields import (
     as_text,
     bool_field,
     bytes_field,
-    list_field,
     map_field,
     text_field,
+    texts_field,
     uint_field,
 )
 
 SEQUENCE_MAX: Final = (1 << 64) - 1
 sequence_field: Final = partial(uint_field, maximum=SEQUENCE_MAX)
-
-
-def _texts_field(fields: Fields, key: bytes) -> tuple[str, ...]:
-    return tuple(as_text(item, key) for item in list_field(fields, key))
 
 
 def _text_map_field(fields: Fields, key: bytes) -> dict[str, str]:
@@ -70,7 +66,7 @@ class MembersFiltered(MessageMap):
 class Join(MessageMap):
     """`replay`: user events of before the join are delivered, too."""
 
-    existing: tuple[str, ...] = wire("Existing", _texts_field)
+    existing: tuple[str, ...] | None = wire("Existing", texts_field)
     replay: bool = wire("Replay", bool_field)
 
 
@@ -89,7 +85,7 @@ class SendEvent(MessageMap):
 
 @dataclass(slots=True)
 class SendQuery(MessageMap):
-    filter_nodes: tuple[str, ...] = wire("FilterNodes", _texts_field)
+    filter_nodes: tuple[str, ...] | None = wire("FilterNodes", texts_field)
     filter_tags: Mapping[str, str] = wire("FilterTags", _text_map_field)
     request_ack: bool = wire("RequestAck", bool_field)
     relay_factor: int = wire("RelayFactor", uint8_field)
@@ -122,7 +118,7 @@ class Stop(MessageMap):
 @dataclass(slots=True)
 class SetTags(MessageMap):
     tags: Mapping[str, str] = wire("Tags", _text_map_field)
-    delete: tuple[str, ...] = wire("DeleteTags", _texts_field)
+    delete: tuple[str, ...] | None = wire("DeleteTags", texts_field)
 
 
 @dataclass(slots=True)

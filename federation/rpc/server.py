@@ -167,7 +167,7 @@ class RpcServer(RequestHandler):
         if len(client.queries) >= QUERIES_MAX:
             raise ValueError(f"{QUERIES_MAX} queries of this connection are under way; wait until some end")
         parameters = QueryParameters(
-            body.filter_nodes,
+            body.filter_nodes or (),
             dict(body.filter_tags),
             body.request_ack,
             body.relay_factor,
@@ -178,7 +178,7 @@ class RpcServer(RequestHandler):
         client.respond(sequence, "", None)
 
     def _respond(self, client: RpcClient, body: requests.Respond, now: float) -> None:
-        received = client.open_queries.pop(body.query_id, None)
+        received = client.open_queries.get(body.query_id)  # stays: an answer that is refused may be repeated, shorter
         if received is None:
             raise ValueError("No pending queries matching ID")
         self._serf.answer(received, body.payload, now)
@@ -201,6 +201,10 @@ class RpcServer(RequestHandler):
         for line_rank, line in self._log:
             if line_rank >= rank:
                 client.write_record(sequence, {"Log": line})
+
+    def wants_debug(self) -> bool:
+        """Return whether a monitor wants lines of the level debug."""
+        return any(client.monitor is not None and client.monitor[1] <= LEVELS["DEBUG"] for client in self.clients)
 
     # --- what is streamed
 

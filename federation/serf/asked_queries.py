@@ -19,7 +19,7 @@ from federation.serf.roster import Roster
 QUERY_TIMEOUT_MULT: Final = 16
 """Default timeout of a query: QUERY_TIMEOUT_MULT * gossip_interval * ceil(log10(alive members + 1))."""
 QUERY_BYTES_MAX: Final = 1024
-"""Longest encoded query."""
+"""Longest encoded query; less where packets are smaller."""
 ASKED_QUERIES_MAX: Final = 256
 """Queries of this node under way; a further one is refused. Quiet ones are few and always have room."""
 RESPONSES_MAX: Final = 16_384
@@ -69,8 +69,11 @@ class AskedQueries:
         events: list[Event],
         rng: Random,
         counters: Counters,
+        broadcast_bytes_max: int,
     ) -> None:
+        """`broadcast_bytes_max`: longest message that fits into a packet; a longer query would never leave."""
         self._config = config
+        self._bytes_max = min(QUERY_BYTES_MAX, broadcast_bytes_max)
         self._roster = roster
         self.clock = clock
         self._events = events
@@ -112,8 +115,8 @@ class AskedQueries:
             payload,
         )
         size = len(query.encode())
-        if size > QUERY_BYTES_MAX:
-            raise ValueError(f"query exceeds limit of {QUERY_BYTES_MAX} bytes: it has {size}")
+        if size > self._bytes_max:
+            raise ValueError(f"query exceeds limit of {self._bytes_max} bytes: it has {size}")
         self._last_number += 1
         asked = AskedQuery(self._last_number, query, now + timeout, is_quiet)
         self._asked[query.lamport_time, query.query_id] = asked

@@ -16,7 +16,6 @@ from federation.gossip.msgpack_fields import (
     UINT16_MAX,
     Fields,
     as_fields,
-    as_text,
     bool_field,
     bytes_field,
     bytes_or_nil_field,
@@ -27,6 +26,7 @@ from federation.gossip.msgpack_fields import (
     map_field,
     name_field,
     text_field,
+    texts_field,
     uint_field,
 )
 
@@ -60,12 +60,6 @@ def _filters_field(fields: Fields, key: bytes) -> tuple[bytes, ...] | None:
             raise WireError("a query's filter is not binary")
         filters.append(item)
     return tuple(filters) or None
-
-
-def _texts_field(fields: Fields, key: bytes) -> tuple[str, ...] | None:
-    if fields.get(key) is None:
-        return None
-    return tuple(as_text(item, key) for item in list_field(fields, key))
 
 
 @dataclass(slots=True)
@@ -199,7 +193,7 @@ class KeyResponse(Message):
 
     TYPE = KEY_RESPONSE
 
-    keys: tuple[str, ...] | None = wire("Keys", _texts_field)
+    keys: tuple[str, ...] | None = wire("Keys", texts_field)
     message: str = wire("Message", text_field)
     primary_key: str = wire("PrimaryKey", text_field)
     result: bool = wire("Result", bool_field)

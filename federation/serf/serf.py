@@ -18,9 +18,9 @@ from federation.gossip.errors import WireError
 from federation.gossip.exchange import IncomingStream, StreamRequest
 from federation.gossip.gossip import Gossip
 from federation.gossip.keyring import Keyring
-from federation.gossip.members import STATE_SUSPECT, FactsPool, NodeFacts
+from federation.gossip.members import STATE_ALIVE, STATE_SUSPECT, FactsPool, NodeFacts
 from federation.gossip.messages import OUR_VERSIONS
-from federation.gossip.msgpack_fields import LEAVE_TIME_MAX
+from federation.gossip.msgpack_fields import LEAVE_TIME_MAX, NAME_BYTES_MAX
 from federation.gossip.sealing import Sealing
 from federation.serf import messages
 from federation.serf.asked_queries import AskedQueries, AskedQuery, QueryParameters
@@ -74,7 +74,8 @@ class Serf(GossipDelegate):
         sealing = Sealing(self.keyring, config.label, config.verify_incoming, config.verify_outgoing)
         self.gossip = Gossip(facts, config.profile, rng, self.counters, self, self._pool, now, sealing)
         query_clock = LamportClock()
-        self.asked_queries = AskedQueries(config, self.roster, query_clock, self._events, rng, self.counters)
+        bytes_max = self.gossip.broadcast_bytes_max
+        self.asked_queries = AskedQueries(config, self.roster, query_clock, self._events, rng, self.counters, bytes_max)
         self._queries = QueryHandler(
             self.gossip,
             self.roster,
@@ -88,7 +89,7 @@ class Serf(GossipDelegate):
             not config.verify_incoming,
         )
         self.user_events = UserEvents(self._events, self.counters)
-        self.broadcasts = SerfBroadcasts(self.gossip.broadcast_bytes_max, self.counters)
+        self.broadcasts = SerfBroadcasts(bytes_max, self.counters)
         self._conflicts = NameConflicts(self.roster, self._events, self.counters)
         self.coordinates = Coordinates(config.node_name, rng, self.counters)
         self._leaving = Leaving(config, self.gossip, self._events)
@@ -173,6 +174,10 @@ class Serf(GossipDelegate):
         node = self.gossip.table.get(name)
         return node is not None and node.state == STATE_SUSPECT
 
+    def alive_addresses(self) -> set[Address]:
+        """Return the gossip addresses of members that are alive and not suspected."""
+        return {node.facts.address() for node in self.gossip.table.nodes.values() if node.state == STATE_ALIVE}
+
     def alive_others(self) -> int:
         """Number of members other than this node that gossip holds for alive or suspected."""
         return self.gossip.table.alive_others
@@ -241,9 +246,12 @@ class Serf(GossipDelegate):
         self._announce_join(now)
 
     def force_leave(self, name: str, now: float, prune: bool = False) -> None:
-        """Announce that a failed member has left; an alive member refutes it. ValueError for this node's own name."""
+        """Announce that a failed member has left; an alive member refutes it. A name that this node does not know may be known
+        to others, as in Serf. ValueError for this node's own name, and for what is no name."""
         if name == self._name:
             raise ValueError(f"{name!r} is this node itself; use leave")
+        if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+            raise ValueError(f"the name has {len(name.encode())} bytes; names of members have 1 to {NAME_BYTES_MAX}")
         intent = LeaveIntent(self.roster.clock.increment(), name, prune, True)
         self._apply_leave_intent(intent, now)
         self.broadcasts.queue(self.broadcasts.intents, intent.encode())

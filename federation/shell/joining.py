@@ -68,7 +68,8 @@ class Joining:
         self, hosts: list[str], retry_join: RetryJoin | None = None, ignores_old: bool = False
     ) -> dict[str, str]:
         """Join all addresses of all hosts; gives the errors of those hosts of which no address was joined. `retry_join` when
-        the attempt is its own. `ignores_old`: without user events of before."""
+        the attempt is its own: addresses of members that are alive are not joined again. `ignores_old`: without user events of
+        before."""
         errors: dict[str, str] = {}
         resolved: dict[str, list[Address]] = {}
         own = self._serf.local_member
@@ -81,7 +82,9 @@ class Joining:
             if not resolved[host]:
                 del resolved[host]
                 self._leads_here(host)
-        addresses = list(dict.fromkeys(address for found in resolved.values() for address in found))
+        # A name may have the addresses of all members: after each loss, each node would push-pull with each other one.
+        known = set() if retry_join is None else self._serf.alive_addresses()
+        addresses = list(dict.fromkeys(at for found in resolved.values() for at in found if at not in known))
         failures: dict[Address, str] = {}
         for at in range(0, len(addresses), JOIN_ADDRESSES_MAX):
             some = addresses[at : at + JOIN_ADDRESSES_MAX]

@@ -29,6 +29,9 @@ class KeyControl:
         self._file = file
         self._log = log
         self._loop = asyncio.get_running_loop()
+        keyring = gossip.serf.keyring
+        self._told = () if keyring is None else keyring.keys
+        self._written = self._told  # the file has them; () when a write failed
         self._changes: list[KeysChanged] = []
         self._writing: asyncio.Task[None] | None = None
         self._asked: dict[int, tuple[AskedQuery, int, asyncio.Future[None]]] = {}
@@ -82,12 +85,19 @@ class KeyControl:
             await self._writing
 
     def _changed(self, change: KeysChanged) -> None:
+        """Log and write the keys, where they are others than before: a query may be repeated."""
         query = change.query
-        self._log.info("keys of the gossip changed", query=query.name, by=query.source_node, keys=len(change.keys))
+        if change.keys != self._told:
+            self._told = change.keys
+            self._log.info("keys of the gossip changed", query=query.name, by=query.source_node, keys=len(change.keys))
+            if self._file is None:
+                self._log.warning(
+                    "keys of the gossip are kept until this process ends: write them into encrypt_keys, or use keyring_file"
+                )
         if self._file is None:
-            self._log.warning(
-                "keys of the gossip are kept until this process ends: write them into encrypt_keys, or use keyring_file"
-            )
+            return
+        if change.keys == self._written and self._writing is None:
+            self._gossip.serf.keys_kept(change, "", self._loop.time())
         elif len(self._changes) >= CHANGES_MAX:
             self._gossip.serf.keys_kept(change, f"{CHANGES_MAX} changes wait to be written already", self._loop.time())
         else:
@@ -99,8 +109,10 @@ class KeyControl:
         while self._changes:
             changes, self._changes = self._changes, []
             error = ""
+            self._written = ()
             try:
                 await asyncio.to_thread(file.write, changes[-1].keys)
+                self._written = changes[-1].keys
             except Exception as fault:  # else no change would be answered any more
                 text = fault.strerror if isinstance(fault, OSError) else None
                 error = f"the keyring file cannot be written: {text or fault}"

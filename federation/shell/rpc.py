@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from broker.config.addresses import Address, socket_name_text
 from broker.server.bounded_log import CounterLog
 from broker.server.log_listeners import LOG_LISTENERS
+from broker.server.logging import LEVELS as LOG_LEVELS
 from federation.errors import JoinFailed, NotRunning
 from federation.gossip.keyring import KeyRefused
 from federation.membership import FederationMembership
@@ -77,6 +78,7 @@ class RpcShell:
         self._thread = threading.get_ident()
         self._timer: asyncio.TimerHandle | None = None
         self._listener: asyncio.Server | None = None
+        self._is_stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.server = RpcServer(serf, auth_key, runtime_facts())
         self.connections: dict[RpcClient, RpcConnection] = {}
@@ -89,14 +91,16 @@ class RpcShell:
             lambda: RpcConnection(self), host, address.port, backlog=BACKLOG
         )
         self._membership.listeners.append(self.receive_events)
-        LOG_LISTENERS.append(self._log_line)
+        self._follow_monitors()
         for listening in self._listener.sockets:
             self._log.info("RPC listens", address=socket_name_text(listening.getsockname()))
 
     async def stop(self) -> None:
         """Close everything at once."""
-        if self._log_line in LOG_LISTENERS:
-            LOG_LISTENERS.remove(self._log_line)
+        self._is_stopped = True
+        if self.receive_events in self._membership.listeners:
+            self._membership.listeners.remove(self.receive_events)
+        LOG_LISTENERS.remove(self._log_line)
         if self._timer is not None:
             self._timer.cancel()
         if self._listener is not None:
@@ -131,7 +135,20 @@ class RpcShell:
             self._tasks.add(task)  # the server bounds the calls of each client
             task.add_done_callback(self._tasks.discard)
         self._refusals.check(self.now())
+        self._follow_monitors()
         self.write()
+
+    def disconnected(self, client: RpcClient) -> None:
+        client.closed = True
+        self.connections.pop(client, None)
+        self.server.disconnected(client)
+        self._follow_monitors()
+
+    def _follow_monitors(self) -> None:
+        """Have the log tell lines of the level debug while a monitor wants them: each line costs, with that of the node's own
+        log."""
+        if not self._is_stopped:
+            LOG_LISTENERS.listen(self._log_line, LOG_LEVELS["debug" if self.server.wants_debug() else "info"])
 
     def receive_events(self, events: Iterable[Event]) -> None:
         self.server.receive_events(events, self.now())
@@ -169,6 +186,9 @@ class RpcShell:
             error, body = f"the key {refusal}", None
         except (JoinFailed, KeysRefused, NotRunning, ValueError) as refusal:
             error, body = str(refusal), None
+        except Exception as fault:  # else the client would wait for ever
+            self._log.error("a fault in a call of the RPC", command=call.header.command, exc_info=fault)
+            error, body = f"a fault in the node, which its log has: {type(fault).__name__}", None
         self.server.finish(call, error, body)
         self.write()
 
@@ -180,11 +200,11 @@ class RpcShell:
             key = request.key if isinstance(request, requests.KeyRequest) else ""
             return key_answer(await membership.keys.ask(KEY_QUERIES[command], key))
         if isinstance(request, requests.Join):
-            return "", {"Num": await membership.join(list(request.existing), request.replay)}
+            return "", {"Num": await membership.join(list(request.existing or ()), request.replay)}
         if isinstance(request, requests.ForceLeave):
             membership.force_leave(request.node, request.prune)
         elif isinstance(request, requests.SetTags):
-            membership.change_tags(dict(request.tags), request.delete)
+            membership.change_tags(dict(request.tags), request.delete or ())
         else:
             assert command == "leave"
             await membership.leave()
@@ -217,9 +237,7 @@ class RpcConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         client = self._client
         if client is not None:
-            client.closed = True
-            self._shell.connections.pop(client, None)
-            self._shell.server.disconnected(client)
+            self._shell.disconnected(client)
         if self._deadline is not None:
             self._deadline.cancel()
 

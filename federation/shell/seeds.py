@@ -64,7 +64,8 @@ class SeedResolver:
         from dns.exception import DNSException
 
         try:
-            resolver = Resolver(configure=self._nameservers is None)  # reads the system's file again
+            # Reads the system's file again, which may lie on a disk that hangs.
+            resolver = await asyncio.to_thread(Resolver, configure=self._nameservers is None)
             if self._nameservers is not None:
                 resolver.nameservers = [ip for ip, _ in self._nameservers]
                 resolver.nameserver_ports = dict(self._nameservers)

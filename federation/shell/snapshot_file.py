@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from broker.server.private_file import sync_folder
 from broker.server.start_error import StartError
 from federation.serf.events import Event, MemberStatus
 from federation.serf.leaving import SerfPhase
@@ -52,6 +53,7 @@ class SnapshotFile:
         self.append(data)
         self.sync()
         os.replace(partial, self.path)
+        sync_folder(self.path.parent)
 
     def sync(self) -> None:
         """Raises OSError."""

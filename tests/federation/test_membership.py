@@ -107,14 +107,18 @@ async def test_calls_of_the_api_are_logged_with_names(started: list[Station]) ->
         await b.membership.join([a.address, "127.0.0.1:1"])
         assert b.node.senders == {}  # a has no fed_addr
         assert [b.node.has_left] == [False]
+        serf = a.membership.running_serf()
+        time = serf.roster.clock.time
         a.membership.force_leave("nobody")
+        assert serf.roster.clock.time == time + 1  # others may know the name: they are told, as by an agent
+        assert len(serf.broadcasts.intents) > 0
     told = [(line["event"], line["log_level"], line.get("node", line.get("hosts"))) for line in lines]
     assert [line for line in told if "API" in line[0]] == [
         ("joined by the API", "info", [a.address]),
         ("left by the API, retry_join rests until a join", "info", "b"),
         ("join by the API failed", "warning", ["127.0.0.1:1"]),
         ("joined by the API, but not all hosts answered", "warning", [a.address, "127.0.0.1:1"]),
-        ("unknown node not made to leave by the API", "info", "nobody"),
+        ("made to leave by the API", "info", "nobody"),
     ]
     assert b.calls.count("before leave") == 1
 

@@ -96,6 +96,21 @@ async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         assert second.kept() == [key_text(A), key_text(B)]
 
 
+async def test_a_key_query_that_changes_nothing_is_neither_logged_nor_written(tmp_path: Path) -> None:
+    member = KeyedMember("a", A, path=tmp_path / "a.json")
+    async with running(member):
+        assert (await member.call("POST", "keys/install", key=key_text(B)))[1]["num_errors"] == 0
+        assert member.path is not None
+        before = member.path.stat().st_ino
+        with capture_logs() as lines:
+            for path, key in (("keys/install", B), ("keys/use", A), ("keys/remove", C)):
+                assert (await member.call("POST", path, key=key_text(key)))[1]["num_errors"] == 0
+        assert [line["event"] for line in lines if "changed" in line["event"]] == []
+        assert member.path.stat().st_ino == before
+        await member.call("POST", "keys/use", key=key_text(B))
+        assert member.path.stat().st_ino != before
+
+
 async def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     member = KeyedMember("a", A, path=tmp_path / "a.json")
     keys = [bytes((number,)) * 16 for number in range(8)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -178,3 +179,21 @@ def test_acks_that_nobody_asked_for_are_not_kept() -> None:
     asked = serf.query("_serf_ping", b"", 0.0)
     respond(serf, asked, "n1", b"", flags=FLAG_ACK)
     assert (asked.acks, serf.counters.query_responses_late) == ({}, 1)
+
+
+@pytest.mark.parametrize(("label", "longest"), [("", 1024), ("l" * 255, 1280 - 2 - 255 - 10)])
+def test_a_query_that_no_packet_takes_is_refused(label: str, longest: int) -> None:
+    """With small packets and a long label the limit is that of a packet: a longer query would wait in its queue for ever."""
+    profile = replace(LAN, packet_bytes_max=1280)
+    serf = Serf(SerfConfig("me", "10.0.0.1", 8902, profile=profile, label=label), Random(1), 0.0)
+    other = Serf(SerfConfig("n2", "10.0.0.2", 8902, profile=profile), Random(2), 0.0)
+    introduce(serf, other)
+    serf.gossip.membership.queue.take(0, 1 << 20, 100, 1)
+    empty = len(serf.query("load", b"", 0.0, is_quiet=True).query.encode())
+    payload = bytes(longest - empty - 2)  # a longer string has two more bytes of length
+    with pytest.raises(ValueError, match=str(longest)):
+        serf.query("load", payload + b"x", 0.0)
+    asked = serf.query("load", payload, 0.0, is_quiet=True)
+    assert len(asked.query.encode()) == longest
+    sent = serf.take_broadcasts(2, serf.gossip.broadcast_bytes_max + 3, 100)
+    assert asked.query.encode() in [message[1:] for message in sent]

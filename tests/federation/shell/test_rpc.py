@@ -13,6 +13,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from broker.broker import Broker
 from broker.config.addresses import Address
@@ -106,6 +107,13 @@ class Client:
         assert header["Seq"] == sequence
         return (header["Error"], await self.item()) if has_body else header["Error"]
 
+    async def call_past_records(self, command: str, body: object) -> Any:
+        """A call while records of a stream or monitor come."""
+        sequence = self.send(command, body)
+        while (item := await self.item()).get("Seq") != sequence:
+            pass
+        return item["Error"]
+
     async def is_closed(self) -> bool:
         async with asyncio.timeout(DEADLINE):
             try:
@@ -137,6 +145,8 @@ async def test_calls_that_take_time() -> None:
         assert stats["tags"] == {"of": "a", "rack": "b7"}
         assert "itself" in await client.call("force-leave", {"Node": "a", "Prune": False})
         assert await client.call("force-leave", {"Node": "nobody", "Prune": False}) == ""
+        assert "256 bytes" in await client.call("force-leave", {"Node": "n" * 256, "Prune": False})
+        assert await client.call("tags", {"Tags": None, "DeleteTags": None}) == ""
         error, body = await client.call("list-keys", has_body=True)
         assert "not encrypted" in error
         assert body["NumNodes"] == 0
@@ -186,7 +196,7 @@ async def test_a_query_over_two_nodes_and_a_program_that_answers_it() -> None:
         await eventually(lambda: len(a.serf.asked_queries) == 0, "the query ends with its client")
 
 
-async def test_a_monitor_sees_the_log_of_other_threads_too(log_to_nowhere: None) -> None:
+async def test_a_monitor_sees_the_log_of_other_threads_too(log_to_nowhere: io.StringIO) -> None:
     async with running("a") as (a,):
         log = get_logger("test")
         log.info("before", number=1)
@@ -200,7 +210,49 @@ async def test_a_monitor_sees_the_log_of_other_threads_too(log_to_nowhere: None)
         line = (await client.item())["Log"]
         assert "told" in line
         assert "number=2" in line
-    assert LOG_LISTENERS == []
+    assert len(LOG_LISTENERS) == 0
+
+
+async def test_a_monitor_of_debug_sees_what_the_log_of_the_node_leaves_out(log_to_nowhere: io.StringIO) -> None:
+    async with running("a") as (a,):
+        log = get_logger("test")
+        client = await connect(a)
+        assert await client.call("monitor", {"LogLevel": "DEBUG"}) == ""
+        log.debug("for the monitor")
+        lines: list[str] = []
+        while not any("for the monitor" in line for line in lines):
+            item = await client.item()
+            lines += [item["Log"]] if "Log" in item else []
+        assert await client.call_past_records("stop", {"Stop": 3}) == ""
+        assert a.shell.server.wants_debug() is False
+        log.debug("for nobody")
+        log.info("for the log")
+    assert "for the log" in log_to_nowhere.getvalue()
+    assert "debug" not in log_to_nowhere.getvalue()
+    assert "for nobody" not in " ".join(line for _, line in a.shell.server._log)
+
+
+async def test_an_unexpected_fault_of_a_call_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running("a") as (a,):
+
+        async def fail(hosts: list[str], replay: bool) -> int:
+            raise LookupError("unexpected")
+
+        monkeypatch.setattr(a.membership, "join", fail)
+        client = await connect(a)
+        body = {"Existing": ["127.0.0.1:1"], "Replay": False}
+        with capture_logs() as lines:
+            error, answer = await client.call("join", body, has_body=True)
+        assert "LookupError" in error
+        assert answer == {"Num": 0}
+        assert [line["command"] for line in lines if line["log_level"] == "error"] == ["join"]
+
+
+async def test_a_stopped_rpc_leaves_nothing_behind() -> None:
+    async with running("a") as (a,):
+        await connect(a)
+        await a.shell.stop()
+        assert (a.membership.listeners, len(LOG_LISTENERS)) == ([], 0)
 
 
 async def test_strangers_are_refused_closed_and_replaced() -> None:
@@ -247,8 +299,9 @@ async def test_a_client_that_does_not_read_holds_up_nobody(monkeypatch: pytest.M
 
 
 @pytest.fixture
-def log_to_nowhere() -> Iterator[None]:
+def log_to_nowhere() -> Iterator[io.StringIO]:
     saved = structlog.get_config()
-    setup_logging(LogSettings(level="info"), io.StringIO())
-    yield
+    stream = io.StringIO()
+    setup_logging(LogSettings(level="info"), stream)
+    yield stream
     structlog.configure(**saved)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -31,6 +31,7 @@ class Cluster:
         self.answers = answers
         self.joining: Joining | None = None
         self.asked = 0
+        self.alive: set[Address] = set()
         self.was_asked = asyncio.Event()
 
     def join(self, addresses: list[Address], now: float, ignores_old: bool = False) -> int:
@@ -45,8 +46,11 @@ class Cluster:
         assert self.joining is not None
         self.joining.finished(JoinResult(join_id, 1, {}))
 
-    def alive_others(self) -> list[Any]:
-        return []
+    def alive_others(self) -> int:
+        return len(self.alive)
+
+    def alive_addresses(self) -> set[Address]:
+        return self.alive
 
 
 class Names(SeedResolver):
@@ -102,3 +106,22 @@ async def test_a_node_that_was_told_to_leave_joins_no_further_addresses() -> Non
     cluster.answer(1)
     await attempt
     assert cluster.joined == addresses[:JOIN_ADDRESSES_MAX]
+
+
+async def test_addresses_of_living_members_are_not_joined_again() -> None:
+    """A headless service has the addresses of all members: after each loss all of them would be joined by all."""
+    cluster, log = Cluster(), Log()
+    addresses = [(f"10.0.1.{number}", 8902) for number in range(40)]
+    cluster.alive = {("10.0.0.1", 8902), *addresses[:37]}
+    retry_join = retry_of(NAME, SEED)
+    joining = joining_of(cluster, Names(addresses), retry_join, log)
+    await joining.retry(retry_join, [NAME, SEED])
+    assert cluster.joined == addresses[37:]
+    assert retry_join.pending == []
+    cluster.alive.update(addresses)
+    retry_join.member_lost(0.0)
+    await joining.retry(retry_join, retry_join.take_hosts(100.0))
+    assert cluster.joined == addresses[37:]
+    assert (retry_join.pending, retry_join.next_timeout()) == ([], None)
+    await joining.join([NAME])  # the operator's call asks all
+    assert cluster.joined[3:] == addresses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from pathlib import Path
 
@@ -42,6 +43,22 @@ def test_a_file_that_is_written_anew_is_appended_to(tmp_path: Path) -> None:
     assert path.read_bytes() == b"clock: 2\nclock: 3\n"
     assert [entry.name for entry in tmp_path.iterdir()] == ["serf.snapshot"]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_folder_of_a_file_that_took_its_name_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rename is lost with the power otherwise, and the old file comes back."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    file = SnapshotFile(tmp_path / "serf.snapshot", False, "snapshot_path")
+    monkeypatch.setattr(os, "fsync", note)
+    file.replace(b"clock: 2\n")
+    file.close()
+    assert synced == [str(tmp_path / "serf.snapshot.compact"), str(tmp_path)]
 
 
 @pytest.mark.parametrize("content", [None, b"mqtt: {}\n"])
