@@ -12,7 +12,7 @@ from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import Subscription
 from broker.session.durable import begin_records, note_change
-from broker.session.handover import take_left_behind
+from broker.session.handover import UNKNOWN, take_left_behind
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.store.journal import Journal
@@ -62,7 +62,9 @@ def hand_out(router: Router, group: SharedGroup, now: float) -> None:
         outgoing = None if session is None else first_waiting(session, now)
         if session is None or outgoing is None or outgoing.message is None:
             return
-        copy = group.copy if outgoing.copy is None else outgoing.copy
+        copy = outgoing.copy
+        if copy is None or copy is UNKNOWN:  # a record of an earlier build
+            copy = group.copy
         if not router.hand_over(copy, outgoing.message, now, True):
             return
         outgoing.copy = None
