@@ -8,7 +8,7 @@ from federation.gossip.addresses import pack_ip
 from federation.rpc.event_filter import MEMBER_EVENTS, QUERY, USER
 from federation.rpc.requests import NO_COORDINATE, MembersFiltered
 from federation.serf.events import Member, MemberEvent, QueryReceived, UserEventReceived
-from federation.serf.queries import expression_matches, is_expression
+from federation.serf.expressions import anchored
 from federation.serf.serf import Serf
 
 
@@ -30,23 +30,17 @@ def member_map(member: Member) -> dict[str, object]:
 
 
 def filtered_members(members: list[Member], wanted: MembersFiltered) -> list[Member]:
-    """ValueError for an expression that could run long (wire-gossip 8.8) or is none."""
-    expressions = [text for text in (wanted.name, wanted.status) if text]
-    for text in (*expressions, *wanted.tags.values()):
-        if not is_expression(text):
-            raise ValueError(
-                f"{text!r} is no regular expression with at most two repetitions, or one and a group that is not repeated; "
-                "this node takes no other"
-            )
-    return [member for member in members if _is_wanted(member, wanted)]
-
-
-def _is_wanted(member: Member, wanted: MembersFiltered) -> bool:
-    if wanted.name and not expression_matches(wanted.name, member.name, True):
-        return False
-    if wanted.status and not expression_matches(wanted.status, member.status.name.lower(), True):
-        return False
-    return all(expression_matches(text, member.tags.get(name, ""), True) for name, text in wanted.tags.items())
+    """Members whose name, status and tags match. ValueError for what is no expression of Go."""
+    name = anchored(wanted.name) if wanted.name else None
+    status = anchored(wanted.status) if wanted.status else None
+    tags = {tag: anchored(text) for tag, text in wanted.tags.items()}
+    return [
+        member
+        for member in members
+        if (name is None or name.matches(member.name))
+        and (status is None or status.matches(member.status.name.lower()))
+        and all(expression.matches(member.tags.get(tag, "")) for tag, expression in tags.items())
+    ]
 
 
 def member_events_record(events: Sequence[MemberEvent]) -> dict[str, object]:

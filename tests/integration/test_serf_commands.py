@@ -107,6 +107,8 @@ async def test_members_info_tags_rtt_and_reachability(nodes: Nodes) -> None:
     assert "node2" in await first.run("members", "-detailed")
 
     assert list(await first.members("-name=node[12]")) == ["node1", "node2"]
+    assert list(await first.members(r"-name=[[:alpha:]]+2\z", "-status=(?i)ALIVE")) == ["node2"]
+    assert list(await first.members("-name=node1|x")) == ["node1"]  # as an agent: `^node1` or `x$`
     assert await first.members("-status=failed") == {}
     assert "successfully" in (await second.run("tags", "-set=rack=b7", "-set=color=red")).lower()
     await eventually(lambda: tagged(first, "node2", {"rack": "b7", "color": "red"}), "node1 sees the tags")
