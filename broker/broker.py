@@ -39,9 +39,9 @@ from broker.routing.subscription import Subscription, add_subscription, interest
 from broker.session.answers import write_reason
 from broker.session.backlog import deleted_portion, new_portion
 from broker.session.commits import Commits
-from broker.session.draining import drain, give_back, hand_over_all, join_groups, leave_group
+from broker.session.draining import drain, give_back, join_groups, leave_group, redeliver_all
 from broker.session.durable import attach_records, end_records, note_change, note_subscription, note_unsubscribed
-from broker.session.handover import take_left_behind
+from broker.session.left_behind import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import Session
 from broker.session.subscribable import judge_filter
@@ -263,7 +263,7 @@ class Broker(Context):
             if subscription.share_name:  # at once, so that the group chooses no member that has ended
                 self.unsubscribe_one(session, full)
         self.unsubscribe_all(session, now)
-        hand_over_all(self.router, left_behind, now)
+        redeliver_all(self.router, left_behind, now)
         if self.observer is not None:
             self.observer.session_terminated(session.client_id, reason)
 

@@ -43,7 +43,7 @@ class Context(HookPoints):
     ownership        other nodes that may have the session of a client, None for none
     elsewhere        this node takes no new clients: they are to connect to another node; None while it takes them
     wall_offset      how much Unix time is ahead of `now`, in seconds
-    changed_groups   shared groups with a queue: what waits there has changed, or the room of a member
+    changed_groups   shared groups with a queue: what waits there has changed, or the credit of a member
     acks_awaited     acknowledgements that wait for those of other nodes: each of these ends in a flush
     identity         of the store, or of the process without one
     memory_level     what the node takes (broker/memory_limit.py); the shell measures
@@ -108,7 +108,7 @@ class Context(HookPoints):
         return changes
 
     def drain_groups(self, groups: dict[SharedGroup, None] | None) -> None:
-        """A member of these groups has room: give it what waits in their queues."""
+        """A member of these groups has credit: give it what waits in their queues."""
         raise AssertionError("a subclass implements this")
 
     # --- other brokers ---

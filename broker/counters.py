@@ -100,7 +100,7 @@ class Counters:
     integer costs less than an item of a list.
 
     copies             messages for one session each, with those of a run: every delivery to a session is one. Each is written
-                       (QoS 0), acknowledged, dropped for the client, queued or in flight, or was handed over to another member
+                       (QoS 0), acknowledged, dropped for the client, queued or in flight, or was redelivered to another member
                        of its shared group, which makes another copy
     acknowledged       copies of QoS 1 and 2 whose exchange the client has ended
     without_receivers  messages that were published here and had no receiver on any node
@@ -122,7 +122,7 @@ class Counters:
         self._answer_bytes_sent = [0] * PACKET_TYPES
         self.copies = 0
         self.acknowledged = 0
-        self.handed_over = 0
+        self.redelivered = 0
         self.without_receivers = 0
         self.qos0_received = 0
         self.qos0_sent = 0

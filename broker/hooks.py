@@ -64,7 +64,7 @@ class Peer:
         """Queue the copy of a group for which this node was chosen. The publisher waits for it as for any other message."""
         raise AssertionError("a subclass that takes copies implements this")
 
-    def hand_on(self, message: Message, copy: GroupCopy, now: float) -> None:
+    def forward_again(self, message: Message, copy: GroupCopy, now: float) -> None:
         """As forward_copy, of a copy that was here: no publisher waits for it, so the store keeps it until it is there."""
         raise AssertionError("a subclass that takes copies implements this")
 

@@ -43,7 +43,7 @@ HTTP_CLIENT_CLOSED_REQUEST: Final = 499
 
 
 class BadRequests(logging.Handler):
-    """The handler of aiohttp's log. Any stranger causes its lines with bytes that are no HTTP: one line at debug, no traceback.
+    """The handler of aiohttp's log. Any client causes its lines with bytes that are no HTTP: one line at debug, no traceback.
 
     Faults of calls are logged by the methods and the gateway.
     """

@@ -77,7 +77,7 @@ class WebsocketSettings:
     allowed_origins: tuple[str, ...] = extension(
         (),
         "Web pages that may connect, as browsers name them in Origin. Programs that send no Origin may connect always. "
-        "Empty: every page may, also one of a stranger in the browser of somebody who reaches this address.",
+        "Empty: every page may, also one of another site in the browser of somebody who reaches this address.",
         Sequence(Text("https://example.com")),
     )
 
@@ -128,7 +128,7 @@ class ListenerSettings:
         "Longest time from a new connection to the end of its PROXY header, TLS handshake and WebSocket handshake. Then it "
         "is closed. `mqtt.connect_timeout` begins afterwards.",
         Duration(0.001, "10s"),
-        "Raising it lets strangers keep file descriptors for longer; lowering it loses clients on slow lines.",
+        "Raising it lets clients that never connect keep file descriptors for longer; lowering it loses clients on slow lines.",
     )
     max_connections: int = extension(
         0,

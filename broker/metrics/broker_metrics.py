@@ -23,7 +23,7 @@ TOTALS: Final = {
     "subscriptions_total": "Subscriptions that were made.",
     "copies": "Messages for one client each, however they end.",
     "acknowledged": "Copies of QoS 1 and 2 whose exchange the client ended.",
-    "handed_over": "Copies of shared groups that went on to another member, to the group's queue or to another broker.",
+    "redelivered": "Copies of shared groups that went on to another member, to the group's queue or to another broker.",
     "without_receivers": "Messages that were published here and had no subscriber on any node.",
     "messages_from_peers": "Messages that came from other nodes.",
     "messages_to_peers": "Messages that were queued for other nodes.",
@@ -44,7 +44,7 @@ NAMES: Final = {
     "subscriptions_total": "subscriptions",
     "copies": "message_copies",
     "acknowledged": "messages_acknowledged",
-    "handed_over": "messages_handed_over",
+    "redelivered": "messages_redelivered",
     "without_receivers": "messages_without_receivers",
     "messages_from_peers": "messages_from_nodes",
     "messages_to_peers": "messages_to_nodes",
@@ -55,7 +55,7 @@ NAMES: Final = {
 def waiting_copies(found: Counters) -> int:
     """Messages that are queued for clients or in flight to them."""
     dropped = sum(sum(found.drops[reason]) for reason in COPY_DROP_REASONS)
-    return found.copies - found.qos0_sent - found.acknowledged - found.handed_over - dropped
+    return found.copies - found.qos0_sent - found.acknowledged - found.redelivered - dropped
 
 
 def publishes(found: Counters) -> tuple[int, int]:

@@ -261,18 +261,18 @@ class Router:
         group = route.group_of(copy)
         if group is not None and self._deliver_group(group, message, copy, publisher, now):
             return
-        if group is not None and self._hand_on(route, group, message, copy, None, now):
+        if group is not None and self._redeliver_elsewhere(route, group, message, copy, None, now):
             return
         if not self.context.forwarder.adopt(copy, message, now):
             self.context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
             copy.end()
 
-    def hand_over(
+    def redeliver(
         self, copy: GroupCopy, message: Message, now: float, only_available: bool = False, without: Peer | None = None
     ) -> bool:
         """Deliver a copy that a member of the group, or its queue, or the node `without`, gives up: to the next member here, or
         on a node that is reached. False when there is none that may read the topic, or with `only_available` none here that
-        has room."""
+        has credit."""
         try:
             route = self.lookup(message.topic)
         except MqttError:
@@ -283,14 +283,14 @@ class Router:
         has_queue = group.local is not None and group.local.queue is not None
         member = pick(self.context.group_strategy, copy.key, group, only_available or not has_queue)
         if member is None and not only_available and not has_queue:
-            if self._hand_on(route, group, message, copy, without, now):
+            if self._redeliver_elsewhere(route, group, message, copy, without, now):
                 return True
             member = pick(self.context.group_strategy, copy.key, group, False)
         if member is not None:
             self._deliver_member(member, message, copy, None, True, now)
         return member is not None
 
-    def _hand_on(
+    def _redeliver_elsewhere(
         self,
         route: Route,
         group: GroupRoute,
@@ -305,7 +305,7 @@ class Router:
             return False
         self.context.counters.messages_to_peers += 1
         if found.takes_copies:
-            found.hand_on(message, copy, now)
+            found.forward_again(message, copy, now)
         else:
             found.forward(message, ((copy.share_name, copy.topic_filter),), now)
             copy.end()

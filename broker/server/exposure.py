@@ -1,4 +1,4 @@
-"""Warnings of the start about the reach of a node, for the operator to read before strangers try it."""
+"""Warnings of the start about the reach of a node, for the operator to read before others try it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def exposure_warnings(settings: Settings, has_decider: bool) -> Iterator[tuple[s
 
 
 def api_warnings(settings: Settings) -> Iterator[tuple[str, str]]:
-    """(key, text) of each address of the API that strangers reach."""
+    """(key, text) of each address of the API that is reached from other machines without a login."""
     for key, listener in settings.api.listeners():
         address = listener.address
         if address.is_unix or is_loopback(address.host):

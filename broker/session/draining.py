@@ -1,4 +1,4 @@
-"""Messages that wait in the queue of a shared group go to members that have room."""
+"""Messages that wait in the queue of a shared group go to members that have credit."""
 
 # compiled with mypyc
 from __future__ import annotations
@@ -12,7 +12,7 @@ from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import Subscription
 from broker.session.durable import begin_records, note_change
-from broker.session.handover import UNKNOWN, take_left_behind
+from broker.session.left_behind import UNKNOWN, take_left_behind
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.store.journal import Journal
@@ -52,11 +52,11 @@ def drain(router: Router, group: SharedGroup, now: float) -> None:
     context.slices.steps += 1
     if group.queue is not None:
         context.changed_groups[group] = None
-        hand_out(router, group, now)
+        dispatch(router, group, now)
 
 
-def hand_out(router: Router, group: SharedGroup, now: float) -> None:
-    """Give members of the group on this node what waits, oldest first, until none of them has room."""
+def dispatch(router: Router, group: SharedGroup, now: float) -> None:
+    """Give members of the group on this node what waits, oldest first, until none of them has credit."""
     session = queue_session(group)
     while True:
         outgoing = None if session is None else first_waiting(session, now)
@@ -65,10 +65,10 @@ def hand_out(router: Router, group: SharedGroup, now: float) -> None:
         copy = outgoing.copy
         if copy is None or copy is UNKNOWN:  # a record of an earlier build
             copy = group.copy
-        if not router.hand_over(copy, outgoing.message, now, True):
+        if not router.redeliver(copy, outgoing.message, now, True):
             return
         outgoing.copy = None
-        session.context.counters.handed_over += 1
+        session.context.counters.redelivered += 1
         take_out(session, outgoing)
 
 
@@ -119,13 +119,13 @@ def give_back(router: Router, session: Session, now: float) -> None:
         return
     if session.bridge_end is not None:
         return
-    hand_over_all(router, take_left_behind(router.tree, session, now, True), now)
+    redeliver_all(router, take_left_behind(router.tree, session, now, True), now)
     session.left_groups = None
 
 
-def hand_over_all(router: Router, left_behind: list[tuple[GroupCopy, Message]], now: float) -> None:
+def redeliver_all(router: Router, left_behind: list[tuple[GroupCopy, Message]], now: float) -> None:
     """Give other members of their groups what was taken from a session."""
     for copy, message in left_behind:
-        if not router.hand_over(copy, message, now):
+        if not router.redeliver(copy, message, now):
             router.context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
             copy.end()

@@ -1,8 +1,8 @@
-"""Shared groups that are durable as groups: messages wait in the group's queue while no member has room, also while there is
+"""Shared groups that are durable as groups: messages wait in the group's queue while no member has credit, also while there is
 no member at all.
 
 The queue is a session without a connection: bounded, with the counters of any other session, and kept by the stores. It takes
-the place of the queues of the members' sessions, so that each message goes to the member that has room first.
+the place of the queues of the members' sessions, so that each message goes to the member that has credit first.
 """
 
 # compiled with mypyc

@@ -128,7 +128,7 @@ def _route_arrival(
     IMPLEMENTATION_SPECIFIC_ERROR where the group has nobody to take it."""
     reason_code = SUCCESS
     if arrival.group is not None:
-        if not isinstance(sent, Message) or not broker.router.hand_over(arrival.group.copy, sent, now):
+        if not isinstance(sent, Message) or not broker.router.redeliver(arrival.group.copy, sent, now):
             return IMPLEMENTATION_SPECIFIC_ERROR
     elif not arrival.passed or isinstance(sent, Run):
         reason_code = broker.router.route(route, sent, connection, now)

@@ -17,7 +17,7 @@ from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.routing.subscription import Subscription
 from broker.session.draining import give_back
 from broker.session.group_queue import GroupQueue
-from broker.session.handover import UNKNOWN
+from broker.session.left_behind import UNKNOWN
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.session.session_records import SessionRecords

@@ -123,7 +123,7 @@ def _row(link: Any, unix_time: float) -> list[str]:
     return [printable(cell) for cell in cells]
 
 
-QUEUES_HEAD: Final = ("group", "policy", "messages", "bytes", "oldest", "members", "borrowers", "upstreams", "dropped")
+QUEUES_HEAD: Final = ("group", "policy", "messages", "bytes", "oldest", "members", "remote", "upstreams", "dropped")
 
 
 def queue_lines(found: pb.ListGroupQueuesResponse) -> list[str]:
@@ -139,7 +139,7 @@ def queue_lines(found: pb.ListGroupQueuesResponse) -> list[str]:
             str(queue.bytes),
             f"{queue.oldest_seconds:.0f} s" if queue.HasField("oldest_seconds") else "-",
             str(queue.members),
-            str(queue.borrowers),
+            str(queue.remote_consumers),
             str(queue.upstreams),
             str(queue.dropped),
         )

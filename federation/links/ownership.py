@@ -289,7 +289,7 @@ class Ownership:
         return Owner(name, epoch) if name else None
 
     def settled_at(self, link_id: str) -> str:
-        """The other member that claims or runs the link, and to which it falls; "" for none."""
+        """The other member that claims or runs the link, and is the first for it; "" for none."""
         _, name = _competing(self._rows(link_id))
         return name if name == self._chosen(link_id) else ""
 

@@ -199,7 +199,7 @@ class Queues:
                     max_length=queue.queue_max,
                     max_length_bytes=queue.queue_bytes_max,
                     members=len(group),
-                    borrowers=self.consumers.count(full),
+                    remote_consumers=self.consumers.count(full),
                     upstreams=len(self._demands[full].credits) if full in self._demands else 0,
                     dropped=queue.messages_dropped,
                 )

@@ -65,7 +65,7 @@ class Confirmation:
             self._positions = [(peer, peer.position()) for peer in self._broker.forwarder.peers()]
 
     def end(self) -> None:
-        """They were handed over: the nodes whose queues have grown got some of them."""
+        """The broker has routed them: the nodes whose queues have grown got some of them."""
         for peer, position in self._positions:
             if peer.position() != position:
                 self._touched[peer] = None

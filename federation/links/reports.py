@@ -276,12 +276,12 @@ def queue_metrics(queues: Queues, now: float) -> list[Metric]:
         ),
         counter("gmqtt_group_queues_refused_total", "Shared groups that got no queue: too many.", queues.refused),
         counter(
-            "gmqtt_jobs_lent_total",
+            "gmqtt_jobs_sent_total",
             "Jobs of shared groups that went to other nodes and domains.",
             consumers.sent,
         ),
         counter(
-            "gmqtt_jobs_returned_total",
+            "gmqtt_jobs_requeued_total",
             "Jobs that another node or domain has refused, and that came back.",
             consumers.requeued,
         ),

@@ -75,7 +75,7 @@ class LinkState(Enum):
     RUNNING = "running", "fails at the deadline unless the upstream answers again before"
     IDLE = "idle", "starts when a client subscribes to a topic of the policies"
     BLOCKED = "blocked", "looks again at the deadline"
-    PAUSED = "paused", "goes on when a consumer of the queue has room"
+    PAUSED = "paused", "goes on when a consumer of the queue has credit"
     DRAINING = "draining", "stops when the messages in flight are finished, at the latest at the deadline"
     SHUTDOWN = "shutdown", "starts after a restart of the link or a change of its definition"
     ERROR = "error", "connects again at the deadline"

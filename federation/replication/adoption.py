@@ -298,7 +298,7 @@ class Adoptions:
             message = message_of(cast(Record, record[2]), offset)
             job = outgoing_of(record, message, offset, now).copy
             router = self._broker.router
-            if job is not None and not router.hand_over(job, message, now):
+            if job is not None and not router.redeliver(job, message, now):
                 try:
                     router.deliver_copy(message, job, None, now)
                 except MqttError:

@@ -82,11 +82,11 @@ class RpcServer(RequestHandler):
         """A client has connected; None: refuse it. `closed` of another one may be set now."""
         if len(self.clients) >= CLIENTS_MAX:
             self.refused += 1
-            strangers = [client for client in self.clients if not client.is_ready]
-            if not strangers:
+            pending = [client for client in self.clients if not client.is_ready]
+            if not pending:
                 return None
-            strangers[0].closed = True
-            self.disconnected(strangers[0])
+            pending[0].closed = True
+            self.disconnected(pending[0])
         client = RpcClient(self, bool(self._auth_key))
         self.clients[client] = None
         return client

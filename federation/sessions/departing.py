@@ -158,7 +158,7 @@ class Departing(Sources):
             will.cancel()
             session.will = None
         if inflight is not None:
-            session.context.counters.handed_over += len(inflight)
+            session.context.counters.redelivered += len(inflight)
             if session.records is not None:
                 for outgoing in inflight.messages():
                     session.records.remove(outgoing)
@@ -192,7 +192,7 @@ class Departing(Sources):
             return []
         outgoings = queue.oldest(HAND_MESSAGES_MAX)
         records = self._message_records(outgoings, wall_offset)
-        session.context.counters.handed_over += len(outgoings)
+        session.context.counters.redelivered += len(outgoings)
         for outgoing in outgoings:
             if session.records is not None:
                 session.records.remove(outgoing)

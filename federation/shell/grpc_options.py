@@ -11,7 +11,7 @@ MESSAGE_BYTES_MIN: Final = 16 * 2**20  # smallest bound of one batch or event, f
 BATCH_OVERHEAD_MAX: Final = 2**20  # bytes of a batch beside one message of max_packet_size
 KEEPALIVE_SECONDS: Final = 10  # of silence, after which gRPC pings the other end; the answer has as long
 
-# What strangers may keep open. A node makes one Hello or one event stream on a connection.
+# What clients without a login may keep open. A node makes one Hello or one event stream on a connection.
 STREAMS_MAX: Final = 16  # calls on one connection
 IDLE_SECONDS_MAX: Final = 60.0  # for a connection without a call
 HANDSHAKE_SECONDS_MAX: Final = 5.0

@@ -107,7 +107,7 @@ class GroupCopies:
         peer = orphan.without
         if message.expires_at <= now:
             copy.end()
-        elif self._router.hand_over(copy, message.copy(), now, False, peer):
+        elif self._router.redeliver(copy, message.copy(), now, False, peer):
             if peer is not None and orphan.may_return:
                 peer.outbox.counters.copies_chosen_again += 1
         elif peer is not None and orphan.may_return:

@@ -76,7 +76,7 @@ class GroupPeer(PromisedPeer):
         if message.qos and self.promises is not None:
             self.promise_message(message.qos, self.promises)
 
-    def hand_on(self, message: Message, copy: GroupCopy, now: float) -> None:
+    def forward_again(self, message: Message, copy: GroupCopy, now: float) -> None:
         self._append_copy(message, copy, now)
         outbox = self.outbox
         if message.qos and self.promises is not None and not outbox.is_dropped:

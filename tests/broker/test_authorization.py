@@ -110,7 +110,7 @@ def test_members_that_may_not_read_are_skipped(world: Any) -> None:
     assert [len(member.take_payloads()) for member in members] in ([0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1])
 
 
-def test_a_message_is_handed_over_to_a_member_that_may_read_it(world: Any) -> None:
+def test_a_message_is_redelivered_to_a_member_that_may_read_it(world: Any) -> None:
     TopicRights(world, one="a", two="b", three="a", sender="A")
     one, two, three = (world.connect(name, username=name, auto=False) for name in ("one", "two", "three"))
     for member in (one, two, three):

@@ -1,7 +1,7 @@
 """`scripts/chaos links`: a link between two clusters, while its upstream is away or stands still and its nodes die, stop and
 leave; also over a network that loses and delays packets.
 
-The subscribers are on the node that the link falls to last: it is never hit, and runs the link only when both others are away.
+The subscribers are on the node that owns the link last: it is never hit, and runs the link only when both others are away.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class LinkRun:
         report.faults += [fault for client in self._publishers for fault in client.faults]
 
     async def _start_cluster(self) -> list[Node]:
-        """The nodes in the order in which the link falls to them."""
+        """The nodes in the order in which they own the link."""
         links = {
             "domain": "downstream",
             "upstreams": {"up": {"uri": self._uri, "reconnect-delay": 0.3}},
@@ -245,7 +245,7 @@ class LinkRun:
         await eventually(is_so, f"the link runs on {names[0]}", FAILED_SECONDS + SETTLE_SECONDS)
 
     async def _settled(self, nodes: Sequence[Node]) -> None:
-        """The link runs where it falls to, and what was published so far is at the subscribers."""
+        """The link runs at its owner, and what was published so far is at the subscribers."""
         await self._runs_on(nodes)
         sent = self._sent()
         for subscriber in self._subscribers:

@@ -166,7 +166,7 @@ async def test_jobs_outlive_both_ends(nodes: Nodes, clients: Clients, tmp_path: 
 
 
 @pytest.mark.slow
-async def test_every_node_of_a_cluster_borrows_for_its_own_consumers(nodes: Nodes, clients: Clients) -> None:
+async def test_every_node_of_a_cluster_consumes_for_its_own_consumers(nodes: Nodes, clients: Clients) -> None:
     """A cluster of two nodes has the upstream; jobs that wait on one of its nodes move to the other one, too."""
     gossip = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     west = nodes.make(name="west")
@@ -186,7 +186,7 @@ async def test_every_node_of_a_cluster_borrows_for_its_own_consumers(nodes: Node
         node.config["plugins"]["links"]["policies"] = {"jobs": {"pattern": GROUP, "definition": definition}}
         await node.start()
     made = {node.name: node for node in (west, *pair)}
-    await eventually(lambda: has_borrowers(west, "2"), "both nodes borrow")
+    await eventually(lambda: has_consumers(west, "2"), "both nodes consume")
     workers = Workers(made, clients, random.Random(5))
     for number, node in enumerate(pair):
         writer = await clients.connect(west.port)
@@ -224,8 +224,8 @@ async def down(node: Node) -> list[Any]:
     return list(answer["links"])
 
 
-async def has_borrowers(node: Node, count: str) -> bool:
-    return bool((await queue(node))["borrowers"] == count)
+async def has_consumers(node: Node, count: str) -> bool:
+    return bool((await queue(node))["remote_consumers"] == count)
 
 
 @pytest.mark.slow

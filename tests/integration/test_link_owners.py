@@ -136,7 +136,7 @@ async def test_links_move_to_a_node_that_joins_and_from_one_that_leaves_without_
     async def third_has_links() -> bool:
         return any(row["node"] == third.name for row in (await links_of(first)))
 
-    await eventually(third_has_links, "links fall to the third node")
+    await eventually(third_has_links, "the third node owns links")
     joined = await all_run(third, count, [first.name, second.name, third.name])
     await second.stop()
     after = await all_run(first, count, [first.name, third.name])

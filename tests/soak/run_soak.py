@@ -16,7 +16,7 @@ SHOWN = (
     "gmqtt_message_copies_total",
     "gmqtt_messages_sent_total 0",
     "gmqtt_messages_acknowledged_total",
-    "gmqtt_messages_handed_over_total",
+    "gmqtt_messages_redelivered_total",
     "dropped",
     "waiting",
     "gmqtt_messages_without_receivers_total",

@@ -190,7 +190,7 @@ class Soak:
         waiting = sum(session["queue_len"] + session["inflight_len"] for session in sessions)
         dropped = sum(found.get(f"gmqtt_messages_dropped_total {reason}", 0.0) for reason in COPY_DROP_REASONS)
         ended = found["gmqtt_messages_sent_total 0"] + found["gmqtt_messages_acknowledged_total"]
-        ended += found["gmqtt_messages_handed_over_total"]
+        ended += found["gmqtt_messages_redelivered_total"]
         copies = found["gmqtt_message_copies_total"]
         assert copies == ended + dropped + waiting, f"{copies} copies, {ended} ended, {dropped} dropped, {waiting} wait"
         assert copies > 0

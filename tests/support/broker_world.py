@@ -177,7 +177,7 @@ class World:
         sessions = self.broker.sessions.values()
         waiting = sum(session.queue_length() + session.inflight_length() for session in sessions)
         dropped = sum(counters.messages_dropped[reason] for reason in COPY_DROP_REASONS)
-        ended = counters.qos0_sent + counters.acknowledged + counters.handed_over
+        ended = counters.qos0_sent + counters.acknowledged + counters.redelivered
         assert counters.copies == ended + dropped + waiting
         assert waiting_copies(counters) == waiting
         assert counters.subscriptions == sum(len(session.subscriptions) for session in sessions)

@@ -18,7 +18,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.definitions.api.ExchangeRequest.node": "The asking node's name, and the digest of the definitions in its configuration file, which every node should have.",
     "gmqtt.definitions.api.ExchangeRequest.time": "The asking node's own clock in Unix milliseconds; 0 from a node of an earlier version.",
     "gmqtt.definitions.api.ExplainRequest.topic": "A topic name, or a shared group as $share/GROUP/FILTER.",
-    "gmqtt.definitions.api.ExplainedLink": "A link that carries the topic, or borrows jobs for the group.",
+    "gmqtt.definitions.api.ExplainedLink": "A link that carries the topic, or consumes jobs for the group.",
     "gmqtt.definitions.api.ExplainedLink.uris": "URIs without user name, password and query.",
     "gmqtt.definitions.api.Explanation.missing": "What the policy that applies names and nothing defines: an upstream, a set, or an upstream of the set.",
     "gmqtt.definitions.api.ListParametersRequest.component": "Only parameters of this component; empty for all.",

@@ -316,7 +316,7 @@ Global___PolicyMatch: _TypeAlias = PolicyMatch  # noqa: Y015
 
 @_typing.final
 class ExplainedLink(_message.Message):
-    """A link that carries the topic, or borrows jobs for the group."""
+    """A link that carries the topic, or consumes jobs for the group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

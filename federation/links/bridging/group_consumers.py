@@ -15,8 +15,8 @@ from broker.counters import DROP_GROUP_GONE
 from broker.message import NEVER, Message
 from broker.routing.names import full_filter
 from broker.routing.shared import SharedGroup
-from broker.session.draining import first_waiting, hand_out, queue_session, take_out
-from broker.session.handover import find_group
+from broker.session.draining import dispatch, first_waiting, queue_session, take_out
+from broker.session.left_behind import find_group
 from broker.session.outgoing import Outgoing
 from broker.session.output import Output
 from broker.session.session import NO_IDENTIFIERS, Session
@@ -181,9 +181,9 @@ class GroupConsumers:
             self.again_at = min(self.again_at, now + REST_SECONDS)
         self._changed[full] = None
         self.requeued += 1
-        self._context.counters.handed_over += 1
+        self._context.counters.redelivered += 1
         group = self.group_of(full)
-        if group is None or not self._router.hand_over(group.copy, message, now):
+        if group is None or not self._router.redeliver(group.copy, message, now):
             self._context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
 
     # --- what they get
@@ -207,7 +207,7 @@ class GroupConsumers:
         name = quoted(full)
         waiting = NO_QUEUE
         if group is not None and queue is not None:
-            hand_out(self._router, group, now)
+            dispatch(self._router, group, now)
             self._send_jobs(queue, name, consumers, now)
             waiting = queue.queue_length()
         for consumer in consumers.values():
@@ -244,7 +244,7 @@ class GroupConsumers:
         consumer.sent += 1
         consumer.offered = max(0, consumer.offered - 1)
         self.sent += 1
-        self._context.counters.handed_over += 1
+        self._context.counters.redelivered += 1
         consumer.session.deliver(sent, 1, False, NO_IDENTIFIERS, None, now)
         return True
 

@@ -358,7 +358,7 @@ class GroupQueue(_message.Message):
     MAX_LENGTH_FIELD_NUMBER: _builtins.int
     MAX_LENGTH_BYTES_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
-    BORROWERS_FIELD_NUMBER: _builtins.int
+    REMOTE_CONSUMERS_FIELD_NUMBER: _builtins.int
     UPSTREAMS_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     group: _builtins.str
@@ -375,10 +375,10 @@ class GroupQueue(_message.Message):
     max_length_bytes: _builtins.int
     members: _builtins.int
     """Clients on the node that are members of the group."""
-    borrowers: _builtins.int
-    """Links of other nodes of the cluster and of other domains that borrow jobs from the queue."""
+    remote_consumers: _builtins.int
+    """Links of other nodes of the cluster and of other domains that consume from the queue."""
     upstreams: _builtins.int
-    """Links of this node that borrow jobs for the group."""
+    """Links of this node that consume jobs for the group."""
     dropped: _builtins.int
     """Messages that were dropped because the queue was full or they had expired, since the process began."""
     def __init__(
@@ -393,13 +393,13 @@ class GroupQueue(_message.Message):
         max_length: _builtins.int = ...,
         max_length_bytes: _builtins.int = ...,
         members: _builtins.int = ...,
-        borrowers: _builtins.int = ...,
+        remote_consumers: _builtins.int = ...,
         upstreams: _builtins.int = ...,
         dropped: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_oldest_seconds", b"_oldest_seconds", "oldest_seconds", b"oldest_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_seconds", b"_oldest_seconds", "borrowers", b"borrowers", "bytes", b"bytes", "dropped", b"dropped", "group", b"group", "max_length", b"max_length", "max_length_bytes", b"max_length_bytes", "members", b"members", "messages", b"messages", "node", b"node", "oldest_seconds", b"oldest_seconds", "policy", b"policy", "upstreams", b"upstreams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_seconds", b"_oldest_seconds", "bytes", b"bytes", "dropped", b"dropped", "group", b"group", "max_length", b"max_length", "max_length_bytes", b"max_length_bytes", "members", b"members", "messages", b"messages", "node", b"node", "oldest_seconds", b"oldest_seconds", "policy", b"policy", "remote_consumers", b"remote_consumers", "upstreams", b"upstreams"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__oldest_seconds: _TypeAlias = _typing.Literal["oldest_seconds"]  # noqa: Y015
     _WhichOneofArgType__oldest_seconds: _TypeAlias = _typing.Literal["_oldest_seconds", b"_oldest_seconds"]  # noqa: Y015

@@ -36,7 +36,7 @@ SERVICE: Final = "gmqtt.links.api.LinkOwnership"
 VERSION: Final = "2"
 WITHOUT_QUEUES: Final = "1"  # version of nodes whose queues have no consumers in others of their cluster
 CALL_SECONDS_MAX: Final = 2.0
-HAND_OVER_SECONDS_MAX: Final = 0.8
+LEAVE_SECONDS_MAX: Final = 0.8
 """Longest wait of a node that leaves until its links are drained and the other members know."""
 EPOCH_MAX: Final = 2**62
 LINK_ID_CHARS_MAX: Final = 64
@@ -66,7 +66,7 @@ class Owners(Extension):
         self._is_running = False
         self._has_left = False
         self._has_changed = False
-        self._handed_over: asyncio.Event | None = None
+        self._drained: asyncio.Event | None = None
 
     # --- start and stop
 
@@ -148,13 +148,13 @@ class Owners(Extension):
 
     async def before_leave(self) -> None:
         """Drain the links, and let the other members know."""
-        self._handed_over = asyncio.Event()
+        self._drained = asyncio.Event()
         self.ownership.leave(self._host.now())
         self._carry_out()
         try:
-            await asyncio.wait_for(self._handed_over.wait(), HAND_OVER_SECONDS_MAX)
+            await asyncio.wait_for(self._drained.wait(), LEAVE_SECONDS_MAX)
         except TimeoutError:
-            self._log.warning("links are not handed over before the leave", seconds=HAND_OVER_SECONDS_MAX)
+            self._log.warning("links are not drained before the leave", seconds=LEAVE_SECONDS_MAX)
 
     # --- what operators ask
 
@@ -210,8 +210,8 @@ class Owners(Extension):
             task = self._loop.create_task(self._tell_member(telling))
             self._tellings.add(task)
             task.add_done_callback(self._tellings.discard)
-        if self._handed_over is not None and self.ownership.has_left():
-            self._handed_over.set()
+        if self._drained is not None and self.ownership.has_left():
+            self._drained.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -54,11 +54,11 @@ def test_a_message_for_many_is_kept_once(make_world: Any) -> None:
     assert kinds(world) == {}
 
 
-@pytest.mark.parametrize("way", ["queue_full", "expired", "packet_too_large", "inflight_expired", "handed over"])
+@pytest.mark.parametrize("way", ["queue_full", "expired", "packet_too_large", "inflight_expired", "redelivered"])
 def test_a_message_that_is_given_up_is_not_kept(make_world: Any, way: str) -> None:
     world = kept(make_world, max_queued_messages=2, max_inflight=1, inflight_expiry=5.0)
     client = world.connect("c", expiry=100, auto=False)
-    client.subscribe(b"$share/g/a" if way == "handed over" else b"a")
+    client.subscribe(b"$share/g/a" if way == "redelivered" else b"a")
     if way != "inflight_expired":
         client.cut()
     if way == "expired":
@@ -68,7 +68,7 @@ def test_a_message_that_is_given_up_is_not_kept(make_world: Any, way: str) -> No
     elif way == "packet_too_large":
         world.publish(b"a", bytes(100), qos=1)
         world.connect("c", expiry=100, clean_start=False, properties={0x27: 60})
-    elif way == "handed over":
+    elif way == "redelivered":
         world.publish(b"a", qos=1)
         world.connect("d", expiry=100, auto=False).subscribe(b"$share/g/a")
         world.connect("c", expiry=100)

@@ -164,7 +164,7 @@ def test_metrics_of_queues() -> None:
     found = {metric.name: dict(metric.samples) for metric in queue_metrics(queues, world.now)}
     assert found["gmqtt_group_queues"] == {(): 2}
     assert found["gmqtt_group_queue_messages"] == {("$share/crew/tasks",): 0, ("$share/workers/jobs/#",): 2}
-    assert found["gmqtt_jobs_lent_total"] == {(): 0}
+    assert found["gmqtt_jobs_sent_total"] == {(): 0}
 
 
 def preview(*arguments: str) -> tuple[int, str]:

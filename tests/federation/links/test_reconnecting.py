@@ -175,6 +175,8 @@ TAKEN = (End.TAKEN, True, 1.0)
         ([*[SHORT] * CUT_SHORT_MAX, LONG], False),
     ],
 )
-def test_a_rival_is_seen_by_short_connections_in_a_row(ends: Sequence[tuple[End, bool, float]], expected: bool) -> None:
-    rival = CompetingSession()
-    assert [rival.has_session(*end) for end in ends][-1] is expected
+def test_a_competing_is_seen_by_short_connections_in_a_row(
+    ends: Sequence[tuple[End, bool, float]], expected: bool
+) -> None:
+    competing = CompetingSession()
+    assert [competing.has_session(*end) for end in ends][-1] is expected

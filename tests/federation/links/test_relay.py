@@ -37,7 +37,7 @@ class Nodes(Forwarder):
         return self._nodes
 
 
-def hand_over(confirmation: Confirmation, *nodes: Node) -> None:
+def forwarded(confirmation: Confirmation, *nodes: Node) -> None:
     """Messages for these nodes come in."""
     confirmation.begin()
     for node in nodes:
@@ -55,9 +55,9 @@ def test_a_message_that_no_other_node_got_is_acknowledged_at_once() -> None:
     near, far = Node("near"), Node("far")
     far.queued = 5  # behind with messages of others
     confirmation, broker = make(near, far)
-    hand_over(confirmation)
+    forwarded(confirmation)
     assert confirmation.pass_on(b"a", 1) == b"a"
-    hand_over(confirmation, near)
+    forwarded(confirmation, near)
     near.done = 1
     assert confirmation.pass_on(b"b", 1) == b"b"
     assert broker.acks_awaited == 0
@@ -66,9 +66,9 @@ def test_a_message_that_no_other_node_got_is_acknowledged_at_once() -> None:
 def test_acknowledgements_wait_for_each_node_that_got_the_message_and_leave_in_order() -> None:
     near, far = Node("near"), Node("far")
     confirmation, broker = make(near, far)
-    hand_over(confirmation, near, far)
+    forwarded(confirmation, near, far)
     assert confirmation.pass_on(b"a", 1) == b""
-    hand_over(confirmation)
+    forwarded(confirmation)
     assert confirmation.pass_on(b"b", 1) == b""  # nothing overtakes
     assert broker.acks_awaited == confirmation.waiting == 2
     near.done = 1
@@ -81,7 +81,7 @@ def test_acknowledgements_wait_for_each_node_that_got_the_message_and_leave_in_o
 def test_acknowledgements_that_wait_are_forgotten_at_the_close() -> None:
     near = Node("near")
     confirmation, broker = make(near)
-    hand_over(confirmation, near)
+    forwarded(confirmation, near)
     confirmation.pass_on(b"a", 1)
     confirmation.close()
     near.done = 1
@@ -93,12 +93,12 @@ def test_a_resumed_session_is_acknowledged_after_the_events_of_the_connection_be
     near, far = Node("near"), Node("far")
     far.queued = 5
     confirmation, broker = make(near, far, is_resumed=True)
-    hand_over(confirmation)  # a duplicate: no node gets it
+    forwarded(confirmation)  # a duplicate: no node gets it
     assert confirmation.pass_on(b"a", 1) == b""
     far.queued = 6  # a message of somebody else
     far.done = 5
     assert confirmation.release() == b"a"
-    hand_over(confirmation)
+    forwarded(confirmation)
     assert confirmation.pass_on(b"b", 1) == b"b"
     assert broker.acks_awaited == 0
 
@@ -106,7 +106,7 @@ def test_a_resumed_session_is_acknowledged_after_the_events_of_the_connection_be
 def test_more_acknowledgements_than_packet_identifiers_are_a_fault_of_the_upstream() -> None:
     near = Node("near")
     confirmation, _ = make(near)
-    hand_over(confirmation, near)
+    forwarded(confirmation, near)
     acks = encode_packet(PubAck(7), 5) + encode_packet(PubAck(8, 0x10), 5)
     for _ in range(HELD_MESSAGES_MAX // 2):
         confirmation.pass_on(acks, 2)

@@ -176,7 +176,7 @@ def _not_counted(promises: Promises) -> str:
         sessions = node.broker.sessions.values()
         waiting = sum(session.queue_length() + session.inflight_length() for session in sessions)
         dropped = sum(counters.messages_dropped[reason] for reason in COPY_DROP_REASONS)
-        ended = counters.qos0_sent + counters.acknowledged + counters.handed_over
+        ended = counters.qos0_sent + counters.acknowledged + counters.redelivered
         if counters.copies != ended + dropped + waiting:
             return f"P6: {node.name} counts {counters.copies} copies, {ended} + {dropped} dropped + {waiting} waiting"
     return ""

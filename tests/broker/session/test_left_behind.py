@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.message import Message
-from broker.session.handover import HANDED_OVER_MAX, HANDOVER_STEPS_MAX, UNKNOWN, take_left_behind
+from broker.session.left_behind import FILTER_STEPS_MAX, REDELIVERED_MAX, UNKNOWN, take_left_behind
 
 
 def published(world: Any, qos: int, count: int = 4) -> list[bytes]:
@@ -110,7 +110,7 @@ def test_messages_of_the_last_member_end_with_its_session(make_world: Any) -> No
     assert world.drops() == {"session_ended": 4}
 
 
-def test_messages_past_message_expiry_are_not_handed_over(make_world: Any) -> None:
+def test_messages_past_message_expiry_are_not_redelivered(make_world: Any) -> None:
     """`message_expiry` of a queue, where the message itself has no end."""
     world = make_world(message_expiry=10.0)
     lazy = world.connect("lazy", expiry=15)
@@ -125,13 +125,13 @@ def test_messages_past_message_expiry_are_not_handed_over(make_world: Any) -> No
     assert world.drops() == {"session_ended": 2}
 
 
-def test_the_number_of_messages_handed_over_is_bounded(make_world: Any) -> None:
+def test_the_number_of_messages_redelivered_is_bounded(make_world: Any) -> None:
     """A stop of the node hands nothing over: it would wander from one that is closed to the next."""
-    world = make_world(max_inflight=10, max_queued_messages=3 * HANDED_OVER_MAX)
+    world = make_world(max_inflight=10, max_queued_messages=3 * REDELIVERED_MAX)
     for stops in (False, True):
         lazy = world.connect("lazy", auto=False)
         lazy.subscribe(b"$share/g/a")
-        published(world, 1, HANDED_OVER_MAX + 50)
+        published(world, 1, REDELIVERED_MAX + 50)
         other = world.connect("other")
         other.subscribe(b"$share/g/a")
         if stops:
@@ -140,7 +140,7 @@ def test_the_number_of_messages_handed_over_is_bounded(make_world: Any) -> None:
             assert other.take_publishes() == []
         else:
             lazy.cut()
-            assert len(other.take_publishes()) == HANDED_OVER_MAX
+            assert len(other.take_publishes()) == REDELIVERED_MAX
             assert world.drops() == {"session_ended": 50}
             other.cut()
 
@@ -166,5 +166,5 @@ def test_the_search_for_groups_is_bounded(make_world: Any) -> None:
     taken = take_left_behind(world.broker.router.tree, session, world.now)
     assert [message.topic for _, message in taken] == topics[: len(taken)], "the oldest"
     steps_for_one = world.broker.router.tree.visited + len(deep) + 1
-    assert len(taken) == -(-HANDOVER_STEPS_MAX // steps_for_one) < len(topics)
+    assert len(taken) == -(-FILTER_STEPS_MAX // steps_for_one) < len(topics)
     assert session.queue_length() == len(topics) - len(taken)

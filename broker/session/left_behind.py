@@ -19,8 +19,8 @@ from broker.slices import SLICE_STEPS
 
 # Bounds for one session. The messages beyond them end with it and are counted (`session_ended`). Messages of groups with a
 # queue are bounded by the in-flight window alone: none of them is to be lost.
-HANDED_OVER_MAX: Final = SLICE_STEPS
-HANDOVER_STEPS_MAX: Final = 10 * SLICE_STEPS  # levels of filters that are looked at: about 10 ms
+REDELIVERED_MAX: Final = SLICE_STEPS
+FILTER_STEPS_MAX: Final = 10 * SLICE_STEPS  # levels of filters that are looked at: about 10 ms
 UNKNOWN: Final = GroupCopy(b"", b"")  # of a message whose record does not tell for which subscription it came
 
 
@@ -33,22 +33,22 @@ def take_left_behind(
     These are QoS 1 messages without PUBACK, and QoS 1 and 2 messages that were not sent yet. A QoS 2 message that was sent is
     not sent to another member of the group [MQTT-4.8.2-5]. `queued_only`: only those of groups that have a queue. A
     session with a BridgeEnd is no member: that knows the group of a message."""
-    handover = Handover(tree, session, now, queued_only)
+    left = LeftBehind(tree, session, now, queued_only)
     if session.is_group_queue:
-        return handover.taken
+        return left.taken
     inflight = session.inflight
     if inflight is not None:
         for outgoing in inflight.messages():
-            if outgoing.state == AWAIT_PUBACK and handover.take(outgoing):
+            if outgoing.state == AWAIT_PUBACK and left.take(outgoing):
                 inflight.discard(outgoing.packet_id)
     numbers: set[int] = set()
     for outgoing in session.queued():
-        if outgoing.qos and outgoing.expires_at > now and handover.take(outgoing):
+        if outgoing.qos and outgoing.expires_at > now and left.take(outgoing):
             numbers.add(outgoing.number)
     if session.queue is not None and numbers:
         session.queue.remove(numbers)
-    session.context.counters.handed_over += len(handover.taken)
-    return handover.taken
+    session.context.counters.redelivered += len(left.taken)
+    return left.taken
 
 
 def find_group(tree: Trie, full: bytes) -> SharedGroup | None:
@@ -74,7 +74,7 @@ def _has_left(session: Session, group: SharedGroup) -> bool:
     return left is not None and full_filter(group.share_name, group.topic_filter) in left
 
 
-class Handover:
+class LeftBehind:
     """taken   messages with their copy, in order"""
 
     def __init__(self, tree: Trie, session: Session, now: float, queued_only: bool) -> None:
@@ -121,7 +121,7 @@ class Handover:
         elif not self._queued_only:
             others = 0 if group is None else len(group) - (1 if _is_member(session, group) else 0)
             if others or session.context.forwarder.has_members(share_name, topic_filter):
-                limit = HANDED_OVER_MAX
+                limit = REDELIVERED_MAX
         self._limits[key] = limit
         return limit
 
@@ -131,7 +131,7 @@ class Handover:
         """The one group for which the session can have got a message of this topic. None when it can have got it by an
         ordinary subscription or for one of several groups: other members then have copies of their own."""
         if topic not in self._by_topic:
-            if self._steps >= HANDOVER_STEPS_MAX:
+            if self._steps >= FILTER_STEPS_MAX:
                 return None
             self._by_topic[topic] = self._search(topic)
         return self._by_topic[topic]
