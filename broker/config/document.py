@@ -166,7 +166,7 @@ def _write_section(section: type[Any], path: str, lines: list[str]) -> None:
     for key in keys_of(section):
         setting = key.setting
         key_lines = [f"{indent}# {line}" for line in textwrap.wrap(_meaning(key), COLUMNS - len(indent))]
-        if key.name == "listeners":
+        if key.name == "listeners" and depth == 0:
             key_lines += [f"{indent}listeners:", f'{indent}  - address: "{key.default()[0].address}"']
             key_lines += [f"{indent}#    {inner.name}:" for inner in keys_of(_section_of(key))[1:]]
         elif isinstance(setting.kind, Section) and not setting.default_text:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Sequence
+from collections import abc
 from typing import Any, Final, Protocol, runtime_checkable
 
 from broker.config.addresses import HOST_NAME, UNSPECIFIED_HOSTS, Address
 from broker.config.installed import installed_plugins
 from broker.config.schema import keys_of
-from broker.config.setting import AddressText, Section, Sections
+from broker.config.setting import AddressText, Section, Sections, Sequence
 from broker.config.settings import Settings
 from broker.config.settings_listeners import ListenerSettings, TlsSettings
 
@@ -19,7 +19,7 @@ from broker.config.settings_listeners import ListenerSettings, TlsSettings
 class HasRules(Protocol):
     """A plugin's settings class with rules between its keys."""
 
-    def broken_rules(self) -> Iterator[tuple[str, str]]:
+    def broken_rules(self) -> abc.Iterator[tuple[str, str]]:
         """Yield every broken rule as (key below the plugin's, text)."""
 
 
@@ -27,7 +27,7 @@ class HasRules(Protocol):
 class Protects(Protocol):
     """A plugin's settings class with keys that say who may do what: a node whose file has them runs with the plugin."""
 
-    def protecting_keys(self) -> Sequence[str]:
+    def protecting_keys(self) -> abc.Sequence[str]:
         """Return the keys below the plugin's whose values protect the node."""
 
 
@@ -35,11 +35,11 @@ class Protects(Protocol):
 class ClosesAddresses(Protocol):
     """A settings class that may leave an address of its own closed."""
 
-    def closed_keys(self) -> Sequence[str]:
+    def closed_keys(self) -> abc.Sequence[str]:
         """Return the keys of addresses that the node does not open."""
 
 
-def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
+def check_settings(settings: Settings) -> abc.Iterator[tuple[str, str]]:
     """Yield every broken rule as (key, text)."""
     for prefix in ("", "link_"):
         inflight = getattr(settings.mqtt, f"{prefix}max_inflight")
@@ -74,7 +74,7 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
         taken[key] = address
 
 
-def listening(settings: Any, prefix: str = "") -> Iterator[tuple[str, Address]]:
+def listening(settings: Any, prefix: str = "") -> abc.Iterator[tuple[str, Address]]:
     """Yield every TCP address or socket file that the node opens, with its key."""
     closed = settings.closed_keys() if isinstance(settings, ClosesAddresses) else ()
     for key in keys_of(type(settings)):
@@ -92,6 +92,9 @@ def listening(settings: Any, prefix: str = "") -> Iterator[tuple[str, Address]]:
                 yield from listening(item, f"{path}[{index}].")
         elif isinstance(kind, AddressText) and kind.listens and value is not None and key.name not in closed:
             yield path, value
+        elif isinstance(kind, Sequence) and isinstance(kind.of, AddressText) and kind.of.listens:
+            for index, item in enumerate(value):
+                yield f"{path}[{index}]", item
 
 
 def on_every_interface(settings: Settings) -> list[str]:
@@ -119,7 +122,7 @@ ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")
 MODE: Final = re.compile(r"0?[0-7]{3}")
 
 
-def check_listeners(settings: Settings) -> Iterator[tuple[str, str]]:
+def check_listeners(settings: Settings) -> abc.Iterator[tuple[str, str]]:
     """Yield every broken rule of `listeners` and of the addresses of the API as (key, text)."""
     if not settings.listeners:
         yield "listeners", 'the list is empty, so no client could connect; for example [{address: ":1883"}]'
@@ -138,7 +141,7 @@ def check_listeners(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"{key}.min_version", "gRPC chooses the version itself, 1.2 or 1.3; use api.http where 1.3 is needed"
 
 
-def _check_listener(key: str, listener: ListenerSettings) -> Iterator[tuple[str, str]]:
+def _check_listener(key: str, listener: ListenerSettings) -> abc.Iterator[tuple[str, str]]:
     yield from _check_tls(f"{key}.tls", listener.tls)
     if listener.socket_mode:
         if not listener.address.is_unix:
@@ -168,7 +171,7 @@ def _check_listener(key: str, listener: ListenerSettings) -> Iterator[tuple[str,
                 yield f"{path}.from", f"{error}; for example 10.0.0.0/8, or 192.0.2.7 for one address"
 
 
-def _check_tls(key: str, tls: TlsSettings | None) -> Iterator[tuple[str, str]]:
+def _check_tls(key: str, tls: TlsSettings | None) -> abc.Iterator[tuple[str, str]]:
     if tls is not None:
         for below, text in tls.broken_rules():
             yield f"{key}{below}", text

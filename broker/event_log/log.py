@@ -86,6 +86,7 @@ class EventLog(LogContents):
         self.readers = LogReaders(self, self._folder, self._is_writing, self._set_aside)
         self._identity = LogIdentity("", node, settings.sync, "")
         self._retention_timer: asyncio.TimerHandle | None = None
+        self._grown: asyncio.Future[None] | None = None  # of readers that wait for more
         self._is_ahead = False  # of the wall clock, as was logged
         self._lock = -1
 
@@ -184,11 +185,20 @@ class EventLog(LogContents):
         """Acknowledgements and publishers wait in this tap, which appends to `appender`."""
         self.writer.tap = tap
 
+    def when_grown(self) -> asyncio.Future[None]:
+        """Done when the log has records behind those of now. It is shared: wait with asyncio.wait, which does not cancel it."""
+        if self._grown is None:
+            self._grown = self._loop.create_future()
+        return self._grown
+
     def _wrote(self, written: list[Written]) -> None:
         for item in written:
             if item.new_segment:
                 self._begun(item.new_segment)
             self.segments[-1].add(item.header)
+        if self._grown is not None:
+            self._grown.set_result(None)
+            self._grown = None
 
     def _begun(self, header_size: int) -> None:
         """The writer has begun a segment behind the last record. The one before is complete."""

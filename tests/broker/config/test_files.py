@@ -183,6 +183,7 @@ def test_every_key_is_documented() -> None:
                 "plugins.event_log.",
                 "plugins.federation.",
                 "plugins.links.",
+                "plugins.kafka.",
                 "plugins.prometheus.tls.",
                 "log.",
                 "api.",

@@ -1,0 +1,1 @@
+"""The event log over Kafka's protocol, read only."""

@@ -1,0 +1,209 @@
+"""What the requests of all consumers share: the log, its topics, the partitions of the federation, committed offsets."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from broker.authorization import ClientIdentity
+from broker.errors import MqttError, NotCommitted
+from broker.event_log.log import EventLog
+from broker.event_log.selection import Selection
+from broker.kafka.batches import TopicJudge
+from broker.kafka.partitions import Entry, Partition, coordinator_of, decode_entry, encode_entry, partitions_of
+from broker.message import Message
+from broker.routing.retained import RetainedWalk
+from broker.server.committed import committed
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+
+# Retained messages, because all nodes of the federation have them, also those that come later, and stores keep them.
+NODES: Final = "$kafka/nodes/"
+OFFSETS: Final = "$kafka/offsets/"
+COMMIT_SECONDS: Final = 30 * 86_400.0  # that a committed offset is kept after its last commit
+OFFSETS_MAX: Final = 10_000  # that one node commits for different partitions and groups; further ones are refused
+PARTITIONS_SECONDS: Final = 0.5
+WALK_STEPS: Final = 1_000
+ALIVE: Final = "ALIVE"
+LOCAL_NAME: Final = "node"  # of a node without a federation
+
+
+class KafkaTopic(NamedTuple):
+    name: str
+    topic_filter: bytes
+    selection: Selection
+
+
+class Committed(NamedTuple):
+    """epoch  leader epoch that the consumer knew, -1 for none"""
+
+    offset: int
+    epoch: int
+    metadata: str
+
+
+class KafkaNode:
+    """topics   by name
+    offsets_refused  commits beyond OFFSETS_MAX, or that the store did not take
+    """
+
+    def __init__(self, server: Host, log: EventLog, filters: dict[str, bytes]) -> None:
+        self.server = server
+        self.log = log
+        self.topics = {name: KafkaTopic(name, each, Selection([each])) for name, each in filters.items()}
+        self.name = server.members.node_name or LOCAL_NAME
+        self.offsets_refused = 0
+        self._own: Entry | None = None
+        self._partitions: list[Partition] = []
+        self._partitions_until = 0.0  # monotonic seconds
+        self._committed_here: set[bytes] = set()
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self.server.now()
+
+    @property
+    def epoch(self) -> int:
+        """Leader epoch of this node's partition: the number of ids that its log had before."""
+        return len(self.log.lineage.parents)
+
+    # --- partitions ---
+
+    def announce(self, since: int, address: str) -> None:
+        """Tell all nodes of this one."""
+        self._own = Entry(since, address, self.epoch)
+        self._partitions_until = 0.0
+        self._keep_announced()
+
+    def _keep_announced(self) -> None:
+        """Write the entry again when it is not the retained one: a node that shared its name, or an emptied store."""
+        own = self._own
+        if own is None or not self.server.members.node_name:
+            return
+        topic = (NODES + quote(self.name, safe="")).encode()
+        payload = encode_entry(own)
+        known = self.server.broker.retained.get(topic)
+        if known is None or known.payload != payload:
+            self._retain(topic, payload)
+
+    def partitions(self) -> list[Partition]:
+        """In the order of their numbers, as they were PARTITIONS_SECONDS ago at most; without this node before it is
+        announced."""
+        if self.now() >= self._partitions_until:
+            self._partitions = self._partitions_now()
+            self._partitions_until = self.now() + PARTITIONS_SECONDS
+        return self._partitions
+
+    def _partitions_now(self) -> list[Partition]:
+        entries: dict[str, Entry] = {}
+        if self.server.members.node_name:
+            self._keep_announced()
+            for message in self._retained(NODES):
+                name = unquote(message.topic.decode().removeprefix(NODES))
+                entry = decode_entry(message.payload)
+                if entry is not None:
+                    entries[name] = entry
+        if self._own is not None:
+            entries[self.name] = self._own
+        alive = {other.name for other in self.server.members.others() if other.status == ALIVE}
+        return partitions_of(entries, alive | {self.name})
+
+    def own_partition(self) -> int | None:
+        return next((partition.number for partition in self.partitions() if partition.node == self.name), None)
+
+    def coordinates(self, group: str) -> bool:
+        """Return whether this node coordinates the group."""
+        found = coordinator_of(self.partitions(), group)
+        return found is not None and found.node == self.name
+
+    # --- committed offsets ---
+
+    async def commit(self, group: str, offsets: dict[tuple[str, int], Committed]) -> bool:
+        """Keep the offsets of a group by (topic, partition), on disk where the node has a store. False when they are not
+        kept."""
+        for (topic, partition), committed_offset in offsets.items():
+            key = _offset_topic(group, topic, partition)
+            if key not in self._committed_here and len(self._committed_here) >= OFFSETS_MAX:
+                self.offsets_refused += 1
+                return False
+            payload = json.dumps(committed_offset._asdict()).encode()
+            if not self._retain(key, payload, self.now() + COMMIT_SECONDS):
+                self.offsets_refused += 1
+                return False
+            self._committed_here.add(key)
+        try:
+            await committed(self.server)
+        except NotCommitted:
+            self.offsets_refused += 1
+            return False
+        return True
+
+    def committed(self, group: str, topic: str, partition: int) -> Committed | None:
+        message = self.server.broker.retained.get(_offset_topic(group, topic, partition))
+        if message is None or message.expires_at <= self.now():
+            return None
+        try:
+            content = json.loads(message.payload)
+            return Committed(int(content["offset"]), int(content["epoch"]), str(content["metadata"]))
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def committed_partitions(self, group: str) -> list[tuple[str, int]]:
+        """(topic, partition) of all that the group has committed, among the topics of this node."""
+        partitions = range(len(self.partitions()))
+        return [
+            (topic, partition)
+            for topic in self.topics
+            for partition in partitions
+            if self.committed(group, topic, partition) is not None
+        ]
+
+    # --- retained messages ---
+
+    def _retain(self, topic: bytes, payload: bytes, expires_at: float | None = None) -> bool:
+        message = Message(topic, payload, 1, True)
+        if expires_at is not None:
+            message.expires_at = expires_at
+        refused = self.server.broker.retained.refused
+        try:
+            self.server.broker.publish(message, self.now())
+        except MqttError:
+            return False
+        finally:
+            self.server.flush_soon()
+        return self.server.broker.retained.refused == refused
+
+    def _retained(self, prefix: str) -> list[Message]:
+        walk = RetainedWalk(self.server.broker.retained, f"{prefix}#".encode())
+        found: list[Message] = []
+        while not walk.is_done():
+            walk.advance(WALK_STEPS)
+            if walk.found is not None:
+                found.append(walk.found)
+        return found
+
+
+def _offset_topic(group: str, topic: str, partition: int) -> bytes:
+    return f"{OFFSETS}{quote(group, safe='')}/{topic}/{partition}".encode()
+
+
+class Consumer(TopicJudge):
+    """The rights of one connection: which MQTT topics of a Kafka topic it gets."""
+
+    def __init__(self, node: KafkaNode, identity: ClientIdentity, topic: KafkaTopic) -> None:
+        self._broker = node.server.broker
+        self._identity = identity
+        self._topic = topic
+
+    def gets(self, topic: bytes) -> bool:
+        if not self._topic.selection.has(topic):
+            return False
+        authorization = self._broker.authorization
+        return authorization is None or authorization.may_read(self._identity, topic)
+
+    def may_ask(self) -> bool:
+        """Return whether there may be a message that the consumer gets."""
+        authorization = self._broker.authorization
+        return authorization is None or authorization.may_subscribe(self._identity, b"", self._topic.topic_filter)

@@ -1,0 +1,78 @@
+"""Which partition is which node, and which node coordinates a group.
+
+Each node has one entry, which all nodes keep for ever. The partitions are the nodes in the order of their first start, so that
+a node that joins gets the next number, and one that is away or was removed keeps its own. Nodes compute the same from the same
+entries. A node's number in the protocol, the broker id, is that of its partition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from broker.config.addresses import AddressError, parse_address
+
+PARTITIONS_MAX: Final = 1_000
+NOBODY: Final = -1
+
+
+class Entry(NamedTuple):
+    """since    Unix nanoseconds of the node's first start with this plugin
+    address  HOST:PORT for consumers
+    epoch    leader epoch of its partition: it rises when the log may have lost its end (broker/event_log/lineage.py)
+    """
+
+    since: int
+    address: str
+    epoch: int
+
+
+class Partition(NamedTuple):
+    """`number` is that of the partition and of its node."""
+
+    number: int
+    node: str
+    host: str
+    port: int
+    epoch: int
+    is_alive: bool
+
+
+def encode_entry(entry: Entry) -> bytes:
+    return json.dumps(entry._asdict()).encode()
+
+
+def decode_entry(data: bytes) -> Entry | None:
+    """None for bytes that are no entry: somebody else may write to the same place."""
+    try:
+        content = json.loads(data)
+        since, address, epoch = content["since"], content["address"], content["epoch"]
+        if not (isinstance(since, int) and isinstance(epoch, int) and 0 <= epoch < 2**31 and 0 <= since < 2**63):
+            return None
+        parse_address(address, unix_allowed=False)
+    except (ValueError, TypeError, KeyError, AttributeError, AddressError):
+        return None
+    return Entry(since, address, epoch)
+
+
+def partitions_of(entries: Mapping[str, Entry], alive: Collection[str]) -> list[Partition]:
+    """All partitions in the order of their numbers. `alive`: names of the nodes that can be reached."""
+    names = sorted(entries, key=lambda name: (entries[name].since, name))[:PARTITIONS_MAX]
+    found = []
+    for number, name in enumerate(names):
+        address = parse_address(entries[name].address, unix_allowed=False)
+        found.append(Partition(number, name, address.host, address.port, entries[name].epoch, name in alive))
+    return found
+
+
+def coordinator_of(partitions: list[Partition], group: str) -> Partition | None:
+    """The living node that coordinates a group: rendezvous hashing, so that a node that comes or goes moves its share of the
+    groups only. None when no node lives."""
+    alive = [partition for partition in partitions if partition.is_alive]
+    return max(alive, key=lambda partition: _weight(group, partition.node), default=None)
+
+
+def _weight(group: str, node: str) -> bytes:
+    return blake2b(f"{node}\0{group}".encode(), digest_size=8).digest()

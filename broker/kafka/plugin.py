@@ -1,0 +1,186 @@
+"""The plugin `kafka`: the event log of this node over Kafka's protocol, read only."""
+
+# not a core: opens listeners, reads and writes a file
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker.authorization import ClientIdentity
+from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address, parse_address
+from broker.config.interfaces import local_ipv4_addresses
+from broker.event_log.files import Files
+from broker.event_log.log import EventLog
+from broker.event_log.plugin import EventLogPlugin
+from broker.kafka.fields import Values
+from broker.kafka.frames import Request
+from broker.kafka.messages import FETCH, INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, PRODUCE
+from broker.kafka.node import KafkaNode
+from broker.kafka.producing import refuse_produce, refuse_producer_id
+from broker.kafka.reading import Reading
+from broker.kafka.server import Handler, KafkaServer
+from broker.kafka.settings import KafkaSettings
+from broker.metrics.metric import Metric, counter, counters, gauge
+from broker.plugins import Plugin
+from broker.server.logging import get_logger
+from broker.server.start_error import StartError
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+
+KEY: Final = "plugins.kafka"
+SINCE_FILE: Final = "kafka_since"  # in the folder of the log: Unix nanoseconds of the first start, in decimal
+
+
+class KafkaPlugin(Plugin):
+    """Serves the log of the plugin `event_log`."""
+
+    def __init__(self, server: Host) -> None:
+        super().__init__(server)
+        self.settings: KafkaSettings = server.settings.plugins.kafka
+        self._log = get_logger("kafka")
+        self._node: KafkaNode | None = None
+        self._reading: Reading | None = None
+        self._server: KafkaServer | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        """HOST:PORT of the listeners, with the ports that the kernel chose for port 0."""
+        return [] if self._server is None else self._server.addresses
+
+    async def prepare(self) -> None:
+        log = self._event_log()
+        self._node = KafkaNode(self.server, log, self.settings.topic_filters)
+        self._reading = Reading(self._node, random.Random())
+        self._server = KafkaServer(self.server, self.settings, self._handlers(self._reading), self._log)
+        mqtt = self.server.settings.mqtt
+        if self.server.members.node_name and not mqtt.retain_available:
+            raise StartError(
+                f"{KEY}: nodes tell each other of their logs with retained messages; set mqtt.retain_available"
+            )
+
+    def _event_log(self) -> EventLog:
+        found = next((plugin for plugin in self.server.plugins if isinstance(plugin, EventLogPlugin)), None)
+        if found is None or found.log is None:
+            raise StartError(f"{KEY}: there is no event log to read; put event_log before kafka into plugin_order")
+        return found.log
+
+    def _handlers(self, reading: Reading) -> dict[int, Handler]:
+        async def fetch(request: Request, identity: ClientIdentity, _addr: str) -> Values:
+            return await reading.fetch(values_of(request), identity)
+
+        async def list_offsets(request: Request, identity: ClientIdentity, _addr: str) -> Values:
+            return await reading.list_offsets(values_of(request), identity)
+
+        async def epoch_ends(request: Request, identity: ClientIdentity, _addr: str) -> Values:
+            return reading.epoch_ends(values_of(request), identity)
+
+        async def metadata(request: Request, identity: ClientIdentity, _addr: str) -> Values:
+            values = values_of(request)
+            if request.version == 0 and not values["topics"]:
+                values["topics"] = None  # version 0 has no null: an empty list asks for all topics
+            return reading.metadata(values, identity)
+
+        async def produce(request: Request, _identity: ClientIdentity, _addr: str) -> Values | None:
+            return refuse_produce(values_of(request))
+
+        async def producer_id(request: Request, _identity: ClientIdentity, _addr: str) -> Values:
+            return refuse_producer_id(values_of(request))
+
+        return {
+            PRODUCE: produce,
+            FETCH: fetch,
+            LIST_OFFSETS: list_offsets,
+            METADATA: metadata,
+            INIT_PRODUCER_ID: producer_id,
+            OFFSET_FOR_LEADER_EPOCH: epoch_ends,
+        }
+
+    async def start(self) -> None:
+        assert self._server is not None
+        assert self._node is not None
+        await self._server.open(KEY)
+        address, warning = kafka_addr(self._server.addresses, self.settings.advertised, local_ipv4_addresses())
+        if warning:
+            self._log.warning(warning, key=f"{KEY}.advertised")
+        try:
+            since = await asyncio.to_thread(first_start, Path(self.server.settings.plugins.event_log.dir))
+        except (OSError, ValueError) as error:
+            raise StartError(
+                f"{KEY}: {SINCE_FILE} in plugins.event_log.dir cannot be read or written: {error}"
+            ) from error
+        self._node.announce(since, address)
+        self._log.info("Kafka's protocol is served", addresses=self._server.addresses, advertised=address)
+
+    async def reload(self) -> None:
+        if self._server is not None and self._server.context is not None:
+            self._server.context.renew()
+
+    async def leave(self) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.close()
+
+    def metrics(self) -> list[Metric]:
+        server, reading, node = self._server, self._reading, self._node
+        if server is None or reading is None or node is None:
+            return []
+        sessions = reading.sessions
+        return [
+            gauge("gmqtt_kafka_connections", "Connections of Kafka clients.", len(server)),
+            counters("gmqtt_kafka_requests_total", "Requests of Kafka clients.", "api", server.requests.items()),
+            counters(
+                "gmqtt_kafka_closed_total",
+                "Connections that were closed by the node, and logins that were refused, by reason.",
+                "reason",
+                server.closed.items(),
+            ),
+            counter("gmqtt_kafka_records_total", "Records that Kafka clients fetched.", reading.records),
+            counter("gmqtt_kafka_bytes_total", "Bytes of record batches that they fetched.", reading.bytes),
+            gauge("gmqtt_kafka_fetch_sessions", "Open fetch sessions.", len(sessions)),
+            counters(
+                "gmqtt_kafka_fetch_sessions_bounded_total",
+                "Fetch sessions that found no room, or made room for another one.",
+                "event",
+                (("evicted", sessions.evicted), ("refused", sessions.refused)),
+            ),
+            counter("gmqtt_kafka_commits_refused_total", "Committed offsets that were not kept.", node.offsets_refused),
+        ]
+
+    def refused_input(self) -> dict[str, int]:
+        if self._server is None:
+            return {}
+        closed = self._server.closed
+        return {
+            f"kafka_{reason}": closed[reason] for reason in ("connections_refused", "logins_refused", "requests_bad")
+        }
+
+
+def values_of(request: Request) -> Values:
+    assert request.values is not None
+    return request.values
+
+
+def kafka_addr(opened: list[str], advertised: Address | None, local_addresses: list[str]) -> tuple[str, str | None]:
+    """(HOST:PORT for consumers; a warning or None). `advertised` may leave host or port open."""
+    wanted = parse_address(opened[0])
+    if advertised is not None:
+        wanted = Address("tcp", advertised.host, advertised.port or wanted.port)
+    found, warning = advertised_address(wanted, local_addresses if wanted.host in UNSPECIFIED_HOSTS else ())
+    return found.host_port, warning
+
+
+def first_start(folder: Path) -> int:
+    """Unix nanoseconds of the first start with this plugin; the first call writes it down. Raises OSError, ValueError."""
+    path = folder / SINCE_FILE
+    try:
+        return int(path.read_text())
+    except FileNotFoundError:
+        since = time.time_ns()
+        Files().replace(path, str(since).encode())
+        return since

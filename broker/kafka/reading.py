@@ -1,0 +1,292 @@
+"""The requests of those who read: Metadata, ListOffsets, OffsetForLeaderEpoch, Fetch."""
+
+# not a core: waits for the log
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Final
+
+from broker.authorization import ClientIdentity
+from broker.event_log.faults import LogFault, OutOfRange
+from broker.event_log.records import BlockFault, records
+from broker.kafka import error_codes as errors
+from broker.kafka.batches import BatchWriter
+from broker.kafka.fetch_sessions import NO_SESSION, FetchAsked, FetchSessions, Wanted
+from broker.kafka.fields import Values
+from broker.kafka.node import Consumer, KafkaNode, KafkaTopic
+from broker.kafka.partitions import NOBODY
+
+FETCH_BYTES_MAX: Final = 2**20
+"""Of one answer, whatever the consumer asks for; a larger record comes all the same."""
+WAIT_SECONDS_MAX: Final = 30.0  # of a Fetch, whatever the consumer asks for
+EARLIEST: Final = -2
+LATEST: Final = -1
+NO_TIME: Final = -1
+NO_OFFSET: Final = -1
+MILLISECOND_NS: Final = 1_000_000
+FIND_BYTES: Final = 64 * 1024  # of blocks that are read for the time of a record
+
+
+class Progress:
+    """One partition of a Fetch.
+
+    error    or NONE
+    writer   None for a partition that cannot be read
+    """
+
+    def __init__(self, error: int, writer: BatchWriter | None = None, bytes_max: int = 0) -> None:
+        self.error = error
+        self.writer = writer
+        self.bytes_max = bytes_max
+
+    @property
+    def size(self) -> int:
+        return 0 if self.writer is None else self.writer.total
+
+
+class Reading:
+    """Answers the requests of all consumers. Totals: records, bytes of Fetch."""
+
+    def __init__(self, node: KafkaNode, rng: Random) -> None:
+        self.node = node
+        self.sessions = FetchSessions(rng)
+        self.records = 0
+        self.bytes = 0
+        self._first = 0
+        self._slices = asyncio.Lock()  # one slice of all consumers in each turn of the loop
+
+    # --- Metadata ---
+
+    def metadata(self, request: Values, identity: ClientIdentity) -> Values:
+        partitions = self.node.partitions()
+        asked = request["topics"]
+        names = list(self.node.topics) if asked is None else [topic["name"] for topic in asked]
+        answers = []
+        for name in names:
+            error = self._topic_error(name, identity)
+            if asked is None and error:
+                continue
+            answers.append(
+                {
+                    "error_code": error,
+                    "name": name,
+                    "partitions": []
+                    if error
+                    else [
+                        {
+                            "error_code": errors.NONE if partition.is_alive else errors.LEADER_NOT_AVAILABLE,
+                            "partition_index": partition.number,
+                            "leader_id": partition.number if partition.is_alive else NOBODY,
+                            "leader_epoch": partition.epoch,
+                            "replica_nodes": [partition.number],
+                            "isr_nodes": [partition.number] if partition.is_alive else [],
+                            "offline_replicas": [] if partition.is_alive else [partition.number],
+                        }
+                        for partition in partitions
+                    ],
+                }
+            )
+        alive = [partition for partition in partitions if partition.is_alive]
+        return {
+            "brokers": [{"node_id": each.number, "host": each.host, "port": each.port, "rack": None} for each in alive],
+            "cluster_id": None,
+            "controller_id": alive[0].number if alive else NOBODY,
+            "topics": answers,
+        }
+
+    def _topic_error(self, name: str, identity: ClientIdentity) -> int:
+        topic = self.node.topics.get(name)
+        if topic is None:
+            return errors.UNKNOWN_TOPIC_OR_PARTITION
+        if not Consumer(self.node, identity, topic).may_ask():
+            return errors.TOPIC_AUTHORIZATION_FAILED
+        return errors.NONE
+
+    def _partition_error(self, name: str, index: int, epoch: int, identity: ClientIdentity) -> int:
+        """The error of a request for a partition that this node must lead. `epoch`: as the consumer knows it, or -1."""
+        error = self._topic_error(name, identity)
+        if error:
+            return error
+        if index != self.node.own_partition():
+            is_known = 0 <= index < len(self.node.partitions())
+            return errors.NOT_LEADER_OR_FOLLOWER if is_known else errors.UNKNOWN_TOPIC_OR_PARTITION
+        if 0 <= epoch < self.node.epoch:
+            return errors.FENCED_LEADER_EPOCH
+        return errors.UNKNOWN_LEADER_EPOCH if epoch > self.node.epoch else errors.NONE
+
+    # --- offsets ---
+
+    async def list_offsets(self, request: Values, identity: ClientIdentity) -> Values:
+        topics = []
+        for topic in request["topics"]:
+            partitions = []
+            for asked in topic["partitions"]:
+                index, epoch = asked["partition_index"], asked.get("current_leader_epoch", -1)
+                error = self._partition_error(topic["name"], index, epoch, identity)
+                time_ms, offset = NO_TIME, NO_OFFSET
+                if not error:
+                    try:
+                        time_ms, offset = await self._find(asked["timestamp"])
+                    except (LogFault, BlockFault):
+                        error = errors.KAFKA_STORAGE_ERROR
+                partitions.append(
+                    {
+                        "partition_index": index,
+                        "error_code": error,
+                        "timestamp": time_ms,
+                        "offset": offset,
+                        "leader_epoch": self.node.epoch,
+                    }
+                )
+            topics.append({"name": topic["name"], "partitions": partitions})
+        return {"topics": topics}
+
+    async def _find(self, timestamp: int) -> tuple[int, int]:
+        """(milliseconds, offset) of the first record of this time or later, (-1, -1) for none. Raises LogFault."""
+        log = self.node.log
+        if timestamp == LATEST:
+            return NO_TIME, log.next_offset
+        if timestamp == EARLIEST:
+            return NO_TIME, log.first_offset
+        offset = await log.readers.find(log.log_id, max(timestamp, 0) * MILLISECOND_NS)
+        if offset >= log.next_offset:
+            return NO_TIME, NO_OFFSET
+        blocks, _ = await log.readers.read(log.log_id, offset, offset + 1, FIND_BYTES, ())
+        found = next((record for record in records(blocks) if record.offset >= offset), None)
+        if found is None:
+            return NO_TIME, NO_OFFSET
+        return found.time_ns // MILLISECOND_NS, found.offset
+
+    def epoch_ends(self, request: Values, identity: ClientIdentity) -> Values:
+        """Where a leader epoch ended: the first offset that may differ from what a consumer has read under it (KIP-320)."""
+        log = self.node.log
+        topics = []
+        for topic in request["topics"]:
+            partitions = []
+            for asked in topic["partitions"]:
+                index, epoch = asked["partition"], asked["leader_epoch"]
+                error = self._partition_error(topic["topic"], index, asked["current_leader_epoch"], identity)
+                end = NO_OFFSET
+                if not error and epoch == self.node.epoch:
+                    end = log.next_offset
+                elif not error and 0 <= epoch < self.node.epoch:
+                    end = log.lineage.parents[epoch].end_offset
+                partitions.append(
+                    {
+                        "error_code": error,
+                        "partition": index,
+                        "leader_epoch": NOBODY if end == NO_OFFSET else epoch,
+                        "end_offset": end,
+                    }
+                )
+            topics.append({"topic": topic["topic"], "partitions": partitions})
+        return {"topics": topics}
+
+    # --- Fetch ---
+
+    async def fetch(self, request: Values, identity: ClientIdentity) -> Values:
+        asked = self.sessions.asked(request, self.node.now())
+        if asked.error:
+            return {"error_code": asked.error, "responses": []}
+        found = {
+            (name, index): self._begin(name, index, wanted, identity) for (name, index), wanted in asked.wanted.items()
+        }
+        await self._fill(found, request)
+        return self._answer(found, asked)
+
+    def _begin(self, name: str, index: int, wanted: Wanted, identity: ClientIdentity) -> Progress:
+        error = self._partition_error(name, index, wanted.leader_epoch, identity)
+        if error:
+            return Progress(error)
+        log = self.node.log
+        if not log.first_offset <= wanted.offset <= log.next_offset:
+            return Progress(errors.OFFSET_OUT_OF_RANGE)
+        judge = Consumer(self.node, identity, self.node.topics[name])
+        return Progress(errors.NONE, BatchWriter(wanted.offset, self.node.epoch, judge), max(wanted.bytes_max, 1))
+
+    async def _fill(self, found: dict[tuple[str, int], Progress], request: Values) -> None:
+        """Read until there are `min_bytes`, an error, or the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(max(request["max_wait_ms"], 0) / 1000, WAIT_SECONDS_MAX)
+        bytes_max = min(max(request["max_bytes"], 1), FETCH_BYTES_MAX)
+        bytes_min = min(max(request["min_bytes"], 0), bytes_max)
+        log = self.node.log
+        self._first += 1  # of several partitions another one is first each time: one with many records starves none
+        first = self._first % max(len(found), 1)
+        order = list(found.items())
+        order = order[first:] + order[:first]
+        while True:
+            grown = log.when_grown()
+            for (name, _), progress in order:
+                room = bytes_max - sum(each.size for each in found.values())
+                if progress.writer is not None and room > 0:
+                    await self._read(progress, self.node.topics[name], room)
+            size = sum(progress.size for progress in found.values())
+            if size >= bytes_min or any(progress.error for progress in found.values()):
+                return
+            left = deadline - loop.time()
+            if left <= 0:
+                return
+            await asyncio.wait([grown], timeout=left)
+
+    async def _read(self, progress: Progress, topic: KafkaTopic, room: int) -> None:
+        """Read one partition to the end of the log, as far as there is room."""
+        log = self.node.log
+        writer = progress.writer
+        assert writer is not None
+        room = min(room, progress.bytes_max - writer.total)
+        bytes_max = writer.total + room
+        while room > 0 and writer.next_offset < log.next_offset:
+            end = log.next_offset
+            try:
+                blocks, following = await log.readers.read(
+                    log.log_id, writer.next_offset, end, room, (topic.topic_filter,)
+                )
+            except OutOfRange:  # the retention was faster
+                progress.error = errors.OFFSET_OUT_OF_RANGE
+                progress.writer = None
+                return
+            except LogFault:
+                progress.error = errors.KAFKA_STORAGE_ERROR
+                progress.writer = None
+                return
+            writer.begin(blocks, end, bytes_max)
+            is_more = True
+            while is_more:
+                async with self._slices:
+                    is_more = writer.go_on()
+                    await asyncio.sleep(0)
+            if writer.is_full:
+                return
+            writer.pass_to(following)
+            room = bytes_max - writer.total
+
+    def _answer(self, found: dict[tuple[str, int], Progress], asked: FetchAsked) -> Values:
+        log = self.node.log
+        session = asked.session
+        topics: dict[str, list[Values]] = {}
+        for (name, index), progress in found.items():
+            data = b"" if progress.writer is None else progress.writer.take()
+            if progress.writer is not None:
+                self.records += progress.writer.records
+                self.bytes += len(data)
+            has_log = progress.writer is not None or progress.error == errors.OFFSET_OUT_OF_RANGE
+            watermark, start = (log.next_offset, log.first_offset) if has_log else (-1, -1)
+            is_told = session is None or session.must_tell((name, index), progress.error, watermark, start, bool(data))
+            if is_told or asked.is_full:
+                topics.setdefault(name, []).append(
+                    {
+                        "partition_index": index,
+                        "error_code": progress.error,
+                        "high_watermark": watermark,
+                        "last_stable_offset": watermark,
+                        "log_start_offset": start,
+                        "aborted_transactions": [],
+                        "records": data,
+                    }
+                )
+        return {
+            "session_id": NO_SESSION if session is None else session.number,
+            "responses": [{"topic": name, "partitions": partitions} for name, partitions in topics.items()],
+        }

@@ -1,0 +1,156 @@
+"""The listeners of Kafka's protocol, the connections of consumers and their bounds."""
+
+# not a core: sockets
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.authorization import ClientIdentity
+from broker.config.addresses import Address, socket_name_text
+from broker.kafka.connection import Closed, KafkaConnection
+from broker.kafka.fields import KafkaFault, Values
+from broker.kafka.frames import APIS, Request
+from broker.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from broker.kafka.settings import KafkaSettings
+from broker.listener_facts import ListenerFacts
+from broker.server.start_error import bind_error
+from broker.server.tls_context import LiveContext
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+
+LARGE_BYTES: Final = 2**16  # of a request that counts for LARGE_AT_ONCE
+LARGE_AT_ONCE: Final = 16  # large requests that arrive at the same time; further ones wait
+UNSENT_BYTES_MAX: Final = 64 * 2**20
+"""Bytes of answers that their clients have not taken yet. Policy: the connection that has waited longest is closed."""
+HANDSHAKE_SECONDS_MAX: Final = 10.0  # of TLS
+BACKLOG: Final = 128  # connections that the kernel keeps until they are accepted
+CLOSED: Final = (
+    *("answers_not_taken", "connections_idle", "connections_refused", "logins_ended", "logins_late", "logins_refused"),
+    "requests_bad",
+)
+"""Why connections were closed, or logins refused: the labels of a counter."""
+
+Handler = Callable[[Request, ClientIdentity, str], Awaitable[Values | None]]
+
+
+class KafkaServer:
+    """handlers  by API key; more may be added before `open`
+    addresses  of the listeners, with real ports
+    requests   by the name of their API
+    closed     by reason (CLOSED)
+    """
+
+    def __init__(self, host: Host, settings: KafkaSettings, handlers: dict[int, Handler], log: Any) -> None:
+        self.host = host
+        self.handlers = handlers
+        self.answered = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, *handlers)
+        self.addresses: list[str] = []
+        self.requests: Counter[str] = Counter()
+        self.closed: Counter[str] = Counter(dict.fromkeys(CLOSED, 0))
+        self.context: LiveContext | None = None
+        self._settings = settings
+        self._log = log
+        self._listening: list[asyncio.Server] = []
+        self._connections: dict[KafkaConnection, asyncio.Task[None] | None] = {}
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._unsent: dict[KafkaConnection, int] = {}  # the one that waits longest first
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    async def open(self, key: str) -> None:
+        """Raises StartError that names the key."""
+        tls = self._settings.tls
+        options: dict[str, Any] = {"backlog": BACKLOG}
+        if tls is not None:
+            self.context = LiveContext(tls, f"{key}.tls", ())
+            options |= {"ssl": self.context.context, "ssl_handshake_timeout": HANDSHAKE_SECONDS_MAX}
+        for index, address in enumerate(self._settings.listeners):
+            await self._open(f"{key}.listeners[{index}]", address, options)
+
+    async def _open(self, key: str, address: Address, options: dict[str, Any]) -> None:
+        facts = ListenerFacts(address.host_port, "tcp" if self.context is None else "tls")
+        try:
+            opened = await asyncio.start_server(
+                partial(self._serve, facts), address.host or None, address.port, **options
+            )
+        except OSError as error:
+            raise bind_error(error, address.host_port, key) from error
+        self._listening.append(opened)
+        self.addresses += [socket_name_text(sock.getsockname()) for sock in opened.sockets]
+
+    async def close(self) -> None:
+        """Close the listeners and all connections. May be called twice."""
+        for opened in self._listening:
+            opened.close()
+        self._listening.clear()
+        tasks = [task for task in self._connections.values() if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- connections ---
+
+    async def _serve(self, facts: ListenerFacts, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = KafkaConnection(self, reader, writer, facts)
+        if len(self._connections) >= self._settings.max_connections:
+            self.count("connections_refused")
+            connection.abort()
+            return
+        self._connections[connection] = asyncio.current_task()
+        try:
+            await connection.serve()
+        except Closed as reason:
+            if reason.counter:
+                self.count(reason.counter)
+            self._log.debug("Kafka connection closed", client=connection.addr, reason=reason.counter, text=str(reason))
+        except KafkaFault as fault:
+            self.count("requests_bad")
+            self._log.debug("bad request of Kafka's protocol", client=connection.addr, fault=str(fault))
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the client has gone
+        except asyncio.CancelledError:
+            pass  # the node stops
+        except Exception as error:
+            self._log.error("fault in handling a Kafka client", client=connection.addr, exc_info=error)
+        finally:
+            del self._connections[connection]
+            self._unsent.pop(connection, None)
+            connection.abort()
+
+    def count(self, reason: str) -> None:
+        self.closed[reason] += 1
+
+    async def answer(self, request: Request, identity: ClientIdentity, addr: str) -> Values | None:
+        """The answer of a client that is let in; None for none."""
+        self.requests[APIS[request.key].name] += 1
+        return await self.handlers[request.key](request, identity, addr)
+
+    # --- bounds ---
+
+    @asynccontextmanager
+    async def room_for(self, size: int) -> AsyncIterator[None]:
+        """While a request of this size arrives."""
+        if size <= LARGE_BYTES:
+            yield
+        else:
+            async with self._large:
+                yield
+
+    def sending(self, connection: KafkaConnection, size: int) -> None:
+        """An answer leaves: note its bytes, and close those that have waited longest where all have too many."""
+        self._unsent[connection] = size
+        while sum(self._unsent.values()) > UNSENT_BYTES_MAX and len(self._unsent) > 1:
+            slowest = next(iter(self._unsent))
+            del self._unsent[slowest]
+            self.count("answers_not_taken")
+            slowest.abort()
+
+    def sent(self, connection: KafkaConnection) -> None:
+        self._unsent.pop(connection, None)
