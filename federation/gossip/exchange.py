@@ -116,7 +116,7 @@ class Exchanges:
         return IncomingStream(self)
 
     def hold_bytes(self, count: int) -> bool:
-        """`count` more bytes arrived on a stream; False when INCOMING_BYTES_MAX is exceeded."""
+        """`count` more bytes of a stream are held; False when INCOMING_BYTES_MAX is exceeded."""
         self.incoming_bytes += count
         if self.incoming_bytes <= INCOMING_BYTES_MAX:
             return True
@@ -301,13 +301,13 @@ class IncomingStream:
     def receive_data(self, data: bytes, now: float) -> bytes:
         if self.closed:
             return b""
-        self._held += len(data)
-        if not self._exchanges.hold_bytes(len(data)):
-            self._end()
-            return b""
         try:
             self._decoder.receive_data(data)
             if not self._decoder.complete:
+                grown = self._decoder.held_bytes - self._held
+                self._held += grown
+                if not self._exchanges.hold_bytes(grown):
+                    self._end()
                 return b""
             self._end()
             answer = self._exchanges.answer(self._decoder, now)

@@ -96,6 +96,28 @@ def unpack_next(unpacker: msgpack.Unpacker) -> tuple[bool, object]:
     return True, value
 
 
+def skip_next(unpacker: msgpack.Unpacker) -> bool:
+    """Pass over the next object of a stream; False when more bytes are needed."""
+    try:
+        unpacker.skip()
+    except msgpack.OutOfData:
+        return False
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise WireError(f"stream is not msgpack: {type(error).__name__}") from None
+    return True
+
+
+def read_map_length(unpacker: msgpack.Unpacker) -> int:
+    """Entries of the map that a stream begins with; -1 when more bytes are needed."""
+    try:
+        length: int = unpacker.read_map_header()
+    except msgpack.OutOfData:
+        return -1
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise WireError(f"stream is not msgpack: {type(error).__name__}") from None
+    return length
+
+
 def as_fields(value: object) -> Fields:
     if not isinstance(value, dict):
         raise WireError("body is not a map")

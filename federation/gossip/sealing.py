@@ -131,6 +131,7 @@ class StreamOpener:
         self._label_awaited = not is_answer
         self._block_bytes = 0  # of a stream that is encrypted
         self._is_open = False
+        self.was_sealed = False
 
     def receive_data(self, data: bytes) -> bytes:
         """Return what came inside, as far as it can be read: of an encrypted stream all at once."""
@@ -178,6 +179,7 @@ class StreamOpener:
             raise StreamRefused(DropReason.WRONG_KEY, "stream is encrypted with a key that this node does not have")
         if not opened:
             raise WireError("encrypted stream is empty")
+        self.was_sealed = True
         return self._opened(opened)
 
     def _opened(self, data: bytes) -> bytes:

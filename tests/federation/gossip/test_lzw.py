@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.gossip.errors import WireError
-from federation.gossip.lzw import compress, decompress
+from federation.gossip.lzw import Decompressor, compress, decompress
 from lzw_encoder import packed_zeros
 
 
@@ -47,3 +47,15 @@ def test_zeros_come_back_from_little(count: int) -> None:
     assert len(packed) < 30_000
     with pytest.raises(WireError, match="past"):
         decompress(packed, count + 3)
+
+
+@given(st.binary(max_size=3000), st.lists(st.integers(1, 50), min_size=1))
+def test_pieces_give_what_the_whole_gives(data: bytes, cuts: list[int]) -> None:
+    packed = compress(data) + b"and what follows"
+    decoder, found, at = Decompressor(len(data)), b"", 0
+    while at < len(packed):
+        for cut in cuts:
+            found += decoder.receive_data(packed[at : at + cut])
+            at += cut
+    assert decoder.is_over
+    assert found == data

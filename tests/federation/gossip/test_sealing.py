@@ -13,7 +13,7 @@ from federation.gossip.errors import WireError
 from federation.gossip.keyring import Keyring
 from federation.gossip.messages import OUR_VERSIONS, Nack, Ping, PushPull, PushPullNode
 from federation.gossip.sealing import PLAIN, Sealing, StreamRefused
-from federation.gossip.streams import STREAM_BYTES_MAX, StreamDecoder
+from federation.gossip.streams import SEALED_BYTES_MAX, StreamDecoder
 from federation.gossip.wire import open_packet
 
 PING = Ping(1, "a", b"\x7f\x00\x00\x01", 17947, "b").encode()
@@ -166,7 +166,7 @@ def test_nothing_inside() -> None:
 
 def test_the_length_of_a_block_is_refused_before_it_comes() -> None:
     with pytest.raises(WireError, match="longer than"):
-        StreamDecoder(sealing(A)).receive_data(b"\x0a" + (STREAM_BYTES_MAX + 1).to_bytes(4, "big"))
+        StreamDecoder(sealing(A)).receive_data(b"\x0a" + (SEALED_BYTES_MAX + 1).to_bytes(4, "big"))
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"\x00", b"\x01", b"\xf4\x01x", b"\xf4\x01x\x01", b"\x0a"]))

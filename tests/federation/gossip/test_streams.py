@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from federation.gossip.errors import WireError
 from federation.gossip.lzw import compress
+from federation.gossip.members import MEMBERS_MAX
 from federation.gossip.messages import (
     OUR_VERSIONS,
     Alive,
@@ -18,7 +19,7 @@ from federation.gossip.messages import (
 )
 from federation.gossip.msgpack_fields import encode
 from federation.gossip.sealing import StreamRefused
-from federation.gossip.streams import STREAM_BYTES_MAX, STREAM_COMPRESSED_MAX, StreamDecoder
+from federation.gossip.streams import STATE_BYTES_MAX, STREAM_BYTES_MAX, StreamDecoder
 
 NACK = Nack(5).encode()
 
@@ -112,23 +113,74 @@ def test_encrypted_stream_is_named() -> None:
         StreamDecoder().receive_data(b"\x0a\x00\x00\x00\x40")
 
 
-def feed(decoder: StreamDecoder, size: int) -> None:
-    for _ in range(size // 65536 + 1):
-        decoder.receive_data(bytes(65536))
+def feed_nodes(decoder: StreamDecoder, size: int) -> None:
+    some = NODES[0].encode_map() * 6000
+    for _ in range(size // len(some) + 1):
+        decoder.receive_data(some)
 
 
 def test_endless_stream_is_stopped() -> None:
     decoder = StreamDecoder()
-    decoder.receive_data(b"\x06" + encode({"Join": False, "Nodes": 0, "UserStateLen": STREAM_BYTES_MAX}))
+    decoder.receive_data(b"\x06" + encode({"Join": False, "Nodes": 1 << 20, "UserStateLen": STATE_BYTES_MAX}))
     with pytest.raises(WireError, match="longer than"):
-        feed(decoder, STREAM_BYTES_MAX)
+        feed_nodes(decoder, STREAM_BYTES_MAX)
 
 
-def test_compressed_stream_that_promises_too_much_is_stopped() -> None:
+def test_compressed_stream_that_is_garbage_is_stopped_at_once() -> None:
     decoder = StreamDecoder()
     decoder.receive_data(b"\x09\x82\xa4Algo\x00\xa3Buf\xdb\x7f\xff\xff\xff")
-    with pytest.raises(WireError, match="longer than"):
-        feed(decoder, STREAM_COMPRESSED_MAX)
+    with pytest.raises(WireError):
+        decoder.receive_data(bytes(65536))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x80",
+        b"\x81\xa4Algo\x00",
+        b"\x82\xa4Algo\x01\xa3Buf\xa1x",
+        b"\x81\xa3Buf\x90",
+        b"\x81\xa1x\xda\x01\x00" + bytes(300),
+        b"\xc1",
+        b"\x93",
+    ],
+)
+def test_heads_of_compressed_streams(head: bytes) -> None:
+    decoder = StreamDecoder()
+    with pytest.raises(WireError):
+        decoder.receive_data(b"\x09" + head)
+
+
+def test_compressed_streams_of_any_form() -> None:
+    """The keys in another order, unknown ones, and each form of binary."""
+    packed = compress(STATE.encode())
+    size = len(packed)
+    for head in (
+        b"\x83\xa4Algo\x00\xa1x\xc0\xa3Buf\xda" + size.to_bytes(2, "big"),
+        b"\x82\xa3Buf\xc5" + size.to_bytes(2, "big"),
+        b"\xde\x00\x02\xd9\x04Algo\xc0\xc4\x03Buf\xc6" + size.to_bytes(4, "big"),
+    ):
+        decoder = StreamDecoder()
+        for value in b"\x09" + head + packed + b"\xa4Algo\x00":
+            decoder.receive_data(bytes((value,)))
+        assert decoder.push_pull is not None
+        assert decoder.push_pull.encode() == STATE.encode()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_more_nodes_than_the_table_takes_are_passed_over(packed: bool) -> None:
+    """memberlist's bound is 1,048,576: the others are of a cluster that this node cannot know whole."""
+    count = MEMBERS_MAX + 5000
+    node = NODES[1].encode_map()
+    data = b"\x06" + encode({"Join": True, "Nodes": count, "UserStateLen": 5}) + node * count + b"\x02serf"
+    if packed:
+        data = compressed(data)
+    decoder = StreamDecoder()
+    for at in range(0, len(data), 65536):
+        decoder.receive_data(data[at : at + 65536])
+    assert decoder.push_pull is not None
+    assert (len(decoder.push_pull.nodes), decoder.nodes_refused) == (MEMBERS_MAX, 5000)
+    assert decoder.push_pull.user_state == b"\x02serf"
 
 
 @given(st.binary(max_size=200), st.sampled_from(list(range(14))))

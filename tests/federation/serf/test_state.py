@@ -7,14 +7,19 @@ from random import Random
 
 import pytest
 
+from federation.gossip.addresses import pack_ip
 from federation.gossip.counters import DropReason
 from federation.gossip.errors import WireError
-from federation.gossip.messages import PushPull
+from federation.gossip.members import STATE_ALIVE, Node, NodeFacts
+from federation.gossip.messages import OUR_VERSIONS, PushPull
 from federation.gossip.msgpack_fields import encode
 from federation.serf.config import SerfConfig
+from federation.serf.events import JoinResult, MemberStatus
 from federation.serf.messages import EVENTS_MAX
+from federation.serf.roster import MemberRecord
 from federation.serf.serf import Serf
 from federation.serf.state import NAMES_MAX, SLOT_ENTRIES_MAX, SLOT_EVENTS_MAX, SerfState
+from federation.serf.tags import encode_tags
 
 
 @pytest.mark.parametrize(
@@ -99,3 +104,31 @@ def test_the_most_that_is_read() -> None:
     state = SerfState.decode(encode({"Events": events, "LeftMembers": list(names), "StatusLTimes": names}))
     assert (len(state.status_times), len(state.left_members)) == (NAMES_MAX, NAMES_MAX)
     assert len(state.events) == EVENTS_MAX * SLOT_EVENTS_MAX
+
+
+@pytest.mark.parametrize("keys", [(), (b"k" * 32,)])
+def test_a_large_cluster_of_long_names_fits_into_a_push_pull(keys: tuple[bytes, ...]) -> None:
+    """10,000 members with the longest names and tags have 11 MB."""
+    count = 10_000
+    knowing, joining = (
+        Serf(SerfConfig(name, f"10.0.0.{number}", 8902, encrypt_keys=keys), Random(number), 0.0)
+        for number, name in enumerate(("me", "joins"), 1)
+    )
+    meta = encode_tags({"t": "x" * 500})
+    for number in range(count):
+        facts = NodeFacts(f"n{number:0254}", pack_ip(f"10.1.{number >> 8}.{number & 255}"), 7946, meta, OUR_VERSIONS)
+        knowing.gossip.table.add(Node(facts, 0.0, 1, STATE_ALIVE))
+        knowing.roster.records[facts.name] = MemberRecord(facts, MemberStatus.ALIVE, 1)
+    joining.join([("10.0.0.1", 8902)], 1.0)
+    (request,) = joining.take_stream_requests()
+    stream = knowing.open_incoming_stream()
+    assert stream is not None
+    answer = stream.receive_data(request.data, 1.0)
+    assert len(answer) > 10 << 20
+    for at in range(0, len(answer), 1 << 18):
+        is_over = joining.receive_stream_reply(request.request_id, answer[at : at + (1 << 18)], "", 1.0)
+    assert is_over
+    (result,) = [event for event in joining.take_events() if isinstance(event, JoinResult)]
+    assert (result.joined, result.errors) == (1, {})
+    assert len(joining.members()) == count + 2
+    assert joining.counters.drops == 0
