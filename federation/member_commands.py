@@ -1,80 +1,152 @@
-"""The commands `gmqttctl list_members` and `set_tags`."""
+"""The commands `gmqttctl members` and `peers`."""
 
-# not a core: commands
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 import click
-from google.protobuf.empty_pb2 import Empty
 
-from broker.api.transcoding import as_values
-from federation.pb.federation_pb2 import Member, SetTagsRequest, Status
-from federation.pb.federation_pb2_grpc import MembershipStub
+from federation.services import MEMBERSHIP, PEERS
+from gmqttctl.command import Group
 from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import CommandError
-from gmqttctl.node_calls import NodeCalls
-from gmqttctl.text import aligned, duration, printable
-
-MISSING: Final = "it is in no federation; turn its plugin federation on"
-HEAD: Final = ("node", "address", "status", "since", "round trip", "zone", "tags")
+from gmqttctl.listing import changing, listing
+from gmqttctl.output import Column, Item
+from gmqttctl.text import age, printable, size
 
 
-@click.command()
-@connection_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_members(connection: dict[str, str], as_json: bool) -> None:
-    """List the members of the federation, as one node sees them."""
-    with NodeCalls(read_connection(connection), MISSING) as calls:
-        found = calls.call(MembershipStub, "ListMembers", Empty())
-    if as_json:
-        click.echo(json.dumps(as_values(found), indent=2, ensure_ascii=False))
-        return
-    for line in member_lines(found.members, time.time()):
-        click.echo(line)
+def member_state(item: Item) -> str:
+    return "suspected" if item["suspected"] else item["status"].removeprefix("STATUS_").lower()
 
 
-@click.command()
+def round_trip(item: Item) -> str:
+    seconds = item.get("round_trip_seconds")
+    return "" if seconds is None else f"{seconds * 1000:.1f} ms"
+
+
+MEMBER_COLUMNS: Final = (
+    Column("node", "name"),
+    Column("address", "addr"),
+    Column("status", member_state),
+    Column("since", lambda item: age(item.get("since"))),
+    Column("round trip", round_trip),
+    Column("zone"),
+    Column("tags"),
+    Column("gossip", "gossip_version", is_wide=True),
+    Column("serf", "serf_version", is_wide=True),
+)
+PEER_COLUMNS: Final = (
+    Column("node", "node_name"),
+    Column("state", lambda item: "behind" if item["behind"] else item["state"]),
+    Column("stream"),
+    Column("address", "addr"),
+    Column("waiting", lambda item: size(int(item["outbox_bytes"]))),
+    Column("oldest", lambda item: f"{item['outbox_seconds']:.1f} s"),
+    Column("round trip", round_trip),
+    Column("dropped", lambda item: sum(map(int, item["dropped"].values()))),
+    Column("reason"),
+    Column("tls", is_wide=True),
+    Column("events sent", is_wide=True),
+    Column("resent", "events_resent", is_wide=True),
+    Column("streams lost", is_wide=True),
+    Column("retained equal", is_wide=True),
+    Column("store", "store_id", is_wide=True),
+)
+
+
+@click.group(cls=Group)
+def members() -> None:
+    """The members of the federation, as one node sees them."""
+
+
+members.add_command(
+    listing(
+        "list",
+        "List the members of the federation, as one node sees them.",
+        MEMBERSHIP,
+        "ListMembers",
+        "members",
+        MEMBER_COLUMNS,
+        "gmqttctl members list -o wide",
+    )
+)
+members.add_command(
+    changing(
+        "join",
+        "Join the nodes with the gossip addresses HOST into one federation with this node. One that answers is enough.",
+        MEMBERSHIP,
+        "Join",
+        "gmqttctl members join 192.0.2.1:8902",
+        (click.Argument(["hosts"], nargs=-1, required=True, metavar="HOST[:PORT]..."),),
+        done="joined",
+    )
+)
+members.add_command(
+    changing(
+        "leave",
+        "Let this node leave the federation. It goes on serving its own clients.",
+        MEMBERSHIP,
+        "Leave",
+        "gmqttctl members leave --server 192.0.2.1:8084 --yes",
+        done="the node has left",
+        asks="Let this node leave the federation?",
+    )
+)
+members.add_command(
+    changing(
+        "force-leave",
+        "Turn the failed node NODE into one that has left: nothing is kept for it any more.",
+        MEMBERSHIP,
+        "ForceLeave",
+        "gmqttctl members force-leave node3 --yes",
+        (
+            click.Argument(["node_name"], metavar="NODE"),
+            click.Option(["--prune"], is_flag=True, help="Also forget the node at once."),
+        ),
+        done="{node_name} has left",
+        asks="Take {node_name} for gone, with what waits for it?",
+    )
+)
+
+
+@members.command(example="gmqttctl members tags rack=b7 --delete old")
 @connection_options
 @click.option("--delete", "names", multiple=True, metavar="NAME", help="A tag to delete first; may be repeated.")
 @click.argument("tags", nargs=-1, metavar="[NAME=VALUE]...")
-def set_tags(connection: dict[str, str], names: tuple[str, ...], tags: tuple[str, ...]) -> None:
+def tags(connection: dict[str, str], names: tuple[str, ...], tags: tuple[str, ...]) -> None:
     """Change tags of one node, which keeps them until its process ends, and show all of them."""
-    request = SetTagsRequest(delete=names)
+    from gmqttctl.node_calls import NodeCalls
+
+    given: dict[str, str] = {}
     for text in tags:
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise click.BadParameter(f"{text!r} is no NAME=VALUE")
-        request.tags[name] = value
+        given[name] = value
     servers = read_connection(connection)
     if len(servers.servers) != 1:
-        raise CommandError(f"--servers names {len(servers.servers)} nodes; give the address of the one that is meant")
-    with NodeCalls(servers, MISSING) as calls:
-        found = calls.call(MembershipStub, "SetTags", request)
+        raise CommandError(f"--server names {len(servers.servers)} nodes; give the address of the one that is meant")
+    with NodeCalls(servers) as calls:
+        found = calls.call(MEMBERSHIP, "SetTags", {"tags": given, "delete": list(names)})
     for name, value in sorted(found.tags.items()):
         click.echo(f"{printable(name)}={printable(value)}")
 
 
-def member_lines(members: Iterable[Member], unix_time: float) -> list[str]:
-    """The members for people."""
-    rows: list[Sequence[str]] = [HEAD]
-    rows += [[printable(cell) for cell in _row(member, unix_time)] for member in members]
-    return aligned(rows)
+@click.group(cls=Group)
+def peers() -> None:
+    """The event streams of one node to the others."""
 
 
-def _row(member: Member, unix_time: float) -> Sequence[str]:
-    status = Status.Name(member.status).removeprefix("STATUS_").lower()
-    has_estimate = member.HasField("round_trip_seconds")
-    return (
-        member.name,
-        member.addr,
-        "suspected" if member.suspected else status,
-        duration(unix_time - member.since.seconds),
-        f"{member.round_trip_seconds * 1000:.1f} ms" if has_estimate else "-",
-        member.zone or "-",
-        " ".join(f"{name}={value}" for name, value in sorted(member.tags.items())),
+peers.add_command(
+    listing(
+        "list",
+        "List the nodes that events are sent to, how the streams go, and what waits.",
+        PEERS,
+        "ListPeers",
+        "peers",
+        PEER_COLUMNS,
+        "gmqttctl peers list --watch",
+        empty="no other node",
     )
+)

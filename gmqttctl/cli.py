@@ -13,26 +13,32 @@ from typing import Any, Final
 
 import click
 
+from gmqttctl.command import HELP_OPTIONS
 from gmqttctl.command_list import CommandList
-from gmqttctl.errors import CommandError
+from gmqttctl.connection_options import flag_of
+from gmqttctl.errors import EXIT_FAILED, CommandError, OptionError
+from gmqttctl.text import printable
 
 ENTRY_POINT: Final = "gmqttctl.commands"
 HOW_TO_INSTALL: Final = "gmqttctl.how_to_install"  # of the command that was named; a key of click's context
-EXIT_FAILED: Final = 1
+
+
+@cache
+def lists() -> list[CommandList]:
+    return [entry.load() for entry in sorted(entry_points(group=ENTRY_POINT), key=lambda entry: entry.name)]
 
 
 @cache
 def installed() -> dict[str, CommandList]:
     """Name of a command -> the list that it is in."""
-    lists: list[CommandList] = [entry.load() for entry in entry_points(group=ENTRY_POINT)]
-    return {name: each for each in lists for name in each.commands}
+    return {name: each for each in lists() for name in each.commands}
 
 
 class Commands(click.Group):
     """Imports a command when it is used. A CommandError and a package that an extra brings are one line."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return sorted(installed())
+        return sorted(name for name, found in installed().items() if found.commands[name][1])
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if not installed():
@@ -45,29 +51,49 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        for found in lists():
+            if arguments[0] in found.aliases:
+                arguments = [*found.aliases[arguments[0]].split(), *arguments[1:]]
+                break
+        return super().resolve_command(context, arguments)
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, installed()[name].commands[name][1]) for name in self.list_commands(context)])
+        for found in lists():
+            rows = [(name, text) for name, (_, text) in sorted(found.commands.items()) if text]
+            with formatter.section(found.title):
+                formatter.write_dl(rows)
 
     def invoke(self, context: click.Context) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a text that the locale cannot write is escaped
+                stream.reconfigure(errors="backslashreplace")
+        status = EXIT_FAILED
         try:
             return super().invoke(context)
+        except OptionError as error:
+            fault, status = str(error).replace(f"option {error.name}", flag_of(error.name), 1), error.exit_status
         except CommandError as error:
-            fault = str(error)
+            fault, status = str(error), error.exit_status
         except ModuleNotFoundError as error:
             how_to_install = context.meta.get(HOW_TO_INSTALL)
             if not how_to_install:
                 raise
             name = (error.name or "").partition(".")[0]
             fault = f"this command needs the package {name}, which is not installed. To install it: {how_to_install}"
-        click.echo(f"gmqttctl: {fault}", err=True)
-        sys.exit(EXIT_FAILED)
+        click.echo(f"gmqttctl: {printable(fault)}", err=True)
+        sys.exit(status)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": list(HELP_OPTIONS)})
 @click.version_option(package_name="gmqttd", prog_name="gmqttctl", message="%(prog)s %(version)s")
 def main() -> None:
-    """Clients, links and event logs of a federation, and pipelines that read the logs."""
+    """Members, clients, links and event logs of a federation, and pipelines that read the logs.
+
+    `gmqttctl COMMAND --help` shows an example of each command.
+    """
 
 
 if __name__ == "__main__":  # for spark-submit

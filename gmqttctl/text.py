@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table, the first row its heading. Columns are two blanks apart; numbers stand right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+def aligned(rows: Sequence[Sequence[str]], painted: Callable[[str], str] = str) -> list[str]:
+    """Lines of a table, the first row its heading. Columns are two blanks apart; numbers stand right. `painted` is given
+    each cell but those of the heading, and returns it with colors."""
+    widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
     is_number = [
         all(row[column].replace(",", "").isdigit() for row in rows[1:]) and len(rows) > 1
         for column in range(len(rows[0]))
     ]
     lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, is_number, strict=True)
-        ]
+    for number, row in enumerate(rows):
+        cells = []
+        for cell, cell_width, right in zip(row, widths, is_number, strict=True):
+            blanks = " " * (cell_width - width(cell))
+            text = painted(cell) if number else cell
+            cells.append(blanks + text if right else text + blanks)
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def width(text: str) -> int:
+    """Places of a terminal that a text takes: two for a wide character, none for one that stands over another."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
+
+
+def age(text: object) -> str:
+    """The time since an instant of an answer (RFC 3339); "" for none."""
+    if not isinstance(text, str) or not text:
+        return ""
+    return duration((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds())
 
 
 def instant(time_ns: int) -> str:
@@ -54,5 +74,5 @@ def duration(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Text of a client for a terminal: control characters are escaped."""
+    """Text of a client for a terminal: control characters, line ends and marks of direction are escaped."""
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

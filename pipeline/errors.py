@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gmqttctl.errors import CommandError, NodeError, OptionError
+from gmqttctl.errors import EXIT_NO_ANSWER, CommandError, NodeError, OptionError
 
 __all__ = [
     "HOW_TO_INSTALL",
@@ -30,6 +30,8 @@ class PipelineError(CommandError):
 class NoAnswer(OptionError):
     """None of `servers` answers."""
 
+    exit_status = EXIT_NO_ANSWER
+
 
 class DataLoss(PipelineError):
     """Records that the query did not read are gone, and failOnDataLoss is true."""
@@ -37,6 +39,8 @@ class DataLoss(PipelineError):
 
 class NodeAway(NodeError):
     """The node does not answer."""
+
+    exit_status = EXIT_NO_ANSWER
 
 
 class NoEventLog(NodeError):

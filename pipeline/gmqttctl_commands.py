@@ -8,6 +8,7 @@ from gmqttctl.command_list import CommandList
 from pipeline.errors import HOW_TO_INSTALL
 
 COMMANDS: Final = CommandList(
+    "Event logs",
     {
         "log": ("pipeline.log_commands:log", "Look at event logs, follow and export them."),
         "pipeline": (
@@ -16,5 +17,5 @@ COMMANDS: Final = CommandList(
         ),
         "replay": ("pipeline.replay_command:replay", "Publish logged or archived messages again."),
     },
-    HOW_TO_INSTALL,
+    how_to_install=HOW_TO_INSTALL,
 )

@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from gmqttctl.command import Group
 from gmqttctl.connection_options import connection_options
 
 POLL_SECONDS: Final = 0.5  # between two looks for new records
@@ -18,12 +19,12 @@ WHERE_HELP: Final = (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def log() -> None:
     """Look at event logs, follow and export them."""
 
 
-@log.command()
+@log.command(example="gmqttctl log describe")
 @connection_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def describe(connection: dict[str, str], as_json: bool) -> None:
@@ -42,7 +43,7 @@ node_option = click.option(
 )
 
 
-@log.command()
+@log.command(example="gmqttctl log tail --topics 'sensors/#' --node node1")
 @connection_options
 @topics_option
 @node_option
@@ -84,7 +85,7 @@ def tail(
         tail.close()
 
 
-@log.command()
+@log.command(example="gmqttctl log export day.jsonl --from 2026-11-22T00:00:00Z --to 2026-11-23T00:00:00Z")
 @connection_options
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @topics_option

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import click
 
+from gmqttctl.command import Group
 from gmqttctl.connection_options import connection_options
 
 DIR_DEFAULT: Final = "pipeline-data"
 
 
-@click.group()
+@click.group(cls=Group)
 def pipeline() -> None:
     """Run jobs over the event logs: archive, rollup, alerts and others."""
 
@@ -31,7 +32,7 @@ dir_option = click.option(
 )
 
 
-@pipeline.command("list")
+@pipeline.command("list", example="gmqttctl pipeline list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_(as_json: bool) -> None:
     """List the pipelines and their options."""
@@ -56,7 +57,7 @@ def list_(as_json: bool) -> None:
             click.echo(f"    {option}={default}  {doc}")
 
 
-@pipeline.command()
+@pipeline.command(example="gmqttctl pipeline run archive --every 10s")
 @click.argument("name")
 @connection_options
 @dir_option
@@ -114,7 +115,7 @@ def stop_signals() -> threading.Event:
     return stop
 
 
-@pipeline.command()
+@pipeline.command(example="gmqttctl pipeline status")
 @connection_options
 @dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -127,7 +128,7 @@ def status(connection: dict[str, str], folder: Path, as_json: bool) -> None:
     click.echo(json.dumps(found, indent=2) if as_json else "\n".join(status_lines(found)))
 
 
-@pipeline.command()
+@pipeline.command(example="gmqttctl pipeline plot --window 1m")
 @dir_option
 @click.option("--levels", type=click.IntRange(1), default=1, show_default=True, help="Levels of the topics.")
 @click.option("--window", default="1m", show_default=True, help="Length of a window.")

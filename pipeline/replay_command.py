@@ -7,13 +7,17 @@ from typing import Any
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gmqttctl.command import Command
 from gmqttctl.connection_options import connection_options
 from gmqttctl.text import instant
 from pipeline.options import instant_ns
 from pipeline.pipeline_commands import dir_option, stop_signals
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    example="gmqttctl replay --from 2026-11-22T10:00:00Z --to 2026-11-22T11:00:00Z --topic-map 'a/#=replay/a/#'",
+)
 @connection_options
 @dir_option
 @click.option("--from", "start", required=True, metavar="INSTANT", help="ISO 8601 with zone, or Unix milliseconds.")
@@ -25,7 +29,7 @@ from pipeline.pipeline_commands import dir_option, stop_signals
     "--topic-map", multiple=True, metavar="OLD=NEW", help="house/#=replay/house/#. The first that fits counts."
 )
 @click.option("--topics", multiple=True, metavar="FILTER", help="Only topics that match this filter, of the log.")
-@click.option("--source", type=click.Choice(["log", "archive"]), default="log", show_default=True)
+@click.option("--source", type=click.Choice(["log", "archive"]), default="log", show_default=True, help="Where from.")
 @click.option("--job", default="replay", show_default=True, help="Name of this replay. The same name goes on with it.")
 @click.option("--node", default="", help="The node that publishes; any when it is not given.")
 @click.option(

@@ -70,7 +70,7 @@ def test_exceptions_exist_and_have_a_reason() -> None:
 # What each package of the wheel may know.
 KNOWN_PACKAGES: Final = {
     "broker": set(),
-    "gmqttctl": set(),
+    "gmqttctl": {"broker"},
     "federation": {"broker", "gmqttctl"},
     "pipeline": {"broker", "gmqttctl"},
 }

@@ -1,83 +1,189 @@
-"""The commands of `gmqttctl` for definitions of links, with the names and arguments of rabbitmqctl."""
+"""The commands of `gmqttctl` for definitions of links; set_parameter and its like with the arguments of rabbitmqctl."""
 
 # not a core: a command
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, Final
 
 import click
 from google.protobuf import json_format
-from google.protobuf.empty_pb2 import Empty
 
 from broker.api.errors import ApiError
 from broker.api.strict_json import check_object
 from broker.api.transcoding import as_values
-from federation.definitions.entry import PARAMETERS
-from federation.definitions.imports.commands import output_option, write_private
+from federation.definitions.entry import PARAMETERS, UPSTREAM, UPSTREAM_SET
+from federation.definitions.imports.commands import from_mosquitto, from_rabbitmq, output_option, write_private
 from federation.definitions.pb import definitions_pb2 as pb
-from federation.definitions.pb.definitions_pb2_grpc import (
-    DefinitionsServiceStub,
-    ParameterServiceStub,
-    PolicyServiceStub,
-)
+from federation.services import DEFINITIONS, POLICIES
+from federation.services import PARAMETERS as PARAMETER_SERVICE
+from gmqttctl.command import Command, Group
 from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
+from gmqttctl.listing import changing, confirm, listing, yes_option
 from gmqttctl.node_calls import NodeCalls
-from gmqttctl.text import aligned, printable
+from gmqttctl.output import Column, Item, Output, output_options
+from gmqttctl.service import Service
+from gmqttctl.text import printable
 
-MISSING: Final = "it has no definitions of links; turn its plugin links on"
 FILE_BYTES_MAX: Final = 4 * 2**20
 """A node takes requests of this size."""
 
 STANDARD_INPUT: Final = "-"
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 component_argument = click.argument("component", metavar="COMPONENT", type=click.Choice(PARAMETERS))
 
 
-@click.command()
+def compact(name: str) -> Column:
+    """A column with a value of JSON."""
+    return Column(name, lambda item: json.dumps(item[name], separators=(",", ":"), ensure_ascii=False))
+
+
+def read_only(item: Item) -> str:
+    return "file" if item["read_only"] else ""
+
+
+PARAMETER_COLUMNS: Final = (Column("name"), Column("component"), compact("value"), Column("read only", read_only))
+POLICY_COLUMNS: Final = (
+    *(Column("name"), Column("pattern"), Column("apply-to", "apply-to"), Column("priority")),
+    *(compact("definition"), Column("read only", read_only)),
+)
+MATCH_COLUMNS: Final = (
+    *(Column("policy", "name"), Column("applies", lambda item: "applies" if item["applies"] else "")),
+    *(Column("pattern"), Column("why", "reason")),
+)
+CARRIER_COLUMNS: Final = (Column("link", "id"), Column("upstream"), Column("uri", lambda item: " ".join(item["uris"])))
+
+
+def parameter_group(name: str, component: str, what: str, value: str) -> click.Group:
+    """`upstreams` or `upstream-sets`."""
+
+    @click.group(name, cls=Group, help=f"The {what}s of links. In effect at once on all nodes of the cluster.")
+    def group() -> None: ...
+
+    group.add_command(
+        listing(
+            "list",
+            f"List the {what}s. User names and passwords in URIs are shown as ***.",
+            PARAMETER_SERVICE,
+            "List",
+            "parameters",
+            tuple(column for column in PARAMETER_COLUMNS if column.head != "component"),
+            f"gmqttctl {name} list",
+            empty=f"no {what}s",
+            notes=warning_notes,
+            fixed={"component": component},
+        )
+    )
+
+    @group.command(
+        "set",
+        example=f"gmqttctl {name} set NAME '{value}'\ngmqttctl {name} set NAME - < definition.json",
+        help=f"Create or replace the {what} NAME. With - for JSON it is read from standard input: arguments are seen by all "
+        "who list processes, and a URI may have a password.",
+    )
+    @connection_options
+    @click.argument("name")
+    @click.argument("value", metavar="JSON")
+    def set_(connection: dict[str, str], name: str, value: str) -> None:
+        _set_parameter(connection, component, name, value)
+
+    @group.command("delete", example=f"gmqttctl {name} delete NAME --yes", help=f"Delete the {what} NAME.")
+    @connection_options
+    @yes_option
+    @click.argument("name")
+    def delete(connection: dict[str, str], is_sure: bool, name: str) -> None:
+        confirm(f"Delete the {what} {name}, and end its links?", is_sure)
+        _call(connection, PARAMETER_SERVICE, "Clear", pb.ParameterKey(component=component, name=name))
+
+    return group
+
+
+def warning_notes(values: dict[str, Any]) -> list[str]:
+    return [f"warning: {text}" for text in values["warnings"]]
+
+
+upstreams = parameter_group("upstreams", UPSTREAM, "upstream", '{"uri": "mqtt://origin.example.com"}')
+upstream_sets = parameter_group("upstream-sets", UPSTREAM_SET, "upstream set", '[{"upstream": "origin"}]')
+
+
+@click.command(cls=Command, example="gmqttctl set_parameter federation-upstream origin - < origin.json")
 @connection_options
 @component_argument
 @click.argument("name")
 @click.argument("value", metavar="JSON")
 def set_parameter(connection: dict[str, str], component: str, name: str, value: str) -> None:
-    """Create or replace an upstream or an upstream set. With - for JSON it is read from standard input: arguments are seen by
-    all who list processes, and a URI may have a password.
+    """Create or replace an upstream or an upstream set, as rabbitmqctl does: `upstreams set` and `upstream-sets set`."""
+    _set_parameter(connection, component, name, value)
 
-    \b
-    gmqttctl set_parameter federation-upstream origin '{"uri": "mqtt://origin.example.com"}'
-    gmqttctl set_parameter federation-upstream origin - < origin.json
-    """
+
+def _set_parameter(connection: dict[str, str], component: str, name: str, value: str) -> None:
     request = pb.Parameter(component=component, name=name)
     text = _read_input("JSON", sys.stdin.buffer) if value == STANDARD_INPUT else value
     json_format.ParseDict(_read_json("JSON", text), request.value)
-    _warn(_call(connection, ParameterServiceStub, "Set", request).warnings)
+    _warn(_call(connection, PARAMETER_SERVICE, "Set", request).warnings)
 
 
-@click.command()
+@click.command(cls=Command, example="gmqttctl clear_parameter federation-upstream origin")
 @connection_options
 @component_argument
 @click.argument("name")
 def clear_parameter(connection: dict[str, str], component: str, name: str) -> None:
-    """Delete an upstream or an upstream set."""
-    _call(connection, ParameterServiceStub, "Clear", pb.ParameterKey(component=component, name=name))
+    """Delete an upstream or an upstream set, as rabbitmqctl does, without a question."""
+    _call(connection, PARAMETER_SERVICE, "Clear", pb.ParameterKey(component=component, name=name))
 
 
-@click.command()
-@connection_options
-@json_option
-def list_parameters(connection: dict[str, str], as_json: bool) -> None:
-    """List upstreams and upstream sets. User names and passwords in URIs are shown as ***."""
-    answer = _call(connection, ParameterServiceStub, "List", pb.ListParametersRequest())
-    _warn(answer.warnings)
-    _print_items(answer.parameters, ("component", "name", "value", "read_only"), as_json)
+list_parameters = listing(
+    "list_parameters",
+    "List upstreams and upstream sets, as rabbitmqctl does.",
+    PARAMETER_SERVICE,
+    "List",
+    "parameters",
+    PARAMETER_COLUMNS,
+    "gmqttctl list_parameters",
+    empty="no parameters",
+    notes=warning_notes,
+)
 
 
-@click.command()
+@click.group(cls=Group)
+def policies() -> None:
+    """Policies say which topics have links, and which shared groups have a queue."""
+
+
+policies.add_command(
+    listing(
+        "list",
+        "List policies, the one that applies first in front.",
+        POLICIES,
+        "List",
+        "policies",
+        POLICY_COLUMNS,
+        "gmqttctl policies list",
+        empty="no policies",
+    )
+)
+policies.add_command(
+    changing(
+        "delete",
+        "Delete a policy.",
+        POLICIES,
+        "Clear",
+        "gmqttctl policies delete sensors --yes",
+        (click.Argument(["name"]),),
+        asks="Delete the policy {name}, and end its links?",
+    )
+)
+
+
+@policies.command(
+    "set",
+    example="""gmqttctl policies set sensors 'sensors/#' '{"federation-upstream-set": "all"}' --priority 10
+    gmqttctl policies set jobs '$share/+/jobs/#' '{"federation-upstream-set": "all", "max-length": 10000}'""",
+)
 @connection_options
 @click.option("--priority", type=int, default=0, show_default=True, help="The highest one that matches applies.")
 @click.option(
@@ -91,77 +197,51 @@ def list_parameters(connection: dict[str, str], as_json: bool) -> None:
 def set_policy(
     connection: dict[str, str], priority: int, apply_to: str | None, name: str, pattern: str, definition: str
 ) -> None:
-    """Create or replace a policy. PATTERN is a topic filter, or $share/GROUP/FILTER of shared groups that get a queue.
-
-    \b
-    gmqttctl set_policy sensors 'sensors/#' '{"federation-upstream-set": "all"}' --priority 10
-    gmqttctl set_policy jobs '$share/+/jobs/#' '{"federation-upstream-set": "all", "max-length": 10000}'
-    """
+    """Create or replace a policy. PATTERN is a topic filter, or $share/GROUP/FILTER of shared groups that get a queue."""
     request = pb.Policy(name=name, pattern=pattern, apply_to=apply_to or "", priority=priority)
     value = _read_json("JSON", definition)
     if not isinstance(value, dict):
         raise click.BadParameter("is not an object of JSON", param_hint="JSON")
     json_format.ParseDict(value, request.definition)
-    _warn(_call(connection, PolicyServiceStub, "Set", request).warnings)
+    _warn(_call(connection, POLICIES, "Set", request).warnings)
 
 
-@click.command()
+@policies.command(example="gmqttctl policies explain sensors/1")
 @connection_options
-@click.argument("name")
-def clear_policy(connection: dict[str, str], name: str) -> None:
-    """Delete a policy."""
-    _call(connection, PolicyServiceStub, "Clear", pb.PolicyKey(name=name))
-
-
-@click.command()
-@connection_options
-@json_option
-def list_policies(connection: dict[str, str], as_json: bool) -> None:
-    """List policies, the one that applies first in front."""
-    found = _call(connection, PolicyServiceStub, "List", Empty()).policies
-    _print_items(found, ("name", "pattern", "apply-to", "priority", "definition", "read_only"), as_json)
-
-
-@click.group()
-def policy() -> None:
-    """Policies of links."""
-
-
-@policy.command()
-@connection_options
+@output_options
 @click.argument("topic")
-@json_option
-def explain(connection: dict[str, str], topic: str, as_json: bool) -> None:
+def explain(connection: dict[str, str], output: Output, topic: str) -> None:
     """Show which policy applies to a topic, or to a shared group $share/GROUP/FILTER, why, which links carry it, and what the
     policy names and nothing defines."""
-    found = _call(connection, PolicyServiceStub, "Explain", pb.ExplainRequest(topic=topic))
-    if as_json:
-        _print_json(as_values(found))
+    with NodeCalls(read_connection(connection)) as calls:
+        found = calls.values(POLICIES, "Explain", {"topic": topic})
+    if not output.is_for_people:
+        output.document(found)
         return
-    if not found.policies:
-        click.echo("no policy matches: it is not federated")
-        return
-    rows = [("applies" if match.applies else "-", match.name, match.pattern, match.reason) for match in found.policies]
-    _print_table(("", "policy", "pattern", "why"), rows)
-    links = [(link.id, link.upstream, " ".join(link.uris)) for link in found.links]
-    click.echo()
-    if links:
-        _print_table(("link", "upstream", "uri"), links)
-    for text in found.missing:
-        click.echo(f"missing: {printable(text)}")
+    output.show(found, "policies", MATCH_COLUMNS, "no policy matches: it is not federated")
+    if found["policies"]:
+        output.line("")
+        if found["links"]:
+            output.show(found, "links", CARRIER_COLUMNS, "")
+        for text in found["missing"]:
+            output.line(f"missing: {printable(text)}")
 
 
-@click.group()
+@click.group(cls=Group)
 def definitions() -> None:
-    """Definitions of links as one file."""
+    """Definitions of links as one file, and from files of other brokers."""
 
 
-@definitions.command()
+definitions.add_command(from_mosquitto)
+definitions.add_command(from_rabbitmq)
+
+
+@definitions.command(example="gmqttctl definitions export --file links.json")
 @connection_options
 @output_option
 def export(connection: dict[str, str], output: Path | None) -> None:
     """Write all definitions that were made by calls, with their passwords."""
-    found = _call(connection, DefinitionsServiceStub, "Export", Empty())
+    found = _call(connection, DEFINITIONS, "Export")
     text = json.dumps(_document(found), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         click.echo(text, nl=False)
@@ -169,7 +249,7 @@ def export(connection: dict[str, str], output: Path | None) -> None:
         write_private(output, text)
 
 
-@definitions.command("import")
+@definitions.command("import", example="gmqttctl definitions import - < links.json")
 @connection_options
 @click.argument("file", type=click.File("rb"))
 def import_file(connection: dict[str, str], file: Any) -> None:
@@ -179,16 +259,18 @@ def import_file(connection: dict[str, str], file: Any) -> None:
     try:
         json_format.ParseDict(check_object(value, request.DESCRIPTOR, ""), request)
     except (ApiError, json_format.ParseError) as error:
-        text = f"not a file of `gmqttctl definitions export`: {error}; see import-rabbitmq for one of RabbitMQ"
+        text = (
+            f"not a file of `gmqttctl definitions export`: {error}; see `definitions from-rabbitmq` for one of RabbitMQ"
+        )
         raise click.ClickException(f"FILE: {text}") from None
-    _warn(_call(connection, DefinitionsServiceStub, "Import", request).warnings)
+    _warn(_call(connection, DEFINITIONS, "Import", request).warnings)
     click.echo(f"{len(request.parameters)} parameters, {len(request.policies)} policies", err=True)
 
 
-def _call(connection: dict[str, str], stub: Callable[[Any], Any], method: str, request: Any) -> Any:
+def _call(connection: dict[str, str], service: Service, method: str, request: Any = None) -> Any:
     """Raises CommandError."""
-    with NodeCalls(read_connection(connection), MISSING) as calls:
-        return calls.call(stub, method, request)
+    with NodeCalls(read_connection(connection)) as calls:
+        return calls.call(service, method, request)
 
 
 def _warn(warnings: Iterable[str]) -> None:
@@ -218,27 +300,3 @@ def _document(found: pb.AllDefinitions) -> dict[str, Any]:
     for item in (*items["parameters"], *items["policies"]):
         del item["read_only"]
     return items
-
-
-def _print_items(found: Iterable[Any], columns: tuple[str, ...], as_json: bool) -> None:
-    items = [as_values(item) for item in found]
-    if as_json:
-        _print_json(items)
-    else:
-        head = tuple(column.replace("_", " ") for column in columns)
-        _print_table(head, [tuple(_cell(item[column]) for column in columns) for item in items])
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bool):  # the column "read only"
-        return "file" if value else ""
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    for line in aligned([head, *(tuple(printable(cell) for cell in row) for row in rows)]):
-        click.echo(line.rstrip())

@@ -1,150 +1,124 @@
 """The commands of `gmqttctl` for links, the queues of shared groups, and topic mappings."""
 
-# not a core: commands
 from __future__ import annotations
 
-import json
-import sys
-import time
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from broker.api.transcoding import as_values
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter, check_topic_name
-from federation.links.pb import link_status_pb2 as pb
-from federation.links.pb.link_status_pb2_grpc import FederationLinksStub, GroupQueuesStub
 from federation.links.status import DOWN, FIGURES, has_state
+from federation.services import LINKS, QUEUES
 from federation.topics.mapping import MappingError, TopicMapping
+from gmqttctl.command import Group
 from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
-from gmqttctl.errors import CommandError
-from gmqttctl.node_calls import NodeCalls
-from gmqttctl.text import aligned, printable
+from gmqttctl.listing import listing
+from gmqttctl.output import Column, Item, Output, output_options
+from gmqttctl.text import age, printable
 
-MISSING: Final = "it has no links; turn its plugin links on"
-NO_LINKS: Final = (
-    "no links: a policy makes them, for the upstreams that it names (gmqttctl list_policies, list_parameters)"
+NO_LINKS: Final = "no links: a policy makes them, for the upstreams that it names (gmqttctl policies, upstreams)"
+LINK_COLUMNS: Final = (
+    Column("id"),
+    Column("status"),
+    Column("upstream"),
+    Column("type"),
+    Column("node"),
+    Column("since", lambda item: age(item.get("since"))),
+    *(Column(figure.name.replace("_", " "), figure.name) for figure in FIGURES if figure.is_column),
+    Column("uri"),
+    Column("direction", is_wide=True),
+    Column("mapping", is_wide=True),
+    Column("policies", lambda item: [policy["name"] for policy in item["policies"]], is_wide=True),
+    Column("subscriptions", is_wide=True),
+    Column("reconnects", is_wide=True),
+    Column("lag", lambda item: "" if item.get("lag_seconds") is None else f"{item['lag_seconds']:.1f} s", is_wide=True),
 )
-WATCH_SECONDS: Final = 2.0
-COLUMNS: Final = tuple(figure.name for figure in FIGURES if figure.is_column)
-HEAD: Final = (
-    *("status", "upstream", "type", "id", "node", "seconds"),
-    *(name.replace("_", " ") for name in COLUMNS),
-    "uri",
-)
 
 
-@click.command()
+@click.group(cls=Group)
+def links() -> None:
+    """The links of all nodes to other domains and brokers."""
+
+
+@links.command("list", example="gmqttctl links list --only-down")
 @connection_options
+@output_options
 @click.option("--only-down", is_flag=True, help="Only links that are blocked, shutdown, error or invalid.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: an object, with --watch one on each line.")
-@click.option("--watch", is_flag=True, help=f"Look again every {WATCH_SECONDS:g} seconds until Ctrl-C.")
-def federation_status(connection: dict[str, str], only_down: bool, as_json: bool, watch: bool) -> None:
-    """Show the links of all nodes, those that are down first, with their error and what comes next."""
-    request = pb.ListLinksRequest(state=DOWN if only_down else "")
-    with NodeCalls(read_connection(connection), MISSING) as calls, suppress(KeyboardInterrupt):
-        while True:
-            try:
-                found = calls.call(FederationLinksStub, "List", request)
-            except CommandError as error:
-                if not watch:
-                    raise
-                click.echo(f"gmqttctl: {error}", err=True)
-            else:
-                if watch and not as_json and sys.stdout.isatty():
-                    click.clear()
-                _show(found, as_json, None if watch else 2, status_lines(found, time.time(), only_down))
-            if not watch:
-                return
-            time.sleep(WATCH_SECONDS)
+def list_links(connection: dict[str, str], output: Output, only_down: bool) -> None:
+    """List the links of all nodes, those that are down first, with their error and what comes next."""
+    from gmqttctl.node_calls import NodeCalls
+
+    with NodeCalls(read_connection(connection)) as calls:
+
+        def show() -> None:
+            found = calls.values(LINKS, "List", {"state": DOWN} if only_down else {})
+            found["links"].sort(key=lambda link: not has_state(link["status"], DOWN))
+            output.show(found, "links", LINK_COLUMNS, "no link is down" if only_down else NO_LINKS, link_notes(found))
+
+        output.repeat(show)
 
 
-@click.command()
+def link_notes(found: Item) -> list[str]:
+    """What is to be said of an answer below its table. What works and has nothing to say is one line of the table."""
+    lines = [f"no answer from node {name}: its links are missing here" for name in found["unanswered"]]
+    for link in found["links"]:
+        is_down = has_state(link["status"], DOWN)
+        texts = [text for text in (link["error"] if is_down else "", *link["notes"]) if text]
+        if is_down:
+            texts.append(f"it {link['next_step']}")
+        if texts:
+            lines.append(f"{link['id']} {link['upstream']} {link['status']}: {'; '.join(texts)}")
+    return lines
+
+
+@links.command(example="gmqttctl links restart 5f0c21aa")
 @connection_options
 @click.argument("link_id", metavar="ID")
-def restart_federation_link(connection: dict[str, str], link_id: str) -> None:
+def restart(connection: dict[str, str], link_id: str) -> None:
     """Connect a link anew, on the node that runs it; a link for queues on all nodes."""
-    with NodeCalls(read_connection(connection), MISSING) as calls:
-        found = calls.call(FederationLinksStub, "Restart", pb.RestartLinkRequest(id=link_id))
+    from gmqttctl.node_calls import NodeCalls
+
+    with NodeCalls(read_connection(connection)) as calls:
+        found = calls.call(LINKS, "Restart", {"id": link_id})
     nodes = ", ".join(name for name in found.nodes if name)
     click.echo(f"link {printable(link_id)} is restarted{' on ' * bool(nodes)}{printable(nodes)}")
 
 
-@click.command()
-@connection_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_queues(connection: dict[str, str], as_json: bool) -> None:
-    """List the queues of shared groups on one node."""
-    with NodeCalls(read_connection(connection), MISSING) as calls:
-        found = calls.call(GroupQueuesStub, "List", pb.ListGroupQueuesRequest())
-    _show(found, as_json, 2, queue_lines(found))
+@click.group(cls=Group)
+def queues() -> None:
+    """The queues of shared groups."""
 
 
-def _show(found: Any, as_json: bool, indent: int | None, lines: list[str]) -> None:
-    """Print the answer of a node as JSON, or its lines for people."""
-    click.echo(json.dumps(as_values(found), indent=indent, ensure_ascii=False) if as_json else "\n".join(lines))
-
-
-def status_lines(found: pb.ListLinksResponse, unix_time: float, only_down: bool = False) -> list[str]:
-    """The answer of a node for people. `only_down`: it was asked for such links."""
-    lines = [f"no answer from node {printable(name)}: its links are missing here" for name in found.unanswered]
-    if not found.links:
-        return [*lines, "no link is down" if only_down else NO_LINKS]
-    links = sorted(found.links, key=lambda link: not has_state(link.status, DOWN))
-    rows: list[Sequence[str]] = [HEAD]
-    rows += [_row(link, unix_time) for link in links]
-    lines += aligned(rows)
-    for link in links:
-        # What works and has nothing to say is one line of the table.
-        texts = [text for text in (link.error if has_state(link.status, DOWN) else "", *link.notes) if text]
-        if has_state(link.status, DOWN):
-            texts.append(f"it {link.next_step}")
-        if texts:
-            lines.append(f"{link.id} {printable(link.upstream)} {link.status}: {printable('; '.join(texts))}")
-    return lines
-
-
-def _row(link: Any, unix_time: float) -> list[str]:
-    since = link.since.seconds + link.since.nanos / 1e9
-    cells = (
-        link.status,
-        link.upstream,
-        link.type,
-        link.id,
-        link.node or "-",
-        str(max(0, int(unix_time - since))),
-        *(str(getattr(link, name)) for name in COLUMNS),
-        link.uri or "-",
+queues.add_command(
+    listing(
+        "list",
+        "List the queues of shared groups on one node.",
+        QUEUES,
+        "List",
+        "queues",
+        (
+            Column("group"),
+            Column("policy"),
+            Column("messages"),
+            Column("bytes"),
+            Column(
+                "oldest",
+                lambda item: f"{item['oldest_seconds']:.0f} s" if item.get("oldest_seconds") is not None else "",
+            ),
+            Column("members"),
+            Column("remote", "remote_consumers"),
+            Column("upstreams"),
+            Column("dropped"),
+            Column("node", is_wide=True),
+            Column("max length", is_wide=True),
+            Column("max bytes", "max_length_bytes", is_wide=True),
+        ),
+        "gmqttctl queues list",
+        empty="no queues: a policy with apply-to queues makes them",
     )
-    return [printable(cell) for cell in cells]
-
-
-QUEUES_HEAD: Final = ("group", "policy", "messages", "bytes", "oldest", "members", "remote", "upstreams", "dropped")
-
-
-def queue_lines(found: pb.ListGroupQueuesResponse) -> list[str]:
-    """The answer of a node for people."""
-    if not found.queues:
-        return ["no queues: a policy with apply-to queues makes them"]
-    rows: list[Sequence[str]] = [QUEUES_HEAD]
-    for queue in found.queues:
-        cells = (
-            queue.group,
-            queue.policy or "-",
-            str(queue.messages),
-            str(queue.bytes),
-            f"{queue.oldest_seconds:.0f} s" if queue.HasField("oldest_seconds") else "-",
-            str(queue.members),
-            str(queue.remote_consumers),
-            str(queue.upstreams),
-            str(queue.dropped),
-        )
-        rows.append([printable(cell) for cell in cells])
-    return aligned(rows)
+)
 
 
 NOTHING: Final = "-"
@@ -153,39 +127,31 @@ Row = tuple[str, str, str]
 """(what it is, its name at the upstream, its name here); NOTHING where it does not cross the link."""
 
 
-@click.group()
+@click.group(cls=Group)
 def mapping() -> None:
     """Topic mappings of links."""
 
 
-@mapping.command()
+@mapping.command(example="gmqttctl mapping preview 'a/+/b/# -> x/{1}/{#}' --topic a/1/b/c --filter 'x/#'")
 @click.argument("rules", nargs=-1, required=True, metavar="'UPSTREAM -> LOCAL'...")
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic of the upstream.")
 @click.option("--local-topic", "local_topics", multiple=True, metavar="NAME", help="A topic of this cluster.")
 @click.option("--filter", "filters", multiple=True, metavar="FILTER", help="A filter that clients here subscribe to.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@output_options
 def preview(
     rules: tuple[str, ...],
     topics: tuple[str, ...],
     local_topics: tuple[str, ...],
     filters: tuple[str, ...],
-    as_json: bool,
+    output: Output,
 ) -> None:
-    """Show what becomes of topics and filters. No node is asked.
-
-    gmqttctl mapping preview 'a/+/b/# -> x/{1}/{#}' --topic a/1/b/c --filter 'x/#'
-    """
+    """Show what becomes of topics and filters. No node is asked."""
     try:
         found = rows(TopicMapping(rules), topics, local_topics, filters)
     except (MappingError, MqttError) as error:
         raise click.ClickException(str(error)) from None
-    if as_json:
-        click.echo(
-            json.dumps([{"kind": kind, "upstream": upstream, "local": local} for kind, upstream, local in found])
-        )
-        return
-    for line in aligned([("", "upstream", "local"), *found]):
-        click.echo(line)
+    items = [{"kind": kind, "upstream": upstream, "local": local} for kind, upstream, local in found]
+    output.show({"mapped": items}, "mapped", (Column("kind"), Column("upstream"), Column("local")), "")
 
 
 def rows(

@@ -232,7 +232,7 @@ class LinkStatus:
 
 class Figure(NamedTuple):
     """A field of LinkStatus that the API and the metrics show. A negative one is not known, and not shown. `is_column`: it is
-    one of the table of `gmqttctl federation_status`, too."""
+    one of the table of `gmqttctl links`, too."""
 
     name: str
     kind: Kind

@@ -1,31 +1,32 @@
-"""The commands `gmqttctl drain`, `undrain` and `session`."""
+"""The commands `gmqttctl drain`, `undrain` and `sessions`."""
 
 # not a core: commands
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import click
-from google.protobuf.empty_pb2 import Empty
 
-from broker.api.transcoding import as_values
+from federation.services import SESSIONS
 from federation.sessions.drain import DRAINED, RATE_DEFAULT, RATE_MAX, SERVING
-from federation.sessions.pb.sessions_pb2 import DrainRequest, DrainStatus, GetSessionRequest, Session
-from federation.sessions.pb.sessions_pb2_grpc import SessionsStub
+from federation.sessions.pb.sessions_pb2 import DrainStatus
+from gmqttctl.command import Command, Group
 from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import CommandError, NodeError
+from gmqttctl.listing import listing, showing
 from gmqttctl.node_calls import NodeCalls
+from gmqttctl.node_commands import client_argument, client_since, client_state, expiry
+from gmqttctl.output import Column
+from gmqttctl.service import CLIENTS
 from gmqttctl.text import duration, printable
 
-MISSING: Final = "it is in no federation; turn its plugin federation on"
 LOOK_SECONDS: Final = 1.0
 
 
-@click.command()
+@click.command(cls=Command, example="gmqttctl drain node1 --wait")
 @connection_options
 @click.option(
     "--rate",
@@ -38,42 +39,87 @@ LOOK_SECONDS: Final = 1.0
 @click.option("--status", is_flag=True, help="Show how far the drain is; begin none.")
 @click.argument("node", default="")
 def drain(connection: dict[str, str], rate: int, wait: bool, status: bool, node: str) -> None:
-    """Give the clients and sessions of NODE to other nodes, before it is stopped. Without NODE, --servers names it alone."""
+    """Give the clients and sessions of NODE to other nodes, before it is stopped. Without NODE, --server names it alone."""
     with _calls(connection, node) as calls:
         if status:
-            found = calls.call(SessionsStub, "GetDrain", Empty())
+            found = calls.call(SESSIONS, "GetDrain")
         else:
-            found = calls.call(SessionsStub, "Drain", DrainRequest(rate=rate))
+            found = calls.call(SESSIONS, "Drain", {"rate": rate})
         click.echo(status_line(found, time.time()))
         while wait and found.state != DRAINED:
             time.sleep(LOOK_SECONDS)
-            found = calls.call(SessionsStub, "GetDrain", Empty())
+            found = calls.call(SESSIONS, "GetDrain")
             click.echo(status_line(found, time.time()))
             if found.state == SERVING:
                 raise CommandError("the drain was ended meanwhile")
 
 
-@click.command()
+@click.command(cls=Command, example="gmqttctl undrain node1")
 @connection_options
 @click.argument("node", default="")
 def undrain(connection: dict[str, str], node: str) -> None:
-    """Let NODE take clients again. Without NODE, --servers names it alone."""
+    """Let NODE take clients again. Without NODE, --server names it alone."""
     with _calls(connection, node) as calls:
-        click.echo(status_line(calls.call(SessionsStub, "Undrain", Empty()), time.time()))
+        click.echo(status_line(calls.call(SESSIONS, "Undrain"), time.time()))
 
 
-@click.command()
-@connection_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.argument("client_id")
-def session(connection: dict[str, str], as_json: bool, client_id: str) -> None:
-    """Show where the session of CLIENT_ID is, as far as one node knows."""
-    with NodeCalls(read_connection(connection), MISSING) as calls:
-        found = calls.call(SessionsStub, "GetSession", GetSessionRequest(client_id=client_id))
-    if as_json:
-        click.echo(json.dumps(as_values(found), indent=2, ensure_ascii=False))
-    else:
-        click.echo(session_line(found))
+SESSION_COLUMNS: Final = (
+    Column("client", "client_id"),
+    Column("state", lambda item: "short" if item["short"] else item["state"]),
+    Column("home"),
+    Column("copies", lambda item: [keeper["node_name"] for keeper in item["keepers"] if keeper["whole"]]),
+    Column("not whole", lambda item: [keeper["node_name"] for keeper in item["keepers"] if not keeper["whole"]]),
+    Column("waits for"),
+    Column("epoch", lambda item: "" if item["counter"] == "0" else f"{item['counter']} {item['store_id']}"),
+)
+
+
+@click.group(cls=Group)
+def sessions() -> None:
+    """The sessions of clients among the nodes."""
+
+
+sessions.add_command(
+    showing(
+        "show",
+        "Show where the session of a client is, and who has copies of it, as far as one node knows. Its state is short where "
+        "there are fewer whole copies than there should be.",
+        SESSIONS,
+        "GetSession",
+        SESSION_COLUMNS,
+        "gmqttctl sessions show sensor-17",
+        (client_argument(),),
+    )
+)
+sessions.add_command(
+    listing(
+        "list",
+        "List the sessions of one node: what waits in each, and how long it stays.",
+        CLIENTS,
+        "List",
+        "clients",
+        (
+            Column("client", "client_id"),
+            Column("state", client_state),
+            Column("since", client_since),
+            Column("expiry", expiry),
+            Column("subscriptions", "subscriptions_current"),
+            Column("queued", "queue_len"),
+            Column("at most", "max_queue"),
+            Column("in flight", "inflight_len"),
+            Column("dropped", "message_dropped"),
+        ),
+        "gmqttctl sessions list --away",
+        (
+            click.Argument(["client_id"], default="", metavar="[PREFIX]"),
+            click.Option(
+                ["--connected/--away", "connected"], default=None, help="Only of clients that are connected, or away."
+            ),
+        ),
+        empty="no sessions",
+        key=("client_id",),
+    )
+)
 
 
 def _calls(connection: dict[str, str], node: str) -> NodeCalls:
@@ -81,15 +127,15 @@ def _calls(connection: dict[str, str], node: str) -> NodeCalls:
     servers = read_connection(connection)
     if not node and len(servers.servers) != 1:
         raise CommandError(
-            f"--servers names {len(servers.servers)} nodes; say which one is meant: its name, or one address"
+            f"--server names {len(servers.servers)} nodes; say which one is meant: its name, or one address"
         )
     faults: list[str] = []
     for server in servers.servers:
-        calls = NodeCalls(replace(servers, servers=(server,)), MISSING)
+        calls = NodeCalls(replace(servers, servers=(server,)))
         if not node:
             return calls
         try:
-            name = calls.call(SessionsStub, "GetDrain", Empty()).node_name
+            name = calls.call(SESSIONS, "GetDrain").node_name
         except NodeError as error:
             faults.append(str(error))
         else:
@@ -97,28 +143,10 @@ def _calls(connection: dict[str, str], node: str) -> NodeCalls:
                 return calls
             faults.append(f"{server} is {printable(name)}")
         calls.close()
-    raise CommandError(f"--servers has no address of the node {printable(node)}: {'; '.join(faults)}")
+    raise CommandError(f"--server has no address of the node {printable(node)}: {'; '.join(faults)}")
 
 
 def status_line(status: DrainStatus, unix_time: float) -> str:
     text = f"{printable(status.node_name)}: {status.state} for {duration(unix_time - status.since.seconds)}"
     text += f", {status.clients_left} clients and {status.sessions_left} sessions are left"
     return text + (f"; waits for {printable(status.waits_for)}" if status.waits_for else "")
-
-
-def session_line(found: Any) -> str:
-    """The session of a client for people."""
-    assert isinstance(found, Session)
-    parts = [f"{printable(found.client_id)}: {found.state}"]
-    if found.home:
-        parts.append(f"home {printable(found.home)}")
-    if found.counter:
-        parts.append(f"epoch {found.counter} {printable(found.store_id)}")
-    if found.waits_for:
-        parts.append(f"waits for {', '.join(map(printable, found.waits_for))}")
-    parts += [
-        f"copy at {printable(keeper.node_name)}, {'whole' if keeper.whole else 'not whole'}" for keeper in found.keepers
-    ]
-    if found.short:
-        parts.append("fewer whole copies than there should be")
-    return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""`gmqttctl list_members` and `set_tags` against a real API."""
+"""`gmqttctl members` against a real API."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from broker.server.logging import get_logger
 from federation.api.membership import MembershipService
 from federation.gossip.counters import Counters
 from federation.gossip.messages import SUSPECT
-from federation.member_commands import HEAD
 from federation.pb import federation_pb2
 from federation.serf.coordinates import Coordinates
 from gmqttctl.cli import main
+from gmqttctl.errors import EXIT_NO_ANSWER
 from membership_control import Control
 
 
@@ -42,19 +42,19 @@ async def test_members_are_listed() -> None:
     control.core.coordinates.ping_completed("node2", 0.0123, other.ack_payload())
     estimate = control.core.coordinates.round_trip("node2") or 0.0
     control.accuse(SUSPECT, 0.0)
-    lines = (await run(control, "list_members")).output.splitlines()
-    assert lines[0].split() == " ".join(HEAD).split()
+    lines = (await run(control, "members")).output.splitlines()
+    assert lines[0].split() == ["node", "address", "status", "since", "round", "trip", "zone", "tags"]
     assert [line.split() for line in lines[1:]] == [
         ["node1", "192.168.0.105:8902", "alive", "1d", "2h", "-", "-", "fed_addr=192.168.0.105:8901"],
         ["node2", "[::1]:8912", "suspected", "1d", "2h", f"{estimate * 1000:.1f}", "ms", "west", "zone=west"],
     ]
-    found = json.loads((await run(control, "list_members", "--json")).output)
+    found = json.loads((await run(control, "members", "list", "-o", "json")).output)
     assert [member["name"] for member in found["members"]] == ["node1", "node2"]
 
 
 async def test_tags_are_changed_and_shown() -> None:
     control = Control()
-    result = await run(control, "set_tags", "rack=b7", "color=a=b")
+    result = await run(control, "members", "tags", "rack=b7", "color=a=b")
     assert result.output.splitlines() == ["color=a=b", "fed_addr=192.168.0.105:8901", "rack=b7"]
     result = await run(control, "set_tags", "--delete", "rack", "--delete", "color")
     assert result.output.splitlines() == ["fed_addr=192.168.0.105:8901"]
@@ -66,11 +66,11 @@ async def test_tags_are_changed_and_shown() -> None:
         (["rack"], 1, 2, "NAME=VALUE"),
         (["=b7"], 1, 2, "NAME=VALUE"),
         (["store=x"], 1, 1, "node's own"),
-        (["rack=b7"], 2, 1, "--servers names 2 nodes"),
+        (["rack=b7"], 2, 1, "--server names 2 nodes"),
     ],
 )
 async def test_tags_that_cannot_be_set(arguments: list[str], servers: int, status: int, words: str) -> None:
-    result = await run(Control(), "set_tags", *arguments, servers=servers)
+    result = await run(Control(), "members", "tags", *arguments, servers=servers)
     assert (result.exit_code, words in result.output) == (status, True), result.output
 
 
@@ -78,5 +78,5 @@ async def test_a_node_without_the_plugin_names_it() -> None:
     control = Control()
     control.running = False
     result = await run(control, "list_members")
-    assert result.exit_code == 1
+    assert result.exit_code == EXIT_NO_ANSWER
     assert "not running" in result.output

@@ -1,13 +1,20 @@
-"""The command gmqttctl: where its commands come from, and what is imported for them."""
+"""The command gmqttctl: where its commands come from, what is imported for them, what all of them have."""
 
 from __future__ import annotations
 
+import io
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from gmqttctl.cli import Commands, installed
+from gmqttctl.cli import Commands, installed, lists, main
+from gmqttctl.command import Command
+from gmqttctl.errors import EXIT_NO_ANSWER
 
 # The modules of all commands lack a package.
 MISSING = """
@@ -19,8 +26,15 @@ cli.importlib.import_module = lacks
 """
 
 
-def run(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment or None,
+    )
 
 
 def test_the_help_names_the_commands_of_all_packages_and_imports_none() -> None:
@@ -28,21 +42,74 @@ def test_the_help_names_the_commands_of_all_packages_and_imports_none() -> None:
         "import sys\n"
         "from gmqttctl.cli import main\n"
         "main(['--help'], standalone_mode=False)\n"
-        "print(sorted({name.split('.')[0] for name in sys.modules} & {'grpc', 'pyspark', 'google', 'aiohttp'}))"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'grpc', 'pyspark', 'google', 'aiohttp', 'rich', 'yaml'}))"
     )
     *lines, imported = done.stdout.splitlines()
     named = {line.split()[0] for line in lines if line.startswith("  ")}
-    assert {"federation_status", "list_clients", "log", "pipeline", "set_policy"} <= named
+    assert {"links", "clients", "log", "pipeline", "policies"} <= named
+    assert "set_parameter" not in named
     assert imported == "[]"
 
 
-def test_each_command_is_there() -> None:
+def all_commands() -> Iterator[tuple[str, click.Command]]:
+    """(words, command) of all that do something."""
     group = Commands()
-    context = group.make_context("gmqttctl", ["help"])
-    for name in installed():
-        command = group.get_command(context, name)
-        assert command is not None
-        assert command.help
+    todo = [(name, group.get_command(click.Context(group), name)) for name in installed()]
+    while todo:
+        words, command = todo.pop()
+        assert command is not None, words
+        if isinstance(command, click.Group):
+            todo += [(f"{words} {name}", inner) for name, inner in command.commands.items()]
+        else:
+            yield words, command
+
+
+def parsed(words: list[str]) -> str:
+    """The words of the command that a command line is for. Raises click.ClickException where it does not take the rest."""
+    context = click.Context(main, info_name="gmqttctl")
+    command: click.Command = main
+    named = []
+    while isinstance(command, click.Group):
+        if command is not main:
+            command.parse_args(context, words)
+            words = [*context._protected_args, *context.args]
+        name, inner, words = command.resolve_command(context, words)
+        assert inner is not None
+        assert name is not None
+        named.append(name)
+        command, context = inner, click.Context(inner, context, name)
+    command.parse_args(context, list(words))
+    return " ".join(named)
+
+
+@pytest.mark.parametrize(("words", "command"), [pytest.param(*each, id=each[0]) for each in all_commands()])
+def test_each_command_has_a_sentence_and_examples_that_it_takes(
+    monkeypatch: pytest.MonkeyPatch, words: str, command: click.Command
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    assert command.help
+    assert command.help.rstrip().endswith(".")
+    assert isinstance(command, Command), f"{words} is not a command with an example"
+    lines = [line.strip() for line in command.example.splitlines()]
+    assert lines
+    for line in lines:
+        own = [part for part in line.removeprefix('eval "$(').split(" && ") if part.startswith("gmqttctl ")]
+        assert len(own) == 1, line
+        line_words = shlex.split(own[0].partition(" < ")[0].partition(")")[0], comments=True)[1:]
+        assert parsed(line_words) == words
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            assert parameter.help, f"{words} {parameter.opts[0]} has no help"
+    shown = CliRunner().invoke(main, [*words.split(), "--help"]).output
+    assert lines[0] in shown
+
+
+def test_aliases_lead_to_commands() -> None:
+    known = {words for words, _ in all_commands()} | set(installed())
+    for each in lists():
+        for name, words in each.aliases.items():
+            assert name not in known
+            assert words.removesuffix(" --yes") in known
 
 
 @pytest.mark.parametrize(("command", "hint"), [("log", True), ("list_clients", False)])
@@ -57,3 +124,27 @@ def test_a_stale_installation_is_named() -> None:
     done = run("from gmqttctl import cli\ncli.entry_points = lambda group: ()\ncli.main(['log'])")
     assert done.returncode == 1
     assert "gmqttctl.commands" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_for_each_shell(shell: str) -> None:
+    shown = CliRunner().invoke(main, ["completion", shell]).output
+    assert "_GMQTTCTL_COMPLETE" in shown
+    done = CliRunner().invoke(
+        main,
+        prog_name="gmqttctl",
+        env={
+            "_GMQTTCTL_COMPLETE": f"{shell}_complete",
+            "COMP_WORDS": "gmqttctl clients k",
+            "COMP_CWORD": "2" if shell != "fish" else "k",
+        },
+    )
+    assert "kick" in done.output
+
+
+def test_what_is_destructive_asks_and_needs_a_terminal() -> None:
+    result = CliRunner().invoke(main, ["clients", "kick", "c", "--server", "127.0.0.1:1"])
+    assert result.exit_code == 2
+    assert "--yes" in result.output
+    result = CliRunner().invoke(main, ["clients", "kick", "c", "--yes", "--server", "127.0.0.1:1"])
+    assert result.exit_code == EXIT_NO_ANSWER

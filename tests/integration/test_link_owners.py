@@ -210,7 +210,7 @@ async def test_the_status_of_links_is_watched_until_the_program_is_interrupted(n
     }
     await nodes.start(config)
     watching = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gmqttctl.cli", "federation_status", "--watch", "--json", "--servers", grpc),
+        *(sys.executable, "-m", "gmqttctl.cli", "links", "list", "--watch", "-o", "json", "--servers", grpc),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from broker.event_log.pb import event_log_pb2 as pb
 from event_log_node import SECOND, TIME, event_log_nodes
 from gmqttctl.cli import main
+from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_USAGE
 from pipeline import log_export, log_tail
 from pipeline.client import NodeClient
 from waiting import POLL_SECONDS
@@ -86,8 +87,8 @@ def test_describe_shows_the_missing_nodes() -> None:
         assert "keeps no log" in text
         first.stop()
         result = run("describe", "--servers", first.address)
-        assert result.exit_code == 1
-        assert result.stderr.startswith("gmqttctl: option servers:")
+        assert result.exit_code == EXIT_NO_ANSWER
+        assert result.stderr.startswith("gmqttctl: --server:")
 
 
 def test_tail_prints_the_newest_records_in_the_order_of_time() -> None:
@@ -104,7 +105,7 @@ def test_tail_prints_the_newest_records_in_the_order_of_time() -> None:
         only = succeeded("tail", "--servers", first.address, "-F", "--node", "n2")
         assert [line.split()[1] for line in only.splitlines()] == ["n2"]
         result = run("tail", "--servers", first.address, "-F", "--node", "n3")
-        assert result.exit_code == 1
+        assert result.exit_code == EXIT_USAGE
         assert 'option node: "n3" is unknown or keeps no log; there are n1, n2' in result.stderr
 
 
@@ -206,7 +207,7 @@ def test_an_export_has_every_record_once(tmp_path: Path, suffix: str) -> None:
         assert {(row["topic"], row["qos"], row["client_id"]) for row in rows} == {("t", 1, "c")}
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
     again = run("export", "--servers", first.address, str(file))
-    assert again.exit_code == 1
+    assert again.exit_code == EXIT_USAGE
     assert "exists; name another file, or remove it" in again.stderr
 
 
@@ -274,7 +275,7 @@ def test_an_export_does_not_go_on_with_another_log(tmp_path: Path, monkeypatch: 
         (("export", "all.csv"), '"all.csv" ends in neither .jsonl nor .parquet; give --format'),
         (("export", "--topics", "a/#/b", "all.jsonl"), 'option topics: "a/#/b" is not a topic filter'),
         (("export", "--from", "yesterday", "all.jsonl"), 'option startingTimestamp: "yesterday" is not an instant'),
-        (("tail", "--servers", "nowhere"), 'option servers: "nowhere" is not HOST:PORT of a gRPC API'),
+        (("tail", "--servers", "nowhere"), '--server: "nowhere" is not HOST:PORT of a gRPC API'),
     ],
 )
 def test_wrong_options_are_named(arguments: tuple[str, ...], text: str) -> None:

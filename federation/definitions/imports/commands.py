@@ -1,4 +1,4 @@
-"""The commands `gmqttctl import-rabbitmq` and `import-mosquitto`: read a file, print warnings, write definitions."""
+"""The commands `gmqttctl definitions from-rabbitmq` and `from-mosquitto`: read a file, print warnings, write definitions."""
 
 # not a core: a command
 from __future__ import annotations
@@ -18,21 +18,27 @@ from federation.definitions.imports.mosquitto_bridges import import_bridges
 from federation.definitions.imports.rabbitmq_config import import_config
 from federation.definitions.imports.rabbitmq_definitions import APPLY_TO, import_definitions
 from federation.definitions.upstream import ALL
+from gmqttctl.command import Command
 
 FILE_BYTES_MAX: Final = 64 * 2**20
 STANDARD_INPUT: Final = "-"
 _JSON: Final = re.compile(r'\s*\{\s*["}]')  # an Erlang tuple of such a file begins with an atom
 
 output_option = click.option(
+    "-f",
+    "--file",
     "-o",
     "--output",
+    "output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write here instead of to standard output. The file is readable by its owner only: it has passwords.",
 )
 
 
-@click.command()
+@click.command(
+    "from-rabbitmq", cls=Command, example="gmqttctl definitions from-rabbitmq - --file links.json < definitions.json"
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--apply-to",
@@ -41,7 +47,7 @@ output_option = click.option(
     help="exchanges: no warnings of policies for queues.",
 )
 @output_option
-def import_rabbitmq(file: str, apply_to: str, output: Path | None) -> None:
+def from_rabbitmq(file: str, apply_to: str, output: Path | None) -> None:
     """Make definitions of links from RabbitMQ's federation.
 
     FILE (- for standard input) is a definitions file (JSON, rabbitmqctl export_definitions) or an old rabbitmq.config with
@@ -51,10 +57,14 @@ def import_rabbitmq(file: str, apply_to: str, output: Path | None) -> None:
     _run(file, output, lambda: import_definitions(text, apply_to) if _JSON.match(text) else import_config(text))
 
 
-@click.command()
+@click.command(
+    "from-mosquitto",
+    cls=Command,
+    example="gmqttctl definitions from-mosquitto - --file links.json < mosquitto.conf",
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @output_option
-def import_mosquitto(file: str, output: Path | None) -> None:
+def from_mosquitto(file: str, output: Path | None) -> None:
     """Make definitions of links from the bridges (connection …) of FILE, a mosquitto.conf (- for standard input).
 
     Warnings on standard error say what has another meaning here, or none.
@@ -96,7 +106,7 @@ def _run(file: str, output: Path | None, translate: Callable[[], Imported]) -> N
     text = json.dumps(found.document(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         if found.has_passwords() and sys.stdout.isatty():
-            raise click.ClickException("the definitions have passwords: write them into a file with --output FILE")
+            raise click.ClickException("the definitions have passwords: write them into a file with --file FILE")
         click.echo(text, nl=False)
         return
     write_private(output, text)

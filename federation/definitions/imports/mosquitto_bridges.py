@@ -35,8 +35,8 @@ OLD_NAMES: Final = {"username": "remote_username", "password": "remote_password"
 TLS_KEYS: Final = {"bridge_cafile": "cacertfile", "bridge_certfile": "certfile", "bridge_keyfile": "keyfile"}
 NO_MEANING: Final = {
     "try_private": "origin and path of a message prevent loops",
-    "notification_topic": "gmqttctl federation_status and $SYS have the state of a link",
-    "notifications_local_only": "gmqttctl federation_status and $SYS have the state of a link",
+    "notification_topic": "gmqttctl links and $SYS have the state of a link",
+    "notifications_local_only": "gmqttctl links and $SYS have the state of a link",
     "local_clientid": "a link has a client identifier of its own here",
     "local_password": "a link needs no password here",
     "local_cleansession": "a link needs no session here",
@@ -59,7 +59,7 @@ FIXED: Final = {
     "bridge_capath": ("", "write the certificates into one file, tls.cacertfile"),
     "round_robin": ("true", "a new session takes any of the addresses, a session that exists the one that has it"),
     "start_type": ("automatic", "a link starts with the first subscription, and again after a failure"),
-    "notifications": ("false", "gmqttctl federation_status and $SYS have the state of a link"),
+    "notifications": ("false", "gmqttctl links and $SYS have the state of a link"),
     "bridge_outgoing_retain": ("true", "retained messages stay retained"),
 }
 REFUSED: Final = dict.fromkeys(

@@ -17,6 +17,7 @@ from definitions_node import definitions_node
 from federation.definitions.commands import FILE_BYTES_MAX
 from federation.definitions.entry import UPSTREAM
 from gmqttctl.cli import main
+from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_NOT_ALLOWED, EXIT_NOT_FOUND
 from rabbitmq_guide import GUIDE
 
 Run = Callable[..., Awaitable[Result]]
@@ -49,26 +50,30 @@ async def test_definitions_are_written_listed_and_deleted(run: Run) -> None:
     await done(run("set_parameter", "federation-upstream-set", "s", '[{"upstream": "u"}]'))
     await done(run("set_policy", "p", "a/#", '{"federation-upstream-set": "s"}', "--priority", "3"))
     listed = (await done(run("list_parameters"))).splitlines()
-    assert [line.split()[1] for line in listed] == ["name", "declared", "u", "s"]
+    assert [line.split()[0] for line in listed] == ["name", "declared", "u", "s"]
     assert listed[1].endswith("file")
     assert "mqtt://***@127.0.0.1:1" in listed[2]
-    assert [item["name"] for item in json.loads(await done(run("list_parameters", "--json")))] == ["declared", "u", "s"]
+    assert [item["name"] for item in json.loads(await done(run("list_parameters", "--json")))["parameters"]] == [
+        "declared",
+        "u",
+        "s",
+    ]
     listed = (await done(run("list_policies"))).splitlines()
-    assert listed[1].split() == ["p", "a/#", "topics", "3", '{"federation-upstream-set":"s"}']
-    assert json.loads(await done(run("list_policies", "--json")))[0]["apply-to"] == "topics"
+    assert listed[1].split() == ["p", "a/#", "topics", "3", '{"federation-upstream-set":"s"}', "-"]
+    assert json.loads(await done(run("policies", "-o", "json")))["policies"][0]["apply-to"] == "topics"
     explained = await done(run("policy", "explain", "a/b"))
-    assert "applies  p" in explained
+    assert "applies" in explained
     assert "mqtt://127.0.0.1:1" in explained
     assert json.loads(await done(run("policy", "explain", "a/b", "--json")))["links"][0]["upstream"] == "u"
-    assert "not federated" in await done(run("policy", "explain", "x"))
+    assert "not federated" in await done(run("policies", "explain", "x"))
     definition = '{"federation-upstream-set": "absent"}'
     await done(run("set_policy", "q", "q/#", definition))
     explained = await done(run("policy", "explain", "q/1"))
     assert 'missing: definition.federation-upstream-set: no upstream set "absent"' in explained
     await done(run("clear_policy", "p"))
     await done(run("clear_parameter", "federation-upstream-set", "s"))
-    await done(run("clear_parameter", "federation-upstream", "u"))
-    warning, *listed = (await done(run("list_parameters"))).splitlines()
+    await done(run("upstreams", "delete", "u", "--yes"))
+    *listed, warning = (await done(run("upstreams"))).splitlines()
     assert '"absent"' in warning
     assert len(listed) == 2
 
@@ -86,11 +91,11 @@ async def test_definitions_are_written_listed_and_deleted(run: Run) -> None:
         (["set_parameter", "federation-upstream", "declared", '{"uri": "mqtt://h"}'], 1, "configuration file"),
         (["set_policy", "p", "a", "[]"], 2, "not an object"),
         (["set_policy", "p", "a+", '{"federation-upstream-set": "all"}'], 1, "[MQTT-4.7.1-2]"),
-        (["clear_policy", "p"], 1, 'gmqttctl: there is no policy "p"'),
+        (["clear_policy", "p"], EXIT_NOT_FOUND, 'gmqttctl: there is no policy "p"'),
         (["policy", "explain", "#"], 1, "gmqttctl: topic:"),
         (
             ["list_policies", "--servers", "127.0.0.1:1"],
-            1,
+            EXIT_NO_ANSWER,
             "gmqttctl: node 127.0.0.1:1: no answer: Connection refused; --",
         ),
     ],
@@ -103,7 +108,7 @@ async def test_a_refusal_is_one_line(run: Run, arguments: list[str], status: int
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [([], "the node asks for a token: --token or GMQTTCTL_TOKEN"), (["--token", "other"], "the token is not known")],
+    [([], "the node asks for a token: --token-file"), (["--token", "other"], "the token is not known")],
 )
 async def test_a_call_without_a_token_that_is_known_is_refused(
     tmp_path: Path, arguments: list[str], words: str
@@ -114,7 +119,8 @@ async def test_a_call_without_a_token_that_is_known_is_refused(
     async with definitions_node(guard=guard) as (_, host):
         command = ["list_policies", "--servers", host.api.grpc_addresses[0], *arguments]
         result = await asyncio.to_thread(CliRunner().invoke, main, command, catch_exceptions=False)
-    assert (result.exit_code, result.output) == (1, f"gmqttctl: {words}\n")
+    assert result.exit_code == EXIT_NOT_ALLOWED
+    assert result.output.startswith(f"gmqttctl: {words}")
 
 
 async def test_the_next_server_is_asked_when_one_does_not_answer(run: Run) -> None:
@@ -184,7 +190,7 @@ async def test_definitions_of_rabbitmq_and_mosquitto_are_taken_by_a_node(run: Ru
     [
         ("{", 2, "is not JSON"),
         ("[]", 1, "not a file of"),
-        ('{"rabbit_version": "3.8"}', 1, "import-rabbitmq"),
+        ('{"rabbit_version": "3.8"}', 1, "from-rabbitmq"),
         ('{"policies": [{"name": "p"}]}', 1, 'policy "p".'),
         ('{"policies": [{"name": "p", "priority": "high"}]}', 1, "policies[0].priority"),
     ],

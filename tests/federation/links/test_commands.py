@@ -18,7 +18,6 @@ from broker_world import World
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.links.bridging.bridging import bridging_of
-from federation.links.commands import QUEUES_HEAD as HEAD
 from federation.links.handshake import Note
 from federation.links.ownership_table import (
     Owner,
@@ -29,6 +28,7 @@ from federation.links.reports import queue_metrics
 from federation.links.shell.service import GroupQueuesService
 from federation.links.status import LinkState, LinkStatus
 from gmqttctl.cli import main
+from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_NOT_FOUND
 from links_node import Nodes, a_plan, links_node
 from wording import check_each_named, check_named
 
@@ -46,6 +46,9 @@ DOWN = replace(
 )
 
 
+QUEUE_HEADS = ["group", "policy", "messages", "bytes", "oldest", "members", "remote", "upstreams", "dropped"]
+
+
 async def run(nodes: Nodes, *arguments: str) -> Result:
     """Runs `gmqttctl` with these arguments; a client of gRPC would block the loop of the node."""
     async with links_node(nodes) as api:
@@ -56,14 +59,14 @@ async def run(nodes: Nodes, *arguments: str) -> Result:
 
 
 async def test_links_that_are_down_come_first_with_their_error_and_next_step() -> None:
-    result = await run(Nodes({"a": [HERE], "b": [DOWN], "c": None}), "federation_status")
+    result = await run(Nodes({"a": [HERE], "b": [DOWN], "c": None}), "links")
     assert result.exit_code == 0
     lines = result.output.splitlines()
-    check_named(lines[0], ["no answer", "node c"])
-    assert lines[1].split()[:5] == ["status", "upstream", "type", "id", "node"]
-    assert lines[2].split()[:5] == ["error", "west", "topics", "0000000b", "b"]
-    assert lines[3].split()[:5] == ["running", "east", "topics", "0000000a", "a"]
-    assert lines[3].endswith("mqtt://east:1883")
+    assert lines[0].split()[:5] == ["id", "status", "upstream", "type", "node"]
+    assert lines[1].split()[:5] == ["0000000b", "error", "west", "topics", "b"]
+    assert lines[2].split()[:5] == ["0000000a", "running", "east", "topics", "a"]
+    assert lines[2].endswith("mqtt://east:1883")
+    check_named(lines[3], ["no answer", "node c"])
     check_each_named(lines[4:], [("0000000b west error: ", r"refused \x1b[31m", "a note", "in 2.0 s")])
 
 
@@ -77,7 +80,7 @@ async def test_only_links_that_are_down_are_shown() -> None:
 
 async def test_a_link_is_restarted_by_its_id() -> None:
     nodes = Nodes({"a": [], "b": [DOWN]}, {"0000000b": Owner("b", 5)})
-    result = await run(nodes, "restart_federation_link", "0000000b")
+    result = await run(nodes, "links", "restart", "0000000b")
     assert (result.exit_code, result.output) == (0, "link 0000000b is restarted on b\n")
     assert nodes.restarted == [("b", "0000000b")]
 
@@ -85,9 +88,9 @@ async def test_a_link_is_restarted_by_its_id() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["restart_federation_link", "0000000c"], 1, 'gmqttctl: there is no link "0000000c"'),
+        (["restart_federation_link", "0000000c"], EXIT_NOT_FOUND, 'gmqttctl: there is no link "0000000c"'),
         (["restart_federation_link"], 2, "Missing argument 'ID'"),
-        (["federation_status", "--servers", "127.0.0.1:1"], 1, "gmqttctl: node 127.0.0.1:1: no answer"),
+        (["federation_status", "--servers", "127.0.0.1:1"], EXIT_NO_ANSWER, "gmqttctl: node 127.0.0.1:1: no answer"),
     ],
 )
 async def test_faults_are_one_line(arguments: list[str], status: int, words: str) -> None:
@@ -135,7 +138,7 @@ async def run_queues(*arguments: str) -> Result:
     try:
         environment = {"GMQTTCTL_SERVERS": api.grpc_addresses[0]}
         return await asyncio.to_thread(
-            CliRunner().invoke, main, ["list_queues", *arguments], env=environment, catch_exceptions=False
+            CliRunner().invoke, main, ["queues", *arguments], env=environment, catch_exceptions=False
         )
     finally:
         await api.stop()
@@ -143,7 +146,7 @@ async def run_queues(*arguments: str) -> Result:
 
 async def test_queues_are_listed_with_their_age() -> None:
     lines = (await run_queues()).output.splitlines()
-    assert tuple(lines[0].split()) == HEAD
+    assert lines[0].split() == QUEUE_HEADS
     assert lines[1].split() == ["$share/crew/tasks", "p1", "0", "0", "-", "1", "0", "0", "0"]
     assert lines[2].split() == ["$share/workers/jobs/#", "p0", "2", "526", "3", "s", "0", "0", "0", "0"]
 
@@ -178,7 +181,7 @@ def test_a_preview_shows_topics_both_ways_and_filters() -> None:
     )
     assert status == 0
     assert [line.split() for line in output.splitlines()] == [
-        ["upstream", "local"],
+        ["kind", "upstream", "local"],
         ["rule", "a/+/b/#", "x/+/#"],
         ["topic", "a/1/b/c", "x/1/c"],
         ["topic", "other", "-"],
@@ -190,7 +193,7 @@ def test_a_preview_shows_topics_both_ways_and_filters() -> None:
 def test_a_preview_as_json() -> None:
     status, output = preview("a/# -> x/{#}", "--filter", "y/#", "--json")
     assert status == 0
-    assert json.loads(output) == [
+    assert json.loads(output)["mapped"] == [
         {"kind": "rule", "upstream": "a/#", "local": "x/#"},
         {"kind": "filter", "upstream": "-", "local": "y/#"},
     ]

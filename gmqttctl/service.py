@@ -1,0 +1,24 @@
+"""A service of the API by its name: its module is imported when it is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """place   module:service of the generated code
+    plugin  of the node, which serves it
+    """
+
+    place: str
+    plugin: str
+
+
+CLIENTS: Final = Service("broker.api.pb.admin_pb2:ClientService", "admin")
+NODE: Final = Service("broker.api.pb.admin_pb2:NodeService", "admin")
+PUBLISHING: Final = Service("broker.api.pb.admin_pb2:PublishService", "admin")
+SUBSCRIPTIONS: Final = Service("broker.api.pb.admin_pb2:SubscriptionService", "admin")
+TRACES: Final = Service("broker.api.pb.admin_pb2:TraceService", "admin")
+ACCOUNTS: Final = Service("broker.auth.pb.account_pb2:AccountService", "auth")
