@@ -9,7 +9,7 @@ import pytest
 
 from federation.gossip.addresses import pack_ip
 from federation.gossip.config import LAN
-from federation.gossip.members import STATE_DEAD
+from federation.gossip.members import STATE_ALIVE, STATE_DEAD
 from federation.gossip.messages import OUR_VERSIONS, SUSPECT, Accusation, Alive
 from federation.gossip.suspicion import suspicion_timeout
 from federation.serf.tags import encode_tags
@@ -43,6 +43,12 @@ def test_a_partition_of_a_hundred_nodes() -> None:
 
 
 @pytest.mark.slow
+def test_a_partition_of_a_thousand_nodes() -> None:
+    """The run before every push has a thousand nodes without a partition, and a partition of a hundred."""
+    check_figures(measure(1000, 1, 0.0, 0.0), 0.0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "loss", "churn"), [(100, 0.1, 30.0), (200, 0.05, 10.0)])
 def test_nodes_that_come_and_go_on_a_network_that_loses(nodes: int, loss: float, churn: float) -> None:
     check_figures(measure(nodes, 2, loss, churn), loss)
@@ -67,7 +73,7 @@ def test_a_second_machine_of_one_name_takes_nothing_over() -> None:
         intruder = cluster.add_host("n7")
         cluster.start(intruder)
         cluster.world.run(60.0)
-        cluster.check_names()
+        cluster.check_all()
         others = [host for host in cluster.hosts if host.name != "n7"]
         assert cluster.all_hold_alive([cluster.world.hosts["n7"]], others)
 
@@ -112,9 +118,41 @@ def test_an_incarnation_that_goes_back_is_found() -> None:
             forge(cluster, 1, {"a": "2"})
 
 
+def test_an_incarnation_that_goes_back_without_an_event_is_found() -> None:
+    """A suspicion is no event of a member."""
+    with closing(Cluster(1, 12)) as cluster:
+        n3 = cluster.process(cluster.hosts[3])
+        accusation = Accusation(1, "n7", "n2").encode(SUSPECT)
+        cluster.process(cluster.hosts[7]).serf.receive_packet(accusation, ("10.9.9.9", 1), cluster.world.now)
+        forge(cluster, 2, {"a": "1"})
+        n3.serf.gossip.table.nodes["n7"].incarnation = 0
+        n3.serf.receive_packet(accusation, ("10.9.9.9", 1), cluster.world.now)
+        with pytest.raises(AssertionError, match="goes back"):
+            cluster.hosts[3].settle()
+
+
+def test_a_return_that_no_event_tells_is_found() -> None:
+    with closing(Cluster(1, 12)) as cluster:
+        n7 = cluster.hosts[7]
+        cluster.crash(n7)
+        cluster.world.run_until(lambda: cluster.all_hold_dead(n7, cluster.living()), 60.0, "n7 crashed")
+        cluster.process(cluster.hosts[3]).serf.gossip.table.nodes["n7"].state = STATE_ALIVE
+        with pytest.raises(AssertionError, match="without a refutation"):
+            cluster.check_all()
+
+
+def test_a_name_that_moves_to_another_machine_is_found_at_once() -> None:
+    with closing(Cluster(1, 12)) as cluster:
+        n3 = cluster.process(cluster.hosts[3]).serf
+        n3.gossip.table.nodes["n7"].facts = n3.gossip.table.nodes["n8"].facts
+        n3.receive_packet(Accusation(1, "n7", "n2").encode(SUSPECT), ("10.9.9.9", 1), cluster.world.now)
+        with pytest.raises(AssertionError, match="not its machine"):
+            cluster.hosts[3].settle()
+
+
 def test_a_name_at_another_machine_is_found() -> None:
     with closing(Cluster(1, 12)) as cluster:
         n3 = cluster.process(cluster.hosts[3]).serf
         n3.gossip.table.nodes["n7"].facts = n3.gossip.table.nodes["n8"].facts
         with pytest.raises(AssertionError, match="n3 has n7"):
-            cluster.check_names()
+            cluster.check_all()

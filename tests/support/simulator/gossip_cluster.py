@@ -7,61 +7,92 @@ by the rules alone.
 from __future__ import annotations
 
 import gc
+from collections import deque
 from dataclasses import dataclass
 
 from federation.gossip.addresses import Address
+from federation.gossip.broadcasts import Broadcast, BroadcastQueue
 from federation.gossip.config import LAN, GossipConfig
 from federation.gossip.members import STATE_ALIVE, STATE_DEAD, Node, NodeFacts
 from federation.serf.config import SerfConfig
-from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberStatus
+from federation.serf.events import Event, MemberFailed, MemberStatus
 from federation.serf.roster import MemberRecord
 from simulator.network import Faults
+from simulator.process import Machine
 from simulator.serf_process import GOSSIP_PORT, SerfProcess
 from simulator.world import Host, World
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What an observer was last told of a member: the record of its table, the incarnation, whether it was gone."""
+    """What an observer last knew of a member: the record of its table, the incarnation, whether it was gone."""
 
     node: Node
     incarnation: int
     is_gone: bool
 
 
+class _NewsQueue(BroadcastQueue):
+    """The queue of the broadcasts about members, which notes the names: each change of a record is broadcast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: list[str] = []
+
+    def queue(self, message: bytes, name: str = "") -> Broadcast:
+        self._names.append(name)
+        return super().queue(message, name)
+
+    def take_names(self) -> list[str]:
+        names = self._names
+        if names:
+            self._names = []
+        return names
+
+
 class CheckedProcess(SerfProcess):
-    """A Serf node that holds each member event against the rules, when it happens."""
+    """A Serf node whose table is held against the rules: each record after each input that has changed it, whether or not an
+    event tells of the change."""
 
     def __init__(self, cluster: Cluster, host: Host, config: SerfConfig, seeds: list[Address]) -> None:
         self._cluster = cluster
         self._seen: dict[str, _Seen] = {}
         super().__init__(host, config, seeds)
+        membership = self.serf.gossip.membership
+        self._queue = _NewsQueue()
+        for message in membership.queue.take(0, 1 << 20, 1 << 20, 1):
+            self._queue.queue(message, membership.name)
+        membership.queue = self._queue
 
     def handle_events(self, events: list[Event], now: float) -> None:
         for event in events:
-            if isinstance(event, MemberEvent):
-                self._check(event)
-                if isinstance(event, MemberFailed) and event.member.name not in self._cluster.impaired:
-                    self._cluster.false_failures += 1
+            if isinstance(event, MemberFailed) and event.member.name not in self._cluster.impaired:
+                self._cluster.false_failures += 1
 
-    def _check(self, event: MemberEvent) -> None:
-        name = event.member.name
-        node = self.serf.gossip.table.get(name)
-        if node is None:
-            return  # it was removed meanwhile
-        check = self._cluster.world.check
+    def flush(self, host: Machine, now: float) -> None:
+        for name in self._queue.take_names():
+            node = self.serf.gossip.table.get(name)
+            if node is not None:  # else it was removed meanwhile
+                self.check(name, node)
+                self._seen[name] = _Seen(node, node.incarnation, node.state >= STATE_DEAD)
+        super().flush(host, now)
+
+    def check(self, name: str, node: Node) -> None:
+        """Hold one record against the rules, and against what it was before."""
+        cluster = self._cluster
         observer = self.serf.config.node_name
-        issued = self._cluster.issued(name)
-        check(node.incarnation <= issued, f"{observer} has {name} at {node.incarnation}, it has said {issued} at most")
+        issued = cluster.issued(name)
+        if node.incarnation > issued:
+            cluster.world.fail(f"{observer} has {name} at {node.incarnation}, it has said {issued} at most")
+        if node.facts.ip != cluster.owner(name) and name != observer:
+            cluster.world.fail(f"{observer} has {name} at {node.facts.ip}, which is not its machine")
         seen = self._seen.get(name)
-        if seen is not None and seen.node is node:
-            check(
-                node.incarnation >= seen.incarnation,
-                f"{observer} had {name} at {seen.incarnation} and goes back to {node.incarnation}",
-            )
-            if seen.is_gone and isinstance(event, MemberJoin):
-                check(node.incarnation > seen.incarnation, f"at {observer} {name} is back without a refutation")
-        self._seen[name] = _Seen(node, node.incarnation, node.state >= STATE_DEAD)
+        if seen is None or seen.node is not node:
+            return
+        if node.incarnation < seen.incarnation:
+            cluster.world.fail(f"{observer} had {name} at {seen.incarnation} and goes back to {node.incarnation}")
+        if seen.is_gone and node.state < STATE_DEAD and node.incarnation == seen.incarnation:
+            cluster.world.fail(f"at {observer} {name} is back without a refutation")
 
 
 class Cluster:
@@ -113,8 +144,8 @@ class Cluster:
         while len(queue) > 0:
             queue.take(0, 1 << 20, 1 << 20, 1)
 
-    def process(self, host: Host) -> SerfProcess:
-        assert isinstance(host.process, SerfProcess)
+    def process(self, host: Host) -> CheckedProcess:
+        assert isinstance(host.process, CheckedProcess)
         return host.process
 
     def close(self) -> None:
@@ -158,26 +189,43 @@ class Cluster:
 
     def all_hold_alive(self, subjects: list[Host], observers: list[Host]) -> bool:
         """Neither failed nor suspected, for any of the observers."""
-        tables = self.tables(observers)
-        for subject in subjects:
-            name = subject.name
-            for table in tables:
-                node = table.get(name)
-                if node is None or node.state != STATE_ALIVE:
-                    return False
-        return True
+        return Agreement(self, subjects, observers).is_reached()
 
     def all_hold_dead(self, subject: Host, observers: list[Host]) -> bool:
         return min(states_of(subject.name, self.tables(observers))) >= STATE_DEAD
 
-    def check_names(self) -> None:
-        """Each name belongs to one machine, for all nodes; nobody is known at an incarnation that it has not said."""
-        owners = {host.name: host.ip for host in self.hosts}
-        issued = {host.name: self.issued(host.name) for host in self.hosts}
+    def owner(self, name: str) -> str:
+        """The address of the machine that had the name first."""
+        return self.world.hosts[name].ip
+
+    def check_all(self) -> None:
+        """Hold all records of all nodes against the rules."""
         for host in self.living():
-            for name, node in self.process(host).serf.gossip.table.nodes.items():
-                holds = node.facts.ip == owners[name] and node.incarnation <= issued[name]
-                self.world.check(holds, f"{host.name} has {name} at {node.facts.ip}, incarnation {node.incarnation}")
+            process = self.process(host)
+            for name, node in process.serf.gossip.table.nodes.items():
+                process.check(name, node)
+
+
+class Agreement:
+    """Whether all observers hold all subjects for alive: asked again and again. N * N records are walked over a few times in
+    all, because each look begins with the subject that was not held for alive at the one before."""
+
+    def __init__(self, cluster: Cluster, subjects: list[Host], observers: list[Host]) -> None:
+        self._cluster = cluster
+        self._names = deque(subject.name for subject in subjects)
+        self._observers = observers
+
+    def is_reached(self) -> bool:
+        tables = self._cluster.tables(self._observers)
+        names = self._names
+        for _ in range(len(names)):
+            name = names[0]
+            for table in tables:
+                node = table.get(name)
+                if node is None or node.state != STATE_ALIVE:
+                    return False
+            names.rotate(-1)
+        return True
 
 
 def states_of(name: str, tables: list[dict[str, Node]]) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Final
 from federation.gossip.config import LAN, GossipConfig
 from federation.gossip.members import STATE_DEAD, STATE_SUSPECT
 from federation.gossip.suspicion import suspicion_timeout
-from simulator.gossip_cluster import Cluster, states_of
+from simulator.gossip_cluster import Agreement, Cluster, states_of
 from simulator.network import Faults
 from simulator.world import Host
 
@@ -93,7 +93,7 @@ def measure(nodes: int, seed: int, loss: float, churn: float, is_cut: bool = Tru
         measures.false = cluster.false_failures
         if is_cut:
             _cut(cluster, measures)
-        cluster.check_names()
+        cluster.check_all()
         measures.simulated = cluster.world.now
     measures.cpu = time.process_time() - began
     measures.memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -165,7 +165,7 @@ def _churn(cluster: Cluster, measures: Measures, churn: float) -> None:
         world.at(began + rng.random() * CHURN_SECONDS, lambda host=host: crash(host))  # type: ignore[misc]
     world.run(CHURN_SECONDS + RETURN_AFTER)
     living = cluster.living()
-    _until(cluster, lambda: cluster.all_hold_alive(living, living), "the end of the churn")
+    _until(cluster, Agreement(cluster, living, living).is_reached, "the end of the churn")
 
 
 def _cut(cluster: Cluster, measures: Measures) -> None:
@@ -176,7 +176,7 @@ def _cut(cluster: Cluster, measures: Measures) -> None:
     world.partition(world.schedule_rng.sample(living[1:], measures.cut_off))
     world.run(CUT_SECONDS)
     world.heal()
-    measures.healed = _until(cluster, lambda: cluster.all_hold_alive(living, living), "the end of a partition")
+    measures.healed = _until(cluster, Agreement(cluster, living, living).is_reached, "the end of a partition")
 
 
 def _until(cluster: Cluster, condition: Callable[[], bool], what: str) -> float:

@@ -6,7 +6,7 @@ import hashlib
 import heapq
 from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Final, NoReturn
 
 from federation.gossip.addresses import Address
 from federation.gossip.members import FactsPool
@@ -191,7 +191,11 @@ class World:
 
     def check(self, holds: bool, what: str) -> None:
         if not holds:
-            raise AssertionError(f"seed {self.seed}, virtual time {self.now:.3f} s: {what}")
+            self.fail(what)
+
+    def fail(self, what: str) -> NoReturn:
+        """For a check whose text is costly to make."""
+        raise AssertionError(f"seed {self.seed}, virtual time {self.now:.3f} s: {what}")
 
     def log(self, line: str) -> None:
         self.log_lines.append(f"{self.now:.6f} {line}")
