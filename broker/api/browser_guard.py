@@ -29,6 +29,7 @@ class BrowserGuard:
     """
 
     def __init__(self, allowed_hosts: Sequence[str], on_loopback: bool) -> None:
+        self.on_loopback = on_loopback
         self._allowed = frozenset(name.lower().rstrip(".") for name in allowed_hosts)
         self._checks_host = on_loopback or bool(self._allowed)
 

@@ -25,7 +25,10 @@ HTTP_METHOD_NOT_ALLOWED: Final = 405
 PLUGINS: Final = {
     name: plugin
     for plugin, names in (
-        ("admin", "clients node log_level subscriptions filter_subscriptions subscribe unsubscribe publish traces"),
+        (
+            "admin",
+            "clients node rates log_level subscriptions filter_subscriptions subscribe unsubscribe publish traces",
+        ),
         ("federation", "federation"),
         ("event_log", "event_log"),
         ("auth", "accounts"),

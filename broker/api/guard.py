@@ -42,7 +42,7 @@ class ApiGuard:
         """Raise ApiError unless one of the tokens has the role. The argument is all values of the header `Authorization`."""
         if not self.path or role is Role.OPEN:
             return
-        token = self._token_of(authorizations)
+        token = self._found(authorizations)
         if token is None:
             self.refused += 1
             what = "the token is not known" if authorizations else "a token is needed: Authorization: Bearer TOKEN"
@@ -56,7 +56,12 @@ class ApiGuard:
             text = f'the token "{token.name}" has the role {token.role.name.lower()}, this needs {role.name.lower()}'
             raise ApiError(grpc.StatusCode.PERMISSION_DENIED, text)
 
-    def _token_of(self, authorizations: Sequence[str]) -> Token | None:
+    def token_of(self, authorizations: Sequence[str]) -> Token | None:
+        """The token that a request has, if it is known and has not expired."""
+        token = self._found(authorizations)
+        return None if token is None or (token.expires is not None and token.expires <= self._clock()) else token
+
+    def _found(self, authorizations: Sequence[str]) -> Token | None:
         if len(authorizations) != 1 or authorizations[0][: len(SCHEME)].lower() != SCHEME:
             return None
         return self._tokens.get(hash_token(authorizations[0][len(SCHEME) :].strip()))

@@ -21,6 +21,7 @@ from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.gateway import REQUEST_BYTES_MAX, Gateway, MethodNotAllowed
 from broker.api.guard import ApiGuard
 from broker.api.pages import HEALTH_PATHS, Page, PageMaker
+from broker.api.site import Site
 from broker.api.tokens import Role
 from broker.api.transcoding import one_line
 from broker.config.addresses import Address, is_loopback
@@ -58,13 +59,14 @@ class BadRequests(logging.Handler):
 
 
 class HttpServer:
-    """Listeners that serve the calls of a gateway (None: no calls) and pages by their path. `addresses` are known after
-    `open`, with real ports."""
+    """Listeners that serve the calls of a gateway (None: no calls), pages by their path, and the `site` for browsers, if there
+    is one. `addresses` are known after `open`, with real ports."""
 
     def __init__(self, gateway: Gateway | None, pages: Mapping[str, PageMaker], guard: ApiGuard, log: Any) -> None:
         self.addresses: list[str] = []
         self.connections_dropped = 0
         self.web_pages_refused = 0
+        self.site: Site | None = None
         self._gateway = gateway
         self._pages = pages
         self._guard = guard
@@ -171,6 +173,11 @@ class HttpServer:
         gateway = self._gateway
         make_page = self._pages.get(request.path)
         authorizations = headers.getall(hdrs.AUTHORIZATION, [])
+        if self.site is not None:
+            file = await self.site.response(request, guard.on_loopback)
+            if file is not None:
+                return file
+            authorizations = self.site.authorizations(request)
         if make_page is not None:
             if request.path not in HEALTH_PATHS:
                 self._guard.check(authorizations, Role.READ)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,10 +11,11 @@ from google.protobuf.empty_pb2 import Empty
 from broker import __version__
 from broker.api.errors import invalid_argument
 from broker.api.fields import timestamp
-from broker.api.pb.admin_pb2 import LogLevelRequest, Node
+from broker.api.pb.admin_pb2 import LogLevelRequest, Node, NodeRates, Series
 from broker.api.pb.admin_pb2_grpc import NodeServiceServicer
 from broker.api.tokens import Role
 from broker.metrics.broker_metrics import waiting_copies
+from broker.metrics.rates import INTERVAL, Rates
 from broker.server.form import running_form
 from broker.server.logging import get_logger, setup_logging
 
@@ -21,15 +23,56 @@ if TYPE_CHECKING:
     from broker.server.host import Host
 
 LEVELS: Final = ("debug", "info", "warn", "error")
+TOTALS: Final = (
+    *("messages_received", "messages_sent", "bytes_received", "bytes_sent"),
+    *("messages_dropped", "clients_connected"),
+)
+GAUGES: Final = ("clients", "sessions", "messages_waiting")
 
 
 class NodeService(NodeServiceServicer):
-    roles: Final = {"Get": Role.READ, "SetLogLevel": Role.ADMIN}
+    roles: Final = {"Get": Role.READ, "Rates": Role.READ, "SetLogLevel": Role.ADMIN}
 
     def __init__(self, server: Host) -> None:
         self._server = server
         self._form = running_form()
         self._log = get_logger("api")
+        self._rates = Rates(TOTALS, GAUGES)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Take the first sample of the rates, and one at each interval."""
+        self._sample()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sample(self) -> None:
+        server = self._server
+        found = server.broker.counters
+        values = (
+            sum(found.messages_received),
+            sum(found.messages_sent),
+            found.bytes_received,
+            found.bytes_sent,
+            sum(server.lost_messages().values()),
+            found.clients_connected,
+            found.clients_connected - found.clients_disconnected,
+            len(server.broker.sessions),
+            waiting_copies(found),
+        )
+        self._rates.sample(values, server.now())
+        self._timer = server.loop.call_later(INTERVAL, self._sample)
+
+    async def Rates(self, request: Empty, context: object) -> NodeRates:
+        rates = self._rates
+        return NodeRates(
+            newest=timestamp(int(self._server.wall_time(rates.newest))),
+            interval_seconds=INTERVAL,
+            series=[Series(name=name, values=values) for name, values in rates.series().items()],
+        )
 
     async def Get(self, request: Empty, context: object) -> Node:
         server = self._server
@@ -57,6 +100,7 @@ class NodeService(NodeServiceServicer):
             bytes_sent=found.bytes_sent,
             dropped={reason: count for reason, count in server.lost_messages().items() if count},
             refused={reason: count for reason, count in server.refused_input().items() if count},
+            plugins=server.settings.plugin_order,
         )
 
     async def SetLogLevel(self, request: LogLevelRequest, context: object) -> Empty:

@@ -14,6 +14,8 @@ from broker.plugins import Plugin
 class AdminPlugin(Plugin):
     """Registers the services with the API of the node. A node without `api` addresses has no API."""
 
+    _node: NodeService | None = None
+
     async def prepare(self) -> None:
         api = self.server.api
         if api is None:
@@ -21,6 +23,15 @@ class AdminPlugin(Plugin):
         services = admin_pb2.DESCRIPTOR.services_by_name
         api.register(services["ClientService"], ClientService(self.server, api.long_calls))
         api.register(services["SubscriptionService"], SubscriptionService(self.server, api.long_calls))
-        api.register(services["NodeService"], NodeService(self.server))
+        self._node = NodeService(self.server)
+        api.register(services["NodeService"], self._node)
         api.register(services["TraceService"], TraceService(self.server, api.long_calls))
         api.register(services["PublishService"], PublishService(self.server))
+
+    async def start(self) -> None:
+        if self._node is not None:
+            self._node.start()
+
+    async def stop(self) -> None:
+        if self._node is not None:
+            self._node.stop()

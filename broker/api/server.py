@@ -22,6 +22,7 @@ from broker.api.http_server import HttpServer
 from broker.api.long_calls import LongCalls
 from broker.api.method import STREAMS_MAX, ApiMethod, Calls, service_methods
 from broker.api.pages import PageMaker
+from broker.api.site import Site
 from broker.config.settings import ApiSettings
 from broker.server.start_error import StartError
 from broker.server.tls_context import LiveContext
@@ -42,6 +43,8 @@ class ApiServer:
         self._log = log
         self._services: dict[str, list[ApiMethod]] = {}
         self._http = HttpServer(self.gateway, pages, self.guard, log)
+        if settings.dashboard:
+            self._http.site = Site(self.guard)
         self._grpc: GrpcServer | None = None
 
     @property

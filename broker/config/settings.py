@@ -46,6 +46,12 @@ class ApiSettings:
         "configuration file. `gmqttd token` writes it; it is read again at a reload. Empty: no tokens are needed.",
         Text("/etc/gmqtt/tokens.yml"),
     )
+    dashboard: bool = extension(
+        True,
+        "Whether the addresses of `http` serve the page of the node at `/`. On an address that is not a loopback one it needs "
+        "token_file, for the login.",
+        Flag(),
+    )
 
     def listeners(self) -> Iterator[tuple[str, ApiListener]]:
         """Yield each address with its key."""

@@ -701,6 +701,7 @@ class Node(_message.Message):
     BYTES_SENT_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    PLUGINS_FIELD_NUMBER: _builtins.int
     node_name: _builtins.str
     """Name in the federation; empty without one."""
     version: _builtins.str
@@ -742,6 +743,10 @@ class Node(_message.Message):
     def refused(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Input that was refused, by reason."""
 
+    @_builtins.property
+    def plugins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The plugins that run."""
+
     def __init__(
         self,
         *,
@@ -765,14 +770,76 @@ class Node(_message.Message):
         bytes_sent: _builtins.int = ...,
         dropped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         refused: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        plugins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "clients_connected", b"clients_connected", "dropped", b"dropped", "form", b"form", "form_reason", b"form_reason", "listeners", b"listeners", "log_level", b"log_level", "messages_received", b"messages_received", "messages_sent", b"messages_sent", "messages_waiting", b"messages_waiting", "node_name", b"node_name", "not_ready", b"not_ready", "refused", b"refused", "retained_messages", b"retained_messages", "sessions", b"sessions", "started_at", b"started_at", "subscriptions", b"subscriptions", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "clients_connected", b"clients_connected", "dropped", b"dropped", "form", b"form", "form_reason", b"form_reason", "listeners", b"listeners", "log_level", b"log_level", "messages_received", b"messages_received", "messages_sent", b"messages_sent", "messages_waiting", b"messages_waiting", "node_name", b"node_name", "not_ready", b"not_ready", "plugins", b"plugins", "refused", b"refused", "retained_messages", b"retained_messages", "sessions", b"sessions", "started_at", b"started_at", "subscriptions", b"subscriptions", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Node: _TypeAlias = Node  # noqa: Y015
+
+@_typing.final
+class Series(_message.Message):
+    """One figure of the last hour."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """messages_received, messages_sent, bytes_received, bytes_sent, messages_dropped, clients_connected (a second each);
+    clients, sessions, messages_waiting (at the time).
+    """
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The oldest first."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Series: _TypeAlias = Series  # noqa: Y015
+
+@_typing.final
+class NodeRates(_message.Message):
+    """How the figures of this node went, as values at equal intervals."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEWEST_FIELD_NUMBER: _builtins.int
+    INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
+    interval_seconds: _builtins.float
+    @_builtins.property
+    def newest(self) -> _timestamp_pb2.Timestamp:
+        """Of the newest values."""
+
+    @_builtins.property
+    def series(self) -> _containers.RepeatedCompositeFieldContainer[Global___Series]: ...
+    def __init__(
+        self,
+        *,
+        newest: _timestamp_pb2.Timestamp | None = ...,
+        interval_seconds: _builtins.float = ...,
+        series: _abc.Iterable[Global___Series] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["newest", b"newest"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval_seconds", b"interval_seconds", "newest", b"newest", "series", b"series"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeRates: _TypeAlias = NodeRates  # noqa: Y015
 
 @_typing.final
 class LogLevelRequest(_message.Message):

@@ -215,6 +215,8 @@ class NodeServiceStub:
     def __new__(cls, channel: _aio.Channel) -> NodeServiceAsyncStub: ...
     Get: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.Node]
     """What this node is and does."""
+    Rates: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.NodeRates]
+    """Figures of the last hour, every 10 seconds."""
     SetLogLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LogLevelRequest, _empty_pb2.Empty]
     """Change the level of the log while the node runs."""
 
@@ -225,6 +227,8 @@ class NodeServiceAsyncStub(NodeServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Get: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.Node]  # type: ignore[assignment]
     """What this node is and does."""
+    Rates: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.NodeRates]  # type: ignore[assignment]
+    """Figures of the last hour, every 10 seconds."""
     SetLogLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.LogLevelRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Change the level of the log while the node runs."""
 
@@ -238,6 +242,14 @@ class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Node, _abc.Awaitable[_admin_pb2.Node]]:
         """What this node is and does."""
+
+    @_abc_1.abstractmethod
+    def Rates(
+        self,
+        request: _empty_pb2.Empty,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.NodeRates, _abc.Awaitable[_admin_pb2.NodeRates]]:
+        """Figures of the last hour, every 10 seconds."""
 
     @_abc_1.abstractmethod
     def SetLogLevel(

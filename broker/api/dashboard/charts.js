@@ -1,0 +1,83 @@
+// Graphs of the last hour (uPlot), and the drawing of the federation.
+import {html, useEffect, useRef} from "/vendor/preact-htm.js";
+import {shown, seconds, number} from "/lib.js";
+
+const COLOURS = ["#2f6feb", "#d9730d", "#18794e", "#a626a4"];
+
+// lines: [label, values]. All have as many values; `newest` is an ISO time, `interval` in seconds.
+export function Graph({title, lines, newest, interval, format}) {
+  const place = useRef(null), chart = useRef(null);
+  const count = lines[0]?.[1].length ?? 0;
+  useEffect(() => {
+    const style = getComputedStyle(document.documentElement);
+    const axis = {stroke: style.getPropertyValue("--soft"), grid: {stroke: style.getPropertyValue("--line"), width: 1}};
+    chart.current = new uPlot({
+      width: place.current.clientWidth, height: 190, legend: {live: true},
+      series: [{}, ...lines.map(([label], index) => ({
+        label, stroke: COLOURS[index], width: 2, dash: index ? [6, 3 * index] : undefined,
+        value: (_, value) => value == null ? "–" : format(value),
+      }))],
+      axes: [axis, {...axis, size: 70, values: (_, ticks) => ticks.map((tick) => format(tick))}],
+      scales: {y: {range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1]}},
+    }, [[], ...lines.map(() => [])], place.current);
+    const fit = new ResizeObserver(() => chart.current?.setSize({width: place.current.clientWidth, height: 190}));
+    fit.observe(place.current);
+    return () => { fit.disconnect(); chart.current.destroy(); chart.current = null; };
+  }, [lines.length]);
+  useEffect(() => {
+    const end = Date.parse(newest) / 1000 || 0;
+    const times = Array.from({length: count}, (_, index) => end - (count - 1 - index) * interval);
+    chart.current?.setData([times, ...lines.map(([, values]) => values)]);
+  }, [newest, count]);
+  const last = lines.map(([label, values]) => `${label} ${values.length ? format(values.at(-1)) : "–"}`).join(", ");
+  return html`<section><h2>${title}</h2>
+    <div class="chart" role="img" aria-label=${`${title} over the last hour; now: ${last}`} ref=${place}></div></section>`;
+}
+
+const KINDS = {STATUS_ALIVE: "good", STATUS_LEAVING: "warn", STATUS_LEFT: "off", STATUS_FAILED: "bad"};
+export const memberKind = (member) => member.suspected ? "warn" : KINDS[member.status] ?? "off";
+export const memberWord = (member) =>
+  member.suspected ? "suspected" : String(member.status || "").replace("STATUS_", "").toLowerCase();
+
+// The nodes around this one, and other domains below. With more than NODES_DRAWN the rest is a number.
+const NODES_DRAWN = 24;
+export function Map({own, members, peers, links}) {
+  const others = members.filter((member) => member.name !== own).slice(0, NODES_DRAWN);
+  const hidden = members.length - others.length - 1;
+  const byName = Object.fromEntries(peers.map((peer) => [peer.node_name, peer]));
+  const domains = [...new Set(links.map((link) => link.upstream))].slice(0, 8);
+  const width = 900, height = domains.length ? 380 : 300, cx = width / 2, cy = 150;
+  const at = (index, count) => {
+    const angle = Math.PI * 2 * index / count - Math.PI / 2;
+    return [cx + Math.cos(angle) * (count > 1 ? 330 : 250), cy + Math.sin(angle) * 105];
+  };
+  const points = others.length === 1 ? [[cx + 250, cy]] : others.map((_, index) => at(index + .5, others.length));
+  return html`<svg class="map" viewBox="0 0 ${width} ${height}" role="img"
+      aria-label=${`${members.length} members and ${domains.length} upstreams; the tables below have the same`}>
+    ${others.map((member, index) => {
+      const peer = byName[member.name], [x, y] = points[index];
+      const flows = peer?.state === "streaming";
+      const text = !peer ? "" : peer.behind ? `behind, ${number(peer.stored_blocks)} blocks wait`
+        : flows ? `${seconds(peer.round_trip_seconds)}` : peer.state;
+      return html`<g><line class=${flows ? "flows" : "broken"} x1=${cx} y1=${cy} x2=${x} y2=${y}/>
+        <text class="small" x=${(cx * 1.1 + x * .9) / 2} y=${(cy + y) / 2 - 5}>${text}</text></g>`;
+    })}
+    ${domains.map((name, index) => {
+      const x = width * (index + 1) / (domains.length + 1), mine = links.filter((link) => link.upstream === name);
+      const kind = mine.every((link) => link.status === "running") ? "flows" : mine.every((link) => link.status === "idle") ? "" : "broken";
+      return html`<g><line class=${kind} x1=${cx} y1=${cy} x2=${x} y2=${height - 60}/>
+        <rect x=${x - 60} y=${height - 60} width="120" height="34" rx="6" fill="none" stroke="currentColor"/>
+        <text x=${x} y=${height - 38}>${shown(name)}</text>
+        <text class="small" x=${x} y=${height - 10}>${mine.map((link) => link.status).join(", ")}</text></g>`;
+    })}
+    ${others.map((member, index) => {
+      const [x, y] = points[index];
+      return html`<g><circle cx=${x} cy=${y} r="15" stroke="var(--${memberKind(member)}, var(--soft))"/>
+        <text x=${x} y=${y + 33}>${shown(member.name)}</text>
+        <text class="small" x=${x} y=${y + 47}>${memberWord(member)}</text></g>`;
+    })}
+    <circle cx=${cx} cy=${cy} r="20" stroke="var(--accent)"/>
+    <text x=${cx} y=${cy - 29}>${shown(own || "this node")}</text>
+    ${hidden > 0 && html`<text class="small" x=${width - 90} y="20">and ${hidden} more</text>`}
+  </svg>`;
+}

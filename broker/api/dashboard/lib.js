@@ -1,0 +1,148 @@
+// What all views share: calls of the API, data that is asked for again and again, formats, tables.
+import {html, useEffect, useRef, useState} from "/vendor/preact-htm.js";
+
+const HEADERS = {"X-Gmqttd-Page": "1"};
+const ANSWER_MS = 10000;
+export const PAGE_ROWS = 60;
+
+export class ApiError extends Error {
+  constructor(status, text) { super(text); this.status = status; }
+}
+
+// One call. Throws ApiError: status 0 for a node that does not answer.
+export async function call(method, path, body) {
+  const options = {method, headers: {...HEADERS}, signal: AbortSignal.timeout(ANSWER_MS), cache: "no-store"};
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers["Content-Type"] = "application/json";
+  }
+  let answer, text;
+  try {
+    answer = await fetch(path, options);
+    text = await answer.text();
+  } catch (error) {
+    throw new ApiError(0, error.name === "TimeoutError" ? "no answer within 10 s" : "the node cannot be reached");
+  }
+  let found = null;
+  try { found = text ? JSON.parse(text) : {}; } catch { /* told below */ }
+  if (!answer.ok) throw new ApiError(answer.status, found?.message || `HTTP ${answer.status}`);
+  if (found === null) throw new ApiError(0, "the answer came only in part");
+  return found;
+}
+
+// What a view says whose plugin does not run on this node.
+export const NotLoaded = ({name}) => html`<p class="soft">The plugin ${name} does not run on this node: name it in plugin_order.</p>`;
+
+export const watchers = {failed: () => {}, answered: () => {}, refused: () => {}};
+
+// {data, error, reload}: a path that is asked for every `seconds`, while the page is seen. What came last stays after a failure.
+export function useData(path, seconds = 2) {
+  const [state, setState] = useState({data: null, error: null, path: null});
+  const again = useRef(() => {});
+  useEffect(() => {
+    if (!path) return undefined;
+    let ended = false, timer = 0;
+    const ask = async () => {
+      clearTimeout(timer);
+      if (!document.hidden) {
+        try {
+          const data = await call("GET", path);
+          watchers.answered();
+          if (!ended) setState({data, error: null, path});
+        } catch (error) {
+          if (error.status === 401) watchers.refused();
+          else if (error.status === 0) watchers.failed(error.message);
+          if (!ended) setState((old) => ({data: old.path === path ? old.data : null, error, path}));
+        }
+      }
+      if (!ended) timer = setTimeout(ask, seconds * 1000);
+    };
+    const shown = () => { if (!document.hidden) ask(); };
+    document.addEventListener("visibilitychange", shown);
+    again.current = ask;
+    ask();
+    return () => { ended = true; clearTimeout(timer); document.removeEventListener("visibilitychange", shown); };
+  }, [path, seconds]);
+  return {data: state.path === path ? state.data : null, error: state.error, reload: () => again.current()};
+}
+
+// --- formats: everything from the API is shown as text, so that no name becomes markup
+
+const CONTROL = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+export const shown = (text) =>
+  String(text ?? "").replace(CONTROL, (char) => "\\u" + char.charCodeAt(0).toString(16).padStart(4, "0"));
+export const number = (value) => Number(value ?? 0).toLocaleString("en", {maximumFractionDigits: 1});
+export function bytes(value) {
+  let amount = Number(value ?? 0), unit = 0;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  while (amount >= 1024 && unit < units.length - 1) { amount /= 1024; unit += 1; }
+  return `${amount.toLocaleString("en", {maximumFractionDigits: amount < 10 && unit ? 1 : 0})} ${units[unit]}`;
+}
+export function seconds(value) {
+  const amount = Number(value ?? 0);
+  if (amount < 1) return `${Math.round(amount * 1000)} ms`;
+  if (amount < 120) return `${Math.round(amount)} s`;
+  if (amount < 7200) return `${Math.round(amount / 60)} min`;
+  if (amount < 172800) return `${Math.round(amount / 3600)} h`;
+  return `${Math.round(amount / 86400)} d`;
+}
+export const ago = (time) => time ? `${seconds((Date.now() - Date.parse(time)) / 1000)} ago` : "";
+
+export const Since = ({time}) => time ? html`<time datetime=${time} title=${time}>${ago(time)}</time>` : null;
+// kind: good, warn, bad, off. The sign before the word says it, too, without a colour.
+export const State = ({kind, children}) => html`<span class="state ${kind}">${children}</span>`;
+
+export function Problem({error}) {
+  if (!error) return null;
+  return html`<p class="error" role="alert">${shown(error.message)}</p>`;
+}
+
+// columns: [title, row => content, class]. `to`: row => address of a view.
+export function Table({columns, rows, empty = "none", to}) {
+  if (!rows.length) return html`<p class="soft">${empty}</p>`;
+  return html`<table>
+    <thead><tr>${columns.map(([title, , kind]) => html`<th class=${kind || ""} scope="col">${title}</th>`)}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr class=${to ? "link" : ""}>${columns.map(([, content, kind], index) => {
+      const inner = content(row);
+      return html`<td class=${kind || ""}>${to && index === 0 ? html`<a href=${to(row)}>${inner}</a>` : inner}</td>`;
+    })}</tr>`)}</tbody>
+  </table>`;
+}
+
+export function Pages({page, total, go}) {
+  const last = Math.max(1, Math.ceil(total / PAGE_ROWS));
+  return html`<div class="bar" role="navigation" aria-label="pages">
+    <button disabled=${page <= 1} onClick=${() => go(page - 1)}>previous</button>
+    <span>page ${number(page)} of ${number(last)}, ${number(total)} in all</span>
+    <button disabled=${page >= last} onClick=${() => go(page + 1)}>next</button>
+  </div>`;
+}
+
+// A button whose action is asked about first, and whose failure is shown beside it.
+export function Action({label, question, run, done}) {
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const act = async () => {
+    if (question && !window.confirm(question)) return;
+    setBusy(true);
+    try { await run(); setError(null); done?.(); } catch (found) { setError(found); }
+    setBusy(false);
+  };
+  return html`<span><button disabled=${busy} onClick=${act}>${label}</button> <${Problem} error=${error}/></span>`;
+}
+
+export const rows = (found, name) => found?.[name] ?? [];
+export const path = (...parts) => parts.map(encodeURIComponent).join("/");
+export const query = (fields) => {
+  const text = new URLSearchParams(Object.entries(fields).filter(([, value]) => value !== "" && value != null)).toString();
+  return text ? `?${text}` : "";
+};
+
+// --- the address: #/VIEW/PART?field=value
+
+export function here() {
+  const [where, rest = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [view = "", ...parts] = where.split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
+  return {view, parts, fields: Object.fromEntries(new URLSearchParams(rest))};
+}
+export const go = (view, parts = [], fields = {}) => { location.hash = `#/${path(view, ...parts)}${query(fields)}`; };

@@ -1,0 +1,172 @@
+"""The page in a real browser, against three real nodes with traffic, a link and a node that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from mqtt_client import Clients
+    from node_process import Node, Nodes
+
+playwright = pytest.importorskip("playwright.async_api", reason="no playwright: scripts/setup")
+CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
+LIVE_MS: Final = 20_000
+NAME: Final = "<img src=x onerror=alert(1)>\u202egnp"  # markup, and a mark that turns the writing around
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: scripts/setup --packages"),
+]
+
+
+class Window:
+    """A tab. `faults` are errors of scripts and of the console, `foreign` requests that left the node."""
+
+    def __init__(self, page: Any, base: str) -> None:
+        self.page = page
+        self.base = base
+        self.faults: list[str] = []
+        self.foreign: list[str] = []
+        page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("request", lambda request: None if request.url.startswith(base) else self.foreign.append(request.url))
+
+    async def open(self, view: str) -> None:
+        await self.page.goto(f"{self.base}/#/{view}")
+
+    async def shows(self, text: str) -> None:
+        await self.page.get_by_text(text, exact=False).first.wait_for(timeout=LIVE_MS)
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Any]:
+    async with playwright.async_playwright() as started:
+        made = await started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        await made.close()
+
+
+async def window(browser: Any, node: Node, **options: Any) -> Window:
+    address = node.config["api"]["http"][0]["address"].removeprefix("tcp://")
+    page = await browser.new_page(viewport={"width": 1280, "height": 900}, **options)
+    return Window(page, f"http://{address}")
+
+
+async def federation(nodes: Nodes) -> list[Node]:
+    made: list[Node] = []
+    for _ in range(3):
+        node = nodes.make_federated(made[:1])
+        node.config["plugin_order"] = ["admin", "federation", "event_log", "links"]
+        node.config["data_dir"] = str(node.directory / f"{node.name}-data")
+        node.config["plugins"]["event_log"] = {"dir": str(node.directory / f"{node.name}-log")}
+        made.append(node)
+    made[0].config["plugins"]["links"] = {
+        "upstreams": {"headquarters": {"uri": f"mqtt://127.0.0.1:{nodes.free_port()}"}},
+        "policies": {"orders": {"pattern": "orders/#", "definition": {"federation-upstream": "headquarters"}}},
+    }
+    await asyncio.gather(*(node.start() for node in made))
+    await nodes.all_alive(made)
+    return made
+
+
+async def test_each_view_shows_what_the_api_says(nodes: Nodes, clients: Clients, browser: Any, tmp_path: Path) -> None:
+    first, second, third = await federation(nodes)
+    subscriber = await clients.connect(first.port, NAME, clean_start=False)
+    await subscriber.subscribe("sensors/#", "orders/#", qos=1)
+    publisher = await clients.connect(second.port, "publisher")
+    await publisher.publish("sensors/one", b"x", qos=1)
+    await subscriber.message()
+    tab = await window(browser, first)
+    await tab.open("overview")
+    for name in (first.name, second.name, third.name, "headquarters"):
+        await tab.shows(name)
+    await tab.shows("the link to headquarters is")
+    # Live: a node is killed, and the page says so without being loaded again.
+    await third.kill()
+    await tab.shows(f"the member {third.name} has failed")
+    await tab.open("clients")
+    await tab.shows("<img src=x onerror=alert(1)>\\u202egnp")
+    await tab.page.get_by_role("link", name="onerror").click()
+    await tab.shows("sensors/#")
+    await tab.shows(f"{first.name} (here)")
+    await tab.open("topics")
+    await tab.page.get_by_label("topic, or topic filter").fill("sensors/two")
+    await tab.page.get_by_role("button", name="who is subscribed?").click()
+    await tab.page.get_by_role("button", name="show for 5 minutes").click()
+    await tab.shows("running")
+    await publisher.publish("sensors/two", b"a payload", qos=0)
+    await tab.shows("PUBLISH")
+    await tab.open("log")
+    await tab.shows(f"The log of {first.name}")
+    await tab.open("links")
+    await tab.shows("headquarters")
+    await tab.page.get_by_role("link", name="headquarters").click()
+    await tab.shows("evidence")
+    await tab.open("pipelines")
+    await tab.shows("no query holds the log")
+    await tab.open("access")
+    await tab.shows("The plugin auth does not run")
+    # Kick from the page.
+    await tab.open("clients/publisher")
+    second_tab = await window(browser, second)
+    await second_tab.open("clients/publisher")
+    second_tab.page.on("dialog", lambda dialog: asyncio.ensure_future(dialog.accept()))
+    await second_tab.page.get_by_role("button", name="disconnect").click()
+    await eventually(publisher.closed.is_set, "the client is disconnected")
+    assert tab.foreign == second_tab.foreign == []
+    # The only error is that of the client that is not on this node.
+    assert [text for text in tab.faults if "404" not in text] == []
+    await tab.page.screenshot(path=str(tmp_path / "page.png"))
+
+
+async def test_a_page_that_is_left_open_says_when_the_node_is_away(nodes: Nodes, browser: Any) -> None:
+    node = nodes.make_federated()
+    await node.start()
+    tab = await window(browser, node)
+    await tab.open("overview")
+    await tab.shows("clients connected")
+    await node.kill()
+    await tab.shows("The node does not answer")
+    await node.start()
+    await tab.page.get_by_text("The node does not answer").wait_for(state="detached", timeout=LIVE_MS)
+
+
+async def test_login_and_roles(nodes: Nodes, browser: Any) -> None:
+    node = nodes.make_federated(overrides={"api": {"token_file": "tokens.yml"}})
+    await node.start()
+    made = {}
+    for role in ("read", "admin"):
+        command = [*node.program(), "-c", str(node.config_path), "token", "create", "--role", role]
+        done = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, env={"PYTHONSAFEPATH": "1", "PATH": "/usr/bin:/bin"}
+        )
+        output, _ = await done.communicate()
+        made[role] = output.decode().strip()
+    os.kill(node.pid, signal.SIGHUP)
+    await node.logged("tokens=2")
+    for role, may_publish in (("read", False), ("admin", True)):
+        context = await browser.new_context()
+        page = await context.new_page()
+        tab = Window(page, f"http://{node.config['api']['http'][0]['address'].removeprefix('tcp://')}")
+        await tab.open("topics")
+        await page.get_by_label("token").fill("wrong")
+        await page.get_by_role("button", name="log in").click()
+        await tab.shows("the token is not known")
+        await page.get_by_label("token").fill(made[role])
+        await page.get_by_role("button", name="log in").click()
+        await tab.shows("Subscriptions of this node")
+        assert await page.get_by_role("button", name="publish").count() == int(may_publish)
+        assert "gmqttd" not in await page.evaluate("document.cookie")  # no script reads it
+        await page.get_by_role("button", name="log out").click()
+        await tab.shows("This node asks for a token")
+        await context.close()
