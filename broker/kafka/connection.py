@@ -90,7 +90,7 @@ class KafkaConnection:
     # --- bytes ---
 
     async def _receive(self) -> bytes:
-        is_known = self.identity is not None
+        is_known = self.identity is not None or not self._server.host.broker.connect_deciders
         now = self._loop.time()
         if now >= self._ends_at:
             raise Closed("logins_ended" if is_known else "logins_late")

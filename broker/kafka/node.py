@@ -10,6 +10,7 @@ from broker.authorization import ClientIdentity
 from broker.errors import MqttError, NotCommitted
 from broker.event_log.log import EventLog
 from broker.event_log.selection import Selection
+from broker.kafka import error_codes as errors
 from broker.kafka.batches import TopicJudge
 from broker.kafka.partitions import Entry, Partition, coordinator_of, decode_entry, encode_entry, partitions_of
 from broker.message import Message
@@ -117,6 +118,13 @@ class KafkaNode:
         """Return whether this node coordinates the group."""
         found = coordinator_of(self.partitions(), group)
         return found is not None and found.node == self.name
+
+    def topic_error(self, name: str, identity: ClientIdentity) -> int:
+        """The error of a request about a topic, NONE where the consumer may read some of it."""
+        topic = self.topics.get(name)
+        if topic is None:
+            return errors.UNKNOWN_TOPIC_OR_PARTITION
+        return errors.NONE if Consumer(self, identity, topic).may_ask() else errors.TOPIC_AUTHORIZATION_FAILED
 
     # --- committed offsets ---
 

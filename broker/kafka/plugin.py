@@ -9,14 +9,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker.authorization import ClientIdentity
 from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address, parse_address
 from broker.config.interfaces import local_ipv4_addresses
 from broker.event_log.files import Files
 from broker.event_log.log import EventLog
 from broker.event_log.plugin import EventLogPlugin
-from broker.kafka.fields import Values
-from broker.kafka.frames import Request
+from broker.kafka.group_messages import (
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    SYNC_GROUP,
+)
+from broker.kafka.grouping import Grouping
 from broker.kafka.messages import FETCH, INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, PRODUCE
 from broker.kafka.node import KafkaNode
 from broker.kafka.producing import refuse_produce, refuse_producer_id
@@ -44,6 +53,7 @@ class KafkaPlugin(Plugin):
         self._log = get_logger("kafka")
         self._node: KafkaNode | None = None
         self._reading: Reading | None = None
+        self._grouping: Grouping | None = None
         self._server: KafkaServer | None = None
 
     @property
@@ -54,8 +64,26 @@ class KafkaPlugin(Plugin):
     async def prepare(self) -> None:
         log = self._event_log()
         self._node = KafkaNode(self.server, log, self.settings.topic_filters)
-        self._reading = Reading(self._node, random.Random())
-        self._server = KafkaServer(self.server, self.settings, self._handlers(self._reading), self._log)
+        reading = self._reading = Reading(self._node, random.Random())
+        grouping = self._grouping = Grouping(self._node, random.Random())
+        handlers: dict[int, Handler] = {
+            PRODUCE: refuse_produce,
+            FETCH: reading.fetch,
+            LIST_OFFSETS: reading.list_offsets,
+            METADATA: reading.metadata,
+            OFFSET_COMMIT: grouping.commit,
+            OFFSET_FETCH: grouping.committed,
+            FIND_COORDINATOR: grouping.find_coordinator,
+            JOIN_GROUP: grouping.join,
+            HEARTBEAT: grouping.heartbeat,
+            LEAVE_GROUP: grouping.leave,
+            SYNC_GROUP: grouping.sync,
+            DESCRIBE_GROUPS: grouping.described,
+            LIST_GROUPS: grouping.listed,
+            INIT_PRODUCER_ID: refuse_producer_id,
+            OFFSET_FOR_LEADER_EPOCH: reading.epoch_ends,
+        }
+        self._server = KafkaServer(self.server, self.settings, handlers, self._log)
         mqtt = self.server.settings.mqtt
         if self.server.members.node_name and not mqtt.retain_available:
             raise StartError(
@@ -67,37 +95,6 @@ class KafkaPlugin(Plugin):
         if found is None or found.log is None:
             raise StartError(f"{KEY}: there is no event log to read; put event_log before kafka into plugin_order")
         return found.log
-
-    def _handlers(self, reading: Reading) -> dict[int, Handler]:
-        async def fetch(request: Request, identity: ClientIdentity, _addr: str) -> Values:
-            return await reading.fetch(values_of(request), identity)
-
-        async def list_offsets(request: Request, identity: ClientIdentity, _addr: str) -> Values:
-            return await reading.list_offsets(values_of(request), identity)
-
-        async def epoch_ends(request: Request, identity: ClientIdentity, _addr: str) -> Values:
-            return reading.epoch_ends(values_of(request), identity)
-
-        async def metadata(request: Request, identity: ClientIdentity, _addr: str) -> Values:
-            values = values_of(request)
-            if request.version == 0 and not values["topics"]:
-                values["topics"] = None  # version 0 has no null: an empty list asks for all topics
-            return reading.metadata(values, identity)
-
-        async def produce(request: Request, _identity: ClientIdentity, _addr: str) -> Values | None:
-            return refuse_produce(values_of(request))
-
-        async def producer_id(request: Request, _identity: ClientIdentity, _addr: str) -> Values:
-            return refuse_producer_id(values_of(request))
-
-        return {
-            PRODUCE: produce,
-            FETCH: fetch,
-            LIST_OFFSETS: list_offsets,
-            METADATA: metadata,
-            INIT_PRODUCER_ID: producer_id,
-            OFFSET_FOR_LEADER_EPOCH: epoch_ends,
-        }
 
     async def start(self) -> None:
         assert self._server is not None
@@ -125,12 +122,14 @@ class KafkaPlugin(Plugin):
     async def stop(self) -> None:
         if self._server is not None:
             await self._server.close()
+        if self._grouping is not None:
+            self._grouping.stop()
 
     def metrics(self) -> list[Metric]:
-        server, reading, node = self._server, self._reading, self._node
-        if server is None or reading is None or node is None:
+        server, reading, grouping, node = self._server, self._reading, self._grouping, self._node
+        if server is None or reading is None or grouping is None or node is None:
             return []
-        sessions = reading.sessions
+        sessions, groups = reading.sessions, grouping.groups
         return [
             gauge("gmqtt_kafka_connections", "Connections of Kafka clients.", len(server)),
             counters("gmqtt_kafka_requests_total", "Requests of Kafka clients.", "api", server.requests.items()),
@@ -149,6 +148,9 @@ class KafkaPlugin(Plugin):
                 "event",
                 (("evicted", sessions.evicted), ("refused", sessions.refused)),
             ),
+            gauge("gmqtt_kafka_groups", "Consumer groups that this node coordinates.", len(groups)),
+            gauge("gmqtt_kafka_group_members", "Members of these groups.", groups.members),
+            counter("gmqtt_kafka_members_refused_total", "Members of groups that found no room.", groups.refused),
             counter("gmqtt_kafka_commits_refused_total", "Committed offsets that were not kept.", node.offsets_refused),
         ]
 
@@ -159,11 +161,6 @@ class KafkaPlugin(Plugin):
         return {
             f"kafka_{reason}": closed[reason] for reason in ("connections_refused", "logins_refused", "requests_bad")
         }
-
-
-def values_of(request: Request) -> Values:
-    assert request.values is not None
-    return request.values
 
 
 def kafka_addr(opened: list[str], advertised: Address | None, local_addresses: list[str]) -> tuple[str, str | None]:

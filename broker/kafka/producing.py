@@ -6,12 +6,14 @@ from typing import Final
 
 from broker.kafka.error_codes import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from broker.kafka.fields import Values
+from broker.kafka.frames import Asked
 
 READ_ONLY: Final = "topics are read only here: publish over MQTT"
 
 
-def refuse_produce(request: Values) -> Values | None:
+async def refuse_produce(asked: Asked) -> Values | None:
     """The answer of Produce; None for a producer that wants none (acks 0)."""
+    request = asked.values
     if request["acks"] == 0:
         return None
     return {
@@ -32,6 +34,6 @@ def refuse_produce(request: Values) -> Values | None:
     }
 
 
-def refuse_producer_id(_request: Values) -> Values:
+async def refuse_producer_id(_asked: Asked) -> Values:
     """The answer of InitProducerId, with which an idempotent or transactional producer begins."""
     return {"error_code": CLUSTER_AUTHORIZATION_FAILED}

@@ -14,6 +14,7 @@ from broker.kafka import error_codes as errors
 from broker.kafka.batches import BatchWriter
 from broker.kafka.fetch_sessions import NO_SESSION, FetchAsked, FetchSessions, Wanted
 from broker.kafka.fields import Values
+from broker.kafka.frames import Asked
 from broker.kafka.node import Consumer, KafkaNode, KafkaTopic
 from broker.kafka.partitions import NOBODY
 
@@ -58,14 +59,15 @@ class Reading:
 
     # --- Metadata ---
 
-    def metadata(self, request: Values, identity: ClientIdentity) -> Values:
+    async def metadata(self, asked: Asked) -> Values:
         partitions = self.node.partitions()
-        asked = request["topics"]
-        names = list(self.node.topics) if asked is None else [topic["name"] for topic in asked]
+        topics = asked.values["topics"]
+        is_all = topics is None or (not topics and asked.version == 0)
+        names = list(self.node.topics) if is_all else [topic["name"] for topic in topics]
         answers = []
         for name in names:
-            error = self._topic_error(name, identity)
-            if asked is None and error:
+            error = self.node.topic_error(name, asked.identity)
+            if is_all and error:
                 continue
             answers.append(
                 {
@@ -95,17 +97,9 @@ class Reading:
             "topics": answers,
         }
 
-    def _topic_error(self, name: str, identity: ClientIdentity) -> int:
-        topic = self.node.topics.get(name)
-        if topic is None:
-            return errors.UNKNOWN_TOPIC_OR_PARTITION
-        if not Consumer(self.node, identity, topic).may_ask():
-            return errors.TOPIC_AUTHORIZATION_FAILED
-        return errors.NONE
-
     def _partition_error(self, name: str, index: int, epoch: int, identity: ClientIdentity) -> int:
         """The error of a request for a partition that this node must lead. `epoch`: as the consumer knows it, or -1."""
-        error = self._topic_error(name, identity)
+        error = self.node.topic_error(name, identity)
         if error:
             return error
         if index != self.node.own_partition():
@@ -117,17 +111,17 @@ class Reading:
 
     # --- offsets ---
 
-    async def list_offsets(self, request: Values, identity: ClientIdentity) -> Values:
+    async def list_offsets(self, asked: Asked) -> Values:
         topics = []
-        for topic in request["topics"]:
+        for topic in asked.values["topics"]:
             partitions = []
-            for asked in topic["partitions"]:
-                index, epoch = asked["partition_index"], asked.get("current_leader_epoch", -1)
-                error = self._partition_error(topic["name"], index, epoch, identity)
+            for each in topic["partitions"]:
+                index, epoch = each["partition_index"], each.get("current_leader_epoch", -1)
+                error = self._partition_error(topic["name"], index, epoch, asked.identity)
                 time_ms, offset = NO_TIME, NO_OFFSET
                 if not error:
                     try:
-                        time_ms, offset = await self._find(asked["timestamp"])
+                        time_ms, offset = await self._find(each["timestamp"])
                     except (LogFault, BlockFault):
                         error = errors.KAFKA_STORAGE_ERROR
                 partitions.append(
@@ -158,15 +152,15 @@ class Reading:
             return NO_TIME, NO_OFFSET
         return found.time_ns // MILLISECOND_NS, found.offset
 
-    def epoch_ends(self, request: Values, identity: ClientIdentity) -> Values:
+    async def epoch_ends(self, asked: Asked) -> Values:
         """Where a leader epoch ended: the first offset that may differ from what a consumer has read under it (KIP-320)."""
         log = self.node.log
         topics = []
-        for topic in request["topics"]:
+        for topic in asked.values["topics"]:
             partitions = []
-            for asked in topic["partitions"]:
-                index, epoch = asked["partition"], asked["leader_epoch"]
-                error = self._partition_error(topic["topic"], index, asked["current_leader_epoch"], identity)
+            for each in topic["partitions"]:
+                index, epoch = each["partition"], each["leader_epoch"]
+                error = self._partition_error(topic["topic"], index, each["current_leader_epoch"], asked.identity)
                 end = NO_OFFSET
                 if not error and epoch == self.node.epoch:
                     end = log.next_offset
@@ -185,15 +179,16 @@ class Reading:
 
     # --- Fetch ---
 
-    async def fetch(self, request: Values, identity: ClientIdentity) -> Values:
-        asked = self.sessions.asked(request, self.node.now())
-        if asked.error:
-            return {"error_code": asked.error, "responses": []}
+    async def fetch(self, asked: Asked) -> Values:
+        fetch = self.sessions.asked(asked.values, self.node.now())
+        if fetch.error:
+            return {"error_code": fetch.error, "responses": []}
         found = {
-            (name, index): self._begin(name, index, wanted, identity) for (name, index), wanted in asked.wanted.items()
+            (name, index): self._begin(name, index, wanted, asked.identity)
+            for (name, index), wanted in fetch.wanted.items()
         }
-        await self._fill(found, request)
-        return self._answer(found, asked)
+        await self._fill(found, asked.values)
+        return self._answer(found, fetch)
 
     def _begin(self, name: str, index: int, wanted: Wanted, identity: ClientIdentity) -> Progress:
         error = self._partition_error(name, index, wanted.leader_epoch, identity)
@@ -262,9 +257,9 @@ class Reading:
             writer.pass_to(following)
             room = bytes_max - writer.total
 
-    def _answer(self, found: dict[tuple[str, int], Progress], asked: FetchAsked) -> Values:
+    def _answer(self, found: dict[tuple[str, int], Progress], fetch: FetchAsked) -> Values:
         log = self.node.log
-        session = asked.session
+        session = fetch.session
         topics: dict[str, list[Values]] = {}
         for (name, index), progress in found.items():
             data = b"" if progress.writer is None else progress.writer.take()
@@ -274,7 +269,7 @@ class Reading:
             has_log = progress.writer is not None or progress.error == errors.OFFSET_OUT_OF_RANGE
             watermark, start = (log.next_offset, log.first_offset) if has_log else (-1, -1)
             is_told = session is None or session.must_tell((name, index), progress.error, watermark, start, bool(data))
-            if is_told or asked.is_full:
+            if is_told or fetch.is_full:
                 topics.setdefault(name, []).append(
                     {
                         "partition_index": index,

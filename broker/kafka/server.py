@@ -14,7 +14,7 @@ from broker.authorization import ClientIdentity
 from broker.config.addresses import Address, socket_name_text
 from broker.kafka.connection import Closed, KafkaConnection
 from broker.kafka.fields import KafkaFault, Values
-from broker.kafka.frames import APIS, Request
+from broker.kafka.frames import APIS, Asked, Request
 from broker.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from broker.kafka.settings import KafkaSettings
 from broker.listener_facts import ListenerFacts
@@ -36,7 +36,7 @@ CLOSED: Final = (
 )
 """Why connections were closed, or logins refused: the labels of a counter."""
 
-Handler = Callable[[Request, ClientIdentity, str], Awaitable[Values | None]]
+Handler = Callable[[Asked], Awaitable[Values | None]]
 
 
 class KafkaServer:
@@ -130,7 +130,9 @@ class KafkaServer:
     async def answer(self, request: Request, identity: ClientIdentity, addr: str) -> Values | None:
         """The answer of a client that is let in; None for none."""
         self.requests[APIS[request.key].name] += 1
-        return await self.handlers[request.key](request, identity, addr)
+        assert request.values is not None
+        asked = Asked(request.version, request.client_id, request.values, identity, addr)
+        return await self.handlers[request.key](asked)
 
     # --- bounds ---
 

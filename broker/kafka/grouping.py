@@ -1,0 +1,210 @@
+"""The requests of consumer groups: FindCoordinator, the members of groups, committed offsets."""
+
+# not a core: keeps a timer and requests that wait
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from random import Random
+from typing import Final
+
+from broker.kafka import error_codes as errors
+from broker.kafka.fields import Values
+from broker.kafka.frames import Asked
+from broker.kafka.group import refused_join, sync_answer
+from broker.kafka.groups import Groups
+from broker.kafka.node import Committed, KafkaNode
+from broker.kafka.partitions import NOBODY, coordinator_of
+
+METADATA_BYTES_MAX: Final = 4_096  # of a committed offset, as Kafka allows
+KEY_OF_GROUP: Final = 0  # in FindCoordinator
+NOT_COMMITTED: Final = -1
+
+
+class Grouping:
+    """Answers the requests about groups that this node coordinates."""
+
+    def __init__(self, node: KafkaNode, rng: Random) -> None:
+        self.node = node
+        self.groups = Groups(rng)
+        self._tokens = count(1)
+        self._waiting: dict[int, asyncio.Future[Values]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # --- coordinators ---
+
+    async def find_coordinator(self, asked: Asked) -> Values:
+        request = asked.values
+        found = None
+        if request.get("key_type", KEY_OF_GROUP) == KEY_OF_GROUP:
+            found = coordinator_of(self.node.partitions(), request["key"])
+        if found is None:
+            text = "no node coordinates this; there are no transactions"
+            return {
+                "error_code": errors.COORDINATOR_NOT_AVAILABLE,
+                "error_message": text,
+                "node_id": NOBODY,
+                "host": "",
+                "port": NOBODY,
+            }
+        return {
+            "error_code": errors.NONE,
+            "error_message": None,
+            "node_id": found.number,
+            "host": found.host,
+            "port": found.port,
+        }
+
+    # --- members ---
+
+    async def join(self, asked: Asked) -> Values:
+        values = asked.values
+        if not self.node.coordinates(values["group_id"]):
+            return refused_join(errors.NOT_COORDINATOR, values["member_id"])
+        token = next(self._tokens)
+        now = self.node.now()
+        answer = self.groups.join(token, values, asked.version, asked.client_id, asked.addr, now)
+        return await self._settle(token, answer)
+
+    async def sync(self, asked: Asked) -> Values:
+        values = asked.values
+        if not self.node.coordinates(values["group_id"]):
+            return sync_answer(errors.NOT_COORDINATOR)
+        token = next(self._tokens)
+        return await self._settle(token, self.groups.sync(token, values, self.node.now()))
+
+    async def heartbeat(self, asked: Asked) -> Values:
+        values = asked.values
+        if not self.node.coordinates(values["group_id"]):
+            return {"error_code": errors.NOT_COORDINATOR}
+        return await self._settle(0, self.groups.heartbeat(values, self.node.now()))
+
+    async def leave(self, asked: Asked) -> Values:
+        values = asked.values
+        if not self.node.coordinates(values["group_id"]):
+            return {"error_code": errors.NOT_COORDINATOR, "members": []}
+        return await self._settle(0, self.groups.leave(values, self.node.now()))
+
+    async def _settle(self, token: int, answer: Values | None) -> Values:
+        """Answer the requests that have waited for this one, and wait for its own answer where it has none yet."""
+        waiting: asyncio.Future[Values] | None = None
+        if answer is None:
+            waiting = self._waiting[token] = asyncio.get_running_loop().create_future()
+        self._take_answers()
+        if waiting is None:
+            assert answer is not None
+            return answer
+        try:
+            return await waiting
+        finally:
+            self._waiting.pop(token, None)
+
+    def _take_answers(self) -> None:
+        for token, answer in self.groups.take_answers():
+            waiting = self._waiting.pop(token, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(answer)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        next_timeout = self.groups.next_timeout()
+        if next_timeout is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(next_timeout - self.node.now(), 0.0), self._handle_timeout)
+
+    def _handle_timeout(self) -> None:
+        self.groups.handle_timeout(self.node.now())
+        self._take_answers()
+
+    async def listed(self, _asked: Asked) -> Values:
+        return {"error_code": errors.NONE, "groups": self.groups.listed()}
+
+    async def described(self, asked: Asked) -> Values:
+        groups = []
+        for group_id in asked.values["groups"]:
+            described = self.groups.described(group_id)
+            if not self.node.coordinates(group_id):
+                described["error_code"] = errors.NOT_COORDINATOR
+            groups.append(described)
+        return {"groups": groups}
+
+    # --- committed offsets ---
+
+    async def commit(self, asked: Asked) -> Values:
+        request = asked.values
+        group_id = request["group_id"]
+        error = errors.NONE if self.node.coordinates(group_id) else errors.NOT_COORDINATOR
+        error = error or self.groups.may_commit(request)
+        count_of_partitions = len(self.node.partitions())
+        found: dict[tuple[str, int], int] = {}
+        offsets: dict[tuple[str, int], Committed] = {}
+        for topic in request["topics"]:
+            topic_error = error or self.node.topic_error(topic["name"], asked.identity)
+            for each in topic["partitions"]:
+                key = topic["name"], each["partition_index"]
+                metadata = each["committed_metadata"] or ""
+                found[key] = topic_error
+                if not topic_error and not 0 <= key[1] < count_of_partitions:
+                    found[key] = errors.UNKNOWN_TOPIC_OR_PARTITION
+                elif not topic_error and len(metadata.encode()) > METADATA_BYTES_MAX:
+                    found[key] = errors.OFFSET_METADATA_TOO_LARGE
+                if not found[key]:
+                    epoch = each.get("committed_leader_epoch", -1)
+                    offsets[key] = Committed(each["committed_offset"], epoch, metadata)
+        if offsets and not await self.node.commit(group_id, offsets):
+            found.update(dict.fromkeys(offsets, errors.COORDINATOR_NOT_AVAILABLE))
+        return {
+            "topics": [
+                {
+                    "name": topic["name"],
+                    "partitions": [
+                        {
+                            "partition_index": each["partition_index"],
+                            "error_code": found[topic["name"], each["partition_index"]],
+                        }
+                        for each in topic["partitions"]
+                    ],
+                }
+                for topic in request["topics"]
+            ]
+        }
+
+    async def committed(self, asked: Asked) -> Values:
+        request = asked.values
+        group_id = request["group_id"]
+        if not self.node.coordinates(group_id):
+            return {"topics": [], "error_code": errors.NOT_COORDINATOR}
+        wanted: dict[str, list[int]] = {}
+        if request["topics"] is None:
+            for topic, partition in self.node.committed_partitions(group_id):
+                wanted.setdefault(topic, []).append(partition)
+        else:
+            wanted = {topic["name"]: topic["partition_indexes"] for topic in request["topics"]}
+        return {
+            "error_code": errors.NONE,
+            "topics": [
+                {
+                    "name": name,
+                    "partitions": [
+                        _committed_values(partition, self.node.committed(group_id, name, partition))
+                        for partition in partitions
+                    ],
+                }
+                for name, partitions in wanted.items()
+            ],
+        }
+
+
+def _committed_values(partition: int, committed: Committed | None) -> Values:
+    found = Committed(NOT_COMMITTED, -1, "") if committed is None else committed
+    return {
+        "partition_index": partition,
+        "committed_offset": found.offset,
+        "committed_leader_epoch": found.epoch,
+        "metadata": found.metadata,
+        "error_code": errors.NONE,
+    }

@@ -1,0 +1,365 @@
+"""The plugin `kafka` over its socket: what consumers get, who is let in, and what bad clients cause."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auth_plugin import passwd
+from broker.event_log.plugin import EventLogPlugin
+from broker.kafka import server as kafka_server
+from broker.kafka.frames import HEADER, SIZE
+from broker.kafka.group_messages import DESCRIBE_GROUPS, FIND_COORDINATOR, HEARTBEAT, LEAVE_GROUP, LIST_GROUPS
+from broker.kafka.messages import (
+    API_VERSIONS,
+    FETCH,
+    INIT_PRODUCER_ID,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+    SASL_HANDSHAKE,
+)
+from broker.kafka.plugin import KafkaPlugin
+from broker.message import Message
+from broker.server.lifecycle import Server
+from kafka_client import KafkaClient, fetch_request, read_rows
+from mqtt_client import Clients
+from node_process import Nodes, free_port
+from scram_client import final_message
+from waiting import eventually
+
+StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
+TOPICS = {"all": "#", "sensors": "sensors/#"}
+
+
+def with_kafka(folder: Path, port: int, **event_log: Any) -> dict[str, Any]:
+    return {
+        "plugin_order": ["event_log", "kafka"],
+        "plugins": {
+            "event_log": {"dir": str(folder / "log"), **event_log},
+            "kafka": {"listeners": [f"127.0.0.1:{port}"], "topics": TOPICS},
+        },
+    }
+
+
+def plugin(server: Server) -> KafkaPlugin:
+    return next(each for each in server.plugins if isinstance(each, KafkaPlugin))
+
+
+def address(server: Server) -> str:
+    return plugin(server).addresses[0]
+
+
+def samples(server: Server, name: str) -> dict[tuple[str, ...], float]:
+    return dict(next(metric.samples for metric in server.metrics() if metric.name == name))
+
+
+async def publish(server: Server, *messages: tuple[str, bytes]) -> None:
+    """They are in the log afterwards."""
+    for topic, payload in messages:
+        server.broker.publish(Message(topic.encode(), payload, 1, False), server.now())
+    server.flush_soon()
+    log = next(each for each in server.plugins if isinstance(each, EventLogPlugin)).log
+    assert log is not None
+    await log.flush()
+
+
+@pytest.fixture
+async def server(start_server: StartServer, tmp_path: Path) -> Server:
+    return await start_server(with_kafka(tmp_path, free_port()))
+
+
+async def test_a_consumer_gets_the_records_of_its_topic_once(server: Server) -> None:
+    messages = [(f"{'sensors' if number % 2 else 'other'}/{number % 5}", b"%d" % number) for number in range(100)]
+    await publish(server, *messages)
+    async with KafkaClient(address(server)) as client:
+        found = await client.metadata()
+        assert {topic["name"]: topic["error_code"] for topic in found["topics"]} == dict.fromkeys(TOPICS, 0)
+        assert [partition["leader_id"] for partition in found["topics"][0]["partitions"]] == [0]
+        unknown = (await client.metadata("nothing"))["topics"][0]
+        assert (unknown["error_code"], unknown["partitions"]) == (3, [])
+        for topic, prefix in (("all", ""), ("sensors", "sensors/")):
+            assert await client.rows(topic, 0, 100) == [
+                (offset, name.encode(), payload)
+                for offset, (name, payload) in enumerate(messages)
+                if name.startswith(prefix)
+            ]
+        # From the middle, in answers of some records each.
+        assert len(await client.rows("sensors", 50, 100, partition_max_bytes=200)) == 25
+        assert samples(server, "gmqtt_kafka_records_total")[()] >= 175
+
+
+async def test_offsets_by_time(server: Server) -> None:
+    await publish(server, ("a", b"1"), ("b", b"2"))
+    async with KafkaClient(address(server)) as client:
+        assert await client.list_offset("all", -2) == (0, -1, 0)
+        assert await client.list_offset("all", -1) == (0, -1, 2)
+        error, time_ms, offset = await client.list_offset("all", 0)
+        assert (error, offset) == (0, 0)
+        assert await client.list_offset("all", time_ms) == (0, time_ms, 0)
+        assert await client.list_offset("all", 2**62 // 10**6) == (0, -1, -1)
+        assert (await client.list_offset("all", -1, 5))[0] == 3
+        assert (await client.list_offset("nothing", -1))[0] == 3
+
+
+async def test_a_fetch_waits_for_records(server: Server) -> None:
+    async with KafkaClient(address(server)) as client:
+        version = client.send(FETCH, fetch_request("sensors", 0, max_wait_ms=60_000))
+        await eventually(lambda: samples(server, "gmqtt_kafka_requests_total").get(("Fetch",)), "the Fetch waits")
+        await publish(server, ("other", b"passed over"))
+        await publish(server, ("sensors/1", b"wanted"))
+        answer = await client.receive(FETCH, version)
+        rows, following = read_rows(answer["responses"][0]["partitions"][0]["records"])
+        assert (rows, following) == ([(1, b"sensors/1", b"wanted")], 2)
+        # Without a record of the topic the answer covers the others, so that the consumer does not read them again.
+        await publish(server, ("other", b"passed over"))
+        found = await client.fetch("sensors", 2, max_wait_ms=1)
+        assert read_rows(found["records"]) == ([], 3)
+        assert (found["high_watermark"], found["log_start_offset"]) == (3, 0)
+
+
+async def test_offsets_that_are_not_in_the_log(start_server: StartServer, tmp_path: Path) -> None:
+    """Those of the future, and those that the retention has removed."""
+    limits = {"segment_bytes": "64KiB", "retention": {"bytes": "128KiB"}}
+    server = await start_server(with_kafka(tmp_path, free_port(), **limits))
+    log = next(each for each in server.plugins if isinstance(each, EventLogPlugin)).log
+    assert log is not None
+    for number in range(40):
+        await publish(server, ("sensors/1", b"%04d" % number * 2_500))
+    log._retain()
+    assert log.first_offset > 0
+    async with KafkaClient(address(server)) as client:
+        for offset in (0, log.first_offset - 1, 41, 2**60, -1):
+            assert (await client.fetch("sensors", offset))["error_code"] == 1
+        rows = await client.rows("sensors", log.first_offset, 40)
+        assert [row[0] for row in rows] == list(range(log.first_offset, 40))
+        assert await client.list_offset("sensors", -2) == (0, -1, log.first_offset)
+
+
+async def test_fetch_sessions_tell_what_has_changed(server: Server) -> None:
+    await publish(server, ("sensors/1", b"x"))
+    async with KafkaClient(address(server)) as client:
+        first = await client.call(FETCH, fetch_request("sensors", 0, session_epoch=0))
+        session = first["session_id"]
+        assert session
+        changes = {"session_id": session, "max_wait_ms": 1}
+        second = await client.call(FETCH, fetch_request("sensors", 1, session_epoch=1, **changes))
+        assert second["responses"] == []
+        await publish(server, ("sensors/1", b"y"))
+        third = await client.call(FETCH, fetch_request("sensors", 1, session_epoch=2, **changes) | {"topics": []})
+        assert read_rows(third["responses"][0]["partitions"][0]["records"])[0] == [(1, b"sensors/1", b"y")]
+        wrong = await client.call(FETCH, fetch_request("sensors", 1, session_epoch=9, **changes))
+        assert (wrong["error_code"], wrong["responses"]) == (71, [])
+
+
+async def test_leader_epochs_are_the_former_ids_of_the_log(server: Server) -> None:
+    """What was read under a former id is valid up to the first offset that may differ (KIP-320)."""
+    log = next(each for each in server.plugins if isinstance(each, EventLogPlugin)).log
+    assert log is not None
+    await publish(server, ("a", b"1"), ("a", b"2"), ("a", b"3"))
+    log.lineage = log.lineage.child("another", 2)
+    async with KafkaClient(address(server)) as client:
+        for epoch, end, known in ((0, 2, 0), (1, 3, 1), (2, -1, -1)):
+            each = {"partition": 0, "current_leader_epoch": 1, "leader_epoch": epoch}
+            topics = [{"topic": "all", "partitions": [each]}]
+            answer = await client.call(OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": topics})
+            found = answer["topics"][0]["partitions"][0]
+            assert (found["end_offset"], found["leader_epoch"]) == (end, known)
+        errors = [(await client.fetch("all", 0, current_leader_epoch=epoch))["error_code"] for epoch in (0, 1, 2)]
+        assert errors == [74, 0, 75]
+
+
+async def test_producers_are_refused(server: Server) -> None:
+    async with KafkaClient(address(server)) as client:
+        topics = [{"name": "all", "partition_data": [{"index": 0, "records": b"x" * 100_000}]}]
+        values = {"transactional_id": None, "acks": 1, "timeout_ms": 1, "topic_data": topics}
+        answer = await client.call(PRODUCE, values)
+        found = answer["responses"][0]["partition_responses"][0]
+        assert found["error_code"] == 29
+        assert "read only" in found["error_message"]
+        client.send(PRODUCE, values | {"acks": 0})  # which gets no answer
+        ids = {"transactional_id": None, "transaction_timeout_ms": 1, "producer_id": -1, "producer_epoch": -1}
+        assert (await client.call(INIT_PRODUCER_ID, ids))["error_code"] == 31
+
+
+async def test_groups_share_their_partitions(server: Server) -> None:
+    async with KafkaClient(address(server), "one") as one, KafkaClient(address(server), "two") as two:
+        found = await one.call(FIND_COORDINATOR, {"key": "g", "key_type": 0})
+        assert (found["error_code"], found["node_id"]) == (0, 0)
+        assert (await one.call(FIND_COORDINATOR, {"key": "g", "key_type": 1}))["error_code"] == 15
+        first = await one.join("g")
+        assert (first["error_code"], first["leader"]) == (0, first["member_id"])
+        assert (await one.sync("g", first, {first["member_id"]: b"all"}))["assignment"] == b"all"
+        second = asyncio.create_task(two.join("g"))
+        beat = {"group_id": "g", "member_id": first["member_id"], "group_instance_id": None}
+        beat["generation_id"] = first["generation_id"]
+
+        async def must_join_again() -> bool:
+            return bool((await one.call(HEARTBEAT, beat))["error_code"] == 27)
+
+        await eventually(must_join_again, "the first member hears of the second one")
+        again = await one.join("g", first["member_id"])
+        joined = await second
+        assert again["generation_id"] == joined["generation_id"] == first["generation_id"] + 1
+        assert {each["member_id"] for each in again["members"]} == {again["member_id"], joined["member_id"]}
+        waiting = asyncio.create_task(two.sync("g", joined, {}))
+        shares = {again["member_id"]: b"1", joined["member_id"]: b"2"}
+        assert (await one.sync("g", again, shares))["assignment"] == b"1"
+        assert (await waiting)["assignment"] == b"2"
+        # Only members of this generation commit.
+        assert await one.commit("g", "all", 5) == 25
+        listed = await one.call(LIST_GROUPS, {"states_filter": []})
+        assert [group["group_id"] for group in listed["groups"]] == ["g"]
+        described = await one.call(DESCRIBE_GROUPS, {"groups": ["g", "h"], "include_authorized_operations": False})
+        states = [(group["group_state"], len(group["members"])) for group in described["groups"]]
+        assert states == [("Stable", 2), ("Dead", 0)]
+        leaving = [{"member_id": again["member_id"], "group_instance_id": None}]
+        assert (await one.call(LEAVE_GROUP, {"group_id": "g", "members": leaving}))["members"][0]["error_code"] == 0
+
+
+async def test_committed_offsets(server: Server) -> None:
+    await publish(server, ("a", b"1"))
+    async with KafkaClient(address(server)) as client:
+        assert await client.committed("g/+#", "all") == (-1, "")
+        assert await client.commit("g/+#", "all", 7) == 0
+        assert await client.committed("g/+#", "all") == (7, "m")
+        assert await client.committed("g", "all") == (-1, "")
+        assert await client.commit("g", "nothing", 1) == 3
+        assert await client.commit("g", "all", 1, 9) == 3
+        assert await client.commit("g", "all", 1, committed_metadata="x" * 5_000) == 12
+        assert await client.commit("", "all", 1) == 24
+
+
+RULES = """
+user reader
+topic read sensors/#
+"""
+
+
+async def test_logins_and_rules(start_server: StartServer, tmp_path: Path) -> None:
+    accounts, rules = tmp_path / "accounts", tmp_path / "rules"
+    assert passwd("-c", "-b", "--scram", str(accounts), "reader", "secret").returncode == 0
+    assert passwd("-b", str(accounts), "other", "secret").returncode == 0
+    rules.write_text(RULES)
+    settings = with_kafka(tmp_path, free_port())
+    settings["plugin_order"] = ["auth", "event_log", "kafka"]
+    settings["plugins"]["auth"] = {
+        "password_file": str(accounts),
+        "scram": True,
+        "acl_file": str(rules),
+        "allow_anonymous": False,
+    }
+    server = await start_server(settings)
+    await publish(server, ("sensors/1", b"seen"), ("other", b"hidden"), ("sensors/2", b"seen"))
+    async with KafkaClient(address(server)) as client:
+        answer = await client.login("PLAIN", b"\0reader\0secret")
+        assert (answer["error_code"], answer["error_message"]) == (0, None)
+        assert answer["session_lifetime_ms"] > 0
+        assert [row[0] for row in await client.rows("all", 0, 3)] == [0, 2]
+    async with KafkaClient(address(server)) as client:
+        first = b"n,,n=reader,r=abcdef"
+        challenge = (await client.login("SCRAM-SHA-256", first))["auth_bytes"]
+        answer = await client.authenticate(final_message(first, challenge, "secret"))
+        assert answer["error_code"] == 0
+        assert base64.b64decode(answer["auth_bytes"].removeprefix(b"v="))
+        assert len(await client.rows("sensors", 0, 3)) == 2
+    async with KafkaClient(address(server)) as client:
+        await client.login("PLAIN", b"\0other\0secret")  # without rules
+        found = await client.metadata("sensors", "all")
+        assert [topic["error_code"] for topic in found["topics"]] == [29, 29]
+        assert (await client.metadata())["topics"] == []
+        assert (await client.fetch("sensors", 0))["error_code"] == 29
+        assert await client.commit("g", "sensors", 1) == 29
+    for mechanism, data in (("PLAIN", b"\0reader\0wrong"), ("PLAIN", b"nonsense"), ("SCRAM-SHA-256", b"nonsense")):
+        async with KafkaClient(address(server)) as client:
+            answer = await client.login(mechanism, data)
+            assert answer["error_code"] == 58
+            assert b"secret" not in answer["error_message"].encode()
+            assert await client.is_closed()
+    async with KafkaClient(address(server)) as client:
+        first = b"n,,n=reader,r=abcdef"
+        challenge = (await client.login("SCRAM-SHA-256", first))["auth_bytes"]
+        assert (await client.authenticate(final_message(first, challenge, "wrong")))["error_code"] == 58
+    async with KafkaClient(address(server)) as client:  # nobody
+        client.send(FETCH, fetch_request("sensors", 0))
+        assert await client.is_closed()
+    async with KafkaClient(address(server)) as client:
+        assert (await client.call(SASL_HANDSHAKE, {"mechanism": "GSSAPI"}))["error_code"] == 33
+        assert (await client.authenticate(b""))["error_code"] == 34
+    assert samples(server, "gmqtt_kafka_closed_total")["logins_refused",] == 5
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        SIZE.pack(2**31 - 1),
+        SIZE.pack(-1),
+        SIZE.pack(0),
+        SIZE.pack(3) + b"abc",
+        SIZE.pack(14) + HEADER.pack(FETCH, 99, 1) + b"\xff\xff" + bytes(4),
+        SIZE.pack(14) + HEADER.pack(999, 0, 1) + b"\xff\xff" + bytes(4),
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_bad_requests_end_their_connection_only(server: Server, data: bytes) -> None:
+    async with KafkaClient(address(server)) as good, KafkaClient(address(server)) as bad:
+        bad.writer.write(data)
+        assert await bad.is_closed()
+        assert samples(server, "gmqtt_kafka_closed_total")["requests_bad",] == 1
+        assert (await good.call(API_VERSIONS, {"client_software_name": "t", "client_software_version": "1"}))[
+            "api_keys"
+        ]
+
+
+async def test_a_consumer_that_never_reads_is_closed_before_others_wait(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_server, "UNSENT_BYTES_MAX", 2**20)
+    await publish(server, *(("sensors/1", b"x" * 100_000) for _ in range(60)))
+    lazy = [KafkaClient(address(server)) for _ in range(12)]
+    for client in lazy:
+        await client.__aenter__()
+        # One request behind the other: the node answers them one after the other.
+        for _ in range(8):
+            client.send(FETCH, fetch_request("sensors", 0))
+    await eventually(
+        lambda: samples(server, "gmqtt_kafka_closed_total")["answers_not_taken",] > 0, "a connection was closed"
+    )
+    async with KafkaClient(address(server)) as client:
+        assert len(await client.rows("sensors", 0, 60)) == 60
+    for client in lazy:
+        client.writer.transport.abort()
+
+
+async def test_connections_are_bounded(start_server: StartServer, tmp_path: Path) -> None:
+    settings = with_kafka(tmp_path, free_port())
+    settings["plugins"]["kafka"]["max_connections"] = 2
+    server = await start_server(settings)
+    async with KafkaClient(address(server)) as one, KafkaClient(address(server)) as two:
+        for client in (one, two):
+            assert (await client.metadata())["topics"]
+        async with KafkaClient(address(server)) as three:
+            assert await three.is_closed()
+    assert samples(server, "gmqtt_kafka_closed_total")["connections_refused",] == 1
+
+
+async def test_a_consumer_goes_on_after_a_kill(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """What was committed is on disk, where the node has a store."""
+    port = free_port()
+    settings = with_kafka(tmp_path, port) | {"data_dir": str(tmp_path / "data"), "persistence": {"type": "sqlite"}}
+    node = await nodes.start(settings)
+    publisher = await clients.connect(node.port, "p")
+    for number in range(20):
+        await publisher.publish("sensors/1", b"%d" % number, 1)
+    async with KafkaClient(f"127.0.0.1:{port}") as client:
+        rows = await client.rows("sensors", 0, 20)
+        assert await client.commit("g", "sensors", rows[11][0] + 1) == 0
+    await node.kill()
+    await node.start()
+    async with KafkaClient(f"127.0.0.1:{port}") as client:
+        offset, _ = await client.committed("g", "sensors")
+        assert [row[2] for row in await client.rows("sensors", offset, 20)] == [b"%d" % n for n in range(12, 20)]
