@@ -7,6 +7,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker.config.addresses import Address, is_loopback
@@ -426,6 +427,7 @@ class FederationSettings:
         """As `broker.server.named_files.NamesFiles`."""
         from federation.shell.keyring_file import KeyringFile
         from federation.shell.node_tls import NodeTls
+        from federation.shell.snapshot_file import check_snapshot
 
         if self.tls is not None:
             try:
@@ -435,6 +437,11 @@ class FederationSettings:
         if self.keyring_file:
             try:
                 KeyringFile(path_of(self.keyring_file), f"{key}.keyring_file").read()
+            except StartError as error:
+                yield str(error)
+        if self.snapshot_path:
+            try:
+                check_snapshot(Path(path_of(self.snapshot_path)), f"{key}.snapshot_path")
             except StartError as error:
                 yield str(error)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.metrics.metric import Metric, counter, counters, gauge, gauges
-from federation.api.gossip_health import queue_lengths, suspected_count
+from broker.metrics.metric import Kind, Metric, counter, counters, gauge, gauges
+from federation.api.gossip_health import DCUR, PCUR, queue_lengths, suspected_count
+from federation.serf.events import Member
 from federation.serf.serf import Serf
+from federation.tags import TAG_ZONE
 
 # Attributes of Counters that are metrics, with their help.
 _TOTALS: Final = {
@@ -33,7 +35,8 @@ def gossip_metrics(serf: Serf, now: float) -> list[Metric]:
     found = serf.counters
     awareness = serf.gossip.membership.awareness
     statuses: dict[str, int] = {"ALIVE": 0, "LEAVING": 0, "LEFT": 0, "FAILED": 0}
-    for member in serf.members():
+    members = serf.members()
+    for member in members:
         statuses[member.status.name] = statuses.get(member.status.name, 0) + 1
     merged_at = serf.gossip.exchanges.merged_at
     round_trips = [(name, serf.coordinates.round_trip(name) or 0.0) for name in serf.coordinates.known]
@@ -48,6 +51,7 @@ def gossip_metrics(serf: Serf, now: float) -> list[Metric]:
             "queue",
             queue_lengths(serf).items(),
         ),
+        *_member_metrics(members, serf, now),
         gauges(
             "gmqtt_gossip_round_trip_seconds",
             "Estimated time to a member and back, by its network coordinate.",
@@ -76,5 +80,37 @@ def gossip_metrics(serf: Serf, now: float) -> list[Metric]:
             "Input and messages of the gossip that were dropped, by reason.",
             "reason",
             [(str(reason), count) for reason, count in found.dropped.items()],
+        ),
+    ]
+
+
+def _member_metrics(members: list[Member], serf: Serf, now: float) -> list[Metric]:
+    """What `GET /v1/federation/members` shows of each member, as one sample of each."""
+    info = {
+        (
+            member.name,
+            member.status.name,
+            member.tags.get(TAG_ZONE, ""),
+            str(member.versions[PCUR]),
+            str(member.versions[DCUR]),
+        ): 1.0
+        for member in members
+    }
+    labels = ("node", "status", "zone", "gossip_version", "serf_version")
+    return [
+        Metric(
+            "gmqtt_gossip_member_info", Kind.GAUGE, "1 for each member, with its zone and its versions.", labels, info
+        ),
+        gauges(
+            "gmqtt_gossip_member_suspected",
+            "Whether a member is suspected now.",
+            "node",
+            [(member.name, float(serf.is_suspected(member.name))) for member in members],
+        ),
+        gauges(
+            "gmqtt_gossip_member_status_age_seconds",
+            "Time since the status of a member changed.",
+            "node",
+            [(member.name, max(0.0, now - member.since)) for member in members],
         ),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,30 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _MODE: Final = 0o600
 
 
+def check_snapshot(path: Path, key: str) -> None:
+    """Raise StartError where a start could not use the file. The file is neither made nor cut."""
+    try:
+        if not os.path.lexists(path):
+            if not os.access(path.parent, os.W_OK | os.X_OK):
+                missing = errno.EACCES if path.parent.is_dir() else errno.ENOENT
+                raise OSError(missing, os.strerror(missing))
+            return
+        with open(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC), "rb") as stream:
+            read_snapshot(stream.read(SNAPSHOT_BYTES_MAX + 1), True)
+    except OSError as error:
+        raise _cannot_open(key, path, error) from error
+    except NotASnapshot as error:
+        raise _no_snapshot(key, path, error) from error
+
+
+def _cannot_open(key: str, path: Path, error: OSError) -> StartError:
+    return StartError(f"{key}: {path} cannot be opened: {error.strerror or error}")
+
+
+def _no_snapshot(key: str, path: Path, error: NotASnapshot) -> StartError:
+    return StartError(f"{key}: {path} is no snapshot of Serf: {error}; name another file")
+
+
 class SnapshotFile:
     """A snapshot that is open for appending. Its methods block."""
 
@@ -35,10 +60,10 @@ class SnapshotFile:
             if self.contents.whole < len(data):
                 os.ftruncate(self._descriptor, self.contents.whole)
         except OSError as error:
-            raise StartError(f"{key}: {path} cannot be opened: {error.strerror or error}") from error
+            raise _cannot_open(key, path, error) from error
         except NotASnapshot as error:
             os.close(self._descriptor)
-            raise StartError(f"{key}: {path} is no snapshot of Serf: {error}; name another file") from error
+            raise _no_snapshot(key, path, error) from error
 
     def append(self, data: bytes) -> None:
         """Raises OSError."""

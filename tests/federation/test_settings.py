@@ -172,6 +172,15 @@ def test_a_start_warns_of_gossip_that_is_not_encrypted(federation: str, warned: 
     assert [key for key, _ in exposure_warnings(section)] == (["gossip_addr"] if exposed else [])
 
 
+def test_a_snapshot_that_is_none_is_named(tmp_path: Path) -> None:
+    section = settings_of("snapshot_path: members").plugins.federation
+    path_of = lambda file: str(tmp_path / file)  # noqa: E731
+    assert list(section.unusable_files("plugins.federation", path_of)) == []
+    (tmp_path / "members").write_text("mqtt: {}\n")
+    (text,) = section.unusable_files("plugins.federation", path_of)
+    assert text.startswith(f"plugins.federation.snapshot_path: {tmp_path}")
+
+
 def test_a_keyring_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     section = settings_of("keyring_file: keys.json").plugins.federation
     (text,) = section.unusable_files("plugins.federation", lambda file: str(tmp_path / file))

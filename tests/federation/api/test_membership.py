@@ -78,7 +78,16 @@ async def test_members_have_estimates_suspicions_versions_zones_and_times(api: A
     estimate = control.core.coordinates.round_trip("node2")
     control.accuse(SUSPECT, 50.0)
     assert await members(api) == [NODE1, NODE2 | {"suspected": True, "round_trip_seconds": estimate}]
+    shown = {metric.name: metric.samples for metric in gossip_metrics(control.core, 58.0)}
+    assert shown["gmqtt_gossip_member_suspected"] == {("node1",): 0, ("node2",): 1}
+    assert shown["gmqtt_gossip_member_info"] == {
+        ("node1", "ALIVE", "", "2", "4"): 1,
+        ("node2", "ALIVE", "west", "2", "4"): 1,
+    }
     control.accuse(DEAD, 60.0)
+    shown = {metric.name: metric.samples for metric in gossip_metrics(control.core, 75.0)}
+    assert shown["gmqtt_gossip_member_status_age_seconds"] == {("node1",): 75, ("node2",): 15}
+    assert ("node2", "FAILED", "west", "2", "4") in shown["gmqtt_gossip_member_info"]
     failed = {"status": "STATUS_FAILED", "since": "2027-01-15T08:01:00Z", "round_trip_seconds": estimate}
     assert await members(api) == [NODE1, NODE2 | failed]
 

@@ -14,7 +14,7 @@ from broker.server.start_error import StartError
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
 from federation.serf.snapshot import read_snapshot
-from federation.shell.snapshot_file import SnapshotFile, SnapshotWriter
+from federation.shell.snapshot_file import SnapshotFile, SnapshotWriter, check_snapshot
 from gossip_node import introduce
 from waiting import eventually
 
@@ -69,8 +69,19 @@ def test_a_file_that_cannot_be_used_ends_the_start(tmp_path: Path, content: byte
         path.write_bytes(content)
     with pytest.raises(StartError, match=r"the\.key: .*other/file"):
         SnapshotFile(path, False, "the.key")
+    with pytest.raises(StartError, match=r"the\.key: .*other/file"):
+        check_snapshot(path, "the.key")
     if content is not None:
         assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [None, b"", b"alive: a 10.0.0.1:1\nleave\nalive: b 10."])
+def test_a_check_leaves_the_file_as_it_is(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "serf.snapshot"
+    if content is not None:
+        path.write_bytes(content)
+    check_snapshot(path, "the.key")
+    assert (path.read_bytes() if path.exists() else None) == content
 
 
 async def test_what_serf_says_is_in_the_file_at_the_stop(tmp_path: Path) -> None:
