@@ -25,28 +25,31 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.context import NO_STORE, Context
 from broker.counters import DROP_WILL_REFUSED
 from broker.errors import MqttError
+from broker.feeds import FEED_PREFIX
 from broker.hooks import SESSION_ENDED, SESSION_EXPIRED, SESSION_REPLACED
 from broker.memory_limit import MEMORY_FREE, MEMORY_FULL
 from broker.message import NEVER, Message
 from broker.origin import NAME
 from broker.publisher import Publisher
 from broker.routing.interest import note_added, note_changed, note_removed, tell_members
-from broker.routing.names import SYS_PREFIX, has_wildcard
+from broker.routing.names import has_wildcard
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.answers import write_reason
-from broker.session.backlog import deleted_portion, new_portion
+from broker.session.brought import bring_retained
 from broker.session.commits import Commits
 from broker.session.draining import drain, give_back, join_groups, leave_group, redeliver_all
 from broker.session.durable import attach_records, end_records, note_change, note_subscription, note_unsubscribed
+from broker.session.fed import is_fed
+from broker.session.feeding import begin_feed
+from broker.session.filter_work import FilterWork
 from broker.session.left_behind import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import Session
 from broker.session.subscribable import judge_filter
 from broker.session.will import PendingWill, judged_will, take_will
-from broker.slices import Work
 from broker.store.journal import Journal
 from broker.wrappers import SubscribeRequest
 
@@ -357,6 +360,7 @@ class Broker(Context):
         self, session: Session, request: SubscribeFilter, identifier: int, along: tuple[bytes, ...] = NOTHING_ALONG
     ) -> int:
         """Add one filter of a SUBSCRIBE. Returns its reason code [MQTT5 3.9.3]. `along` as in Subscription."""
+        self.refusal = ""
         code = self._subscribe_one(session, request, identifier, along)
         if code >= 0x80:
             self.counters.subscriptions_refused += 1
@@ -374,26 +378,31 @@ class Broker(Context):
                 return wrapped.reason_code
             request = wrapped.filter
         full = request.topic_filter
-        code, share_name, topic_filter = judge_filter(self, session, full)
+        known = session.subscriptions.get(full)
+        share_name = b""
+        topic_filter = full
+        position = b""
+        if full.startswith(FEED_PREFIX):
+            code, position, self.refusal = begin_feed(self, session, request, known)
+        else:
+            code, share_name, topic_filter = judge_filter(self, session, full)
         if code:
             return code
-        wildcard = has_wildcard(topic_filter)
-        known = session.subscriptions.get(full)
         if known is None and len(session.subscriptions) >= limits_of(settings, session.bridge_end).subscriptions:
             return QUOTA_EXCEEDED
         self.slices.steps += SUBSCRIPTION_STEPS
         qos = min(request.qos, settings.maximum_qos)
         if known is not None:
-            known.qos = qos
-            known.no_local = request.no_local
-            known.retain_as_published = request.retain_as_published
-            known.retain_handling = request.retain_handling
-            known.identifier = identifier
+            known.take_options(request, qos, identifier)
             if known.along != along:
                 known.along = along
                 note_changed(self, self.router.tree, known)
+            if position != known.current_position():
+                known.stop_feed()
+                known.position = position
+                session.made_fed().add(self, known)
             note_subscription(session, known)
-            self.router.forget_filter(topic_filter, wildcard)
+            self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
         else:
             subscription = Subscription(
                 session,
@@ -406,17 +415,13 @@ class Broker(Context):
                 identifier,
             )
             subscription.along = along
+            subscription.position = position
             self.insert_subscription(session, full, subscription)
             note_subscription(session, subscription)
         if self.observer is not None:
             self.observer.subscribed(session.client_id, full, qos)
-        if not share_name and (request.retain_handling == 0 or (request.retain_handling == 1 and known is None)):
-            store = self.sys_retained if topic_filter.startswith(SYS_PREFIX) else self.retained
-            if len(store) and (wildcard or store.get(topic_filter) is not None):
-                session.add_retained(new_portion(store, request, topic_filter, qos, identifier, session.client_id))
-            deletions = None if session.bridge_end is None else session.bridge_end.deletions
-            if deletions is not None and len(deletions):
-                session.add_retained(deleted_portion(deletions, self.retained, request, topic_filter, qos))
+        if not share_name and not position:
+            bring_retained(self, session, request, topic_filter, qos, identifier, known is None)
         return qos
 
     def insert_subscription(self, session: Session, full: bytes, subscription: Subscription) -> None:
@@ -425,6 +430,9 @@ class Broker(Context):
         session.subscriptions_total += 1
         self.counters.subscriptions_total += 1
         self.counters.subscriptions += 1
+        if is_fed(subscription):
+            session.made_fed().add(self, subscription)
+            return
         topic_filter = subscription.topic_filter
         first = add_subscription(self.router.tree, subscription)
         self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
@@ -444,12 +452,16 @@ class Broker(Context):
         self.slices.steps += SUBSCRIPTION_STEPS
         leave_group(session, full, subscription)
         note_unsubscribed(session, subscription)
-        if session.backlog is not None:
-            session.backlog.remove(full)
-        topic_filter = subscription.topic_filter
-        last = remove_subscription(self.router.tree, subscription)
-        self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
-        note_removed(self, self.router.tree, subscription, last)
+        if is_fed(subscription):
+            subscription.stop_feed()
+            session.made_fed().remove(full)
+        else:
+            if session.backlog is not None:
+                session.backlog.remove(full)
+            topic_filter = subscription.topic_filter
+            last = remove_subscription(self.router.tree, subscription)
+            self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
+            note_removed(self, self.router.tree, subscription, last)
         if self.observer is not None:
             self.observer.unsubscribed(session.client_id, full)
         return SUCCESS
@@ -465,35 +477,12 @@ class Broker(Context):
         return interest(self.router.tree)
 
 
-class FilterWork(Work):
-    """Adds or removes `count` filters of one session. `codes` are their reason codes, in order."""
-
-    def __init__(self, broker: Broker, session: Session, count: int) -> None:
-        self.codes: list[int] = []
-        self.broker = broker
-        self.session = session
-        self._count = count
-
-    def go_on(self, now: float) -> bool:
-        codes = self.codes
-        slices = self.broker.slices
-        while len(codes) < self._count:
-            if codes and slices.is_over():
-                return False
-            slices.steps += 1
-            codes.append(self.handle(len(codes)))
-        return True
-
-    def handle(self, index: int) -> int:
-        """Add or remove one filter. Returns its reason code."""
-        raise AssertionError("a subclass implements this")
-
-
 class Unsubscribing(FilterWork):
     """Removes filters of one session."""
 
     def __init__(self, broker: Broker, session: Session, full_filters: list[bytes]) -> None:
-        super().__init__(broker, session, len(full_filters))
+        super().__init__(broker.slices, session, len(full_filters))
+        self.broker = broker
         self.full_filters = full_filters
 
     def handle(self, index: int) -> int:

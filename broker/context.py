@@ -50,6 +50,7 @@ class Context(HookPoints):
     node_hash        strategy.hash_of the node's name
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     still_at         input that comes later than this comes from before a time in which the process stood still (Copies)
+    refusal          why the last filter of a SUBSCRIBE was refused, for its Reason String; "" where the code says it
     unheard          publishers of QoS 1 and 2 that wait until this node knows what others subscribe to; None when it does
     """
 
@@ -58,6 +59,7 @@ class Context(HookPoints):
         self.dirty: list[Publisher] = []
         self.reading_changes: list[Publisher] = []
         self.peer_holds: dict[str, tuple[Peer, float, dict[Publisher, None]]] = {}
+        self.refusal = ""
         self.unheard: dict[Publisher, None] | None = None
         self.timers = TimerWheel()
         self.now = now

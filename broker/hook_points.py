@@ -7,6 +7,7 @@ from __future__ import annotations
 from broker.authorization import Authorization, Authorizer
 from broker.counters import Counters
 from broker.faults import Faults
+from broker.feeds import Feeds
 from broker.hooks import ClientObserver, ConnectDecider, DeliveryObserver, InterestObserver, Tap
 from broker.observers import ClientObservers, DeliveryObservers, Taps
 from broker.slices import Slices
@@ -28,6 +29,7 @@ class HookPoints:
     authorization     all `authorizers` as one, which decide who may publish and read what; None: everybody everything
     tap, observer, deliveries  all taps, ClientObservers and DeliveryObservers as one
     interest_observer  sees which filters are wanted, here and on other nodes; one plugin may set it
+    feeds             serves the filters that begin with $stream/; one plugin may set it
     accepting, subscribing, unsubscribing, publishing, run_publishing, will_publishing  the wrappers
     faults            is told of plugins that raise
     """
@@ -43,6 +45,7 @@ class HookPoints:
         self.observer: ClientObservers | None = None
         self.deliveries: DeliveryObservers | None = None
         self.interest_observer: InterestObserver | None = None
+        self.feeds: Feeds | None = None
         self.accepting: Chain[AcceptRequest] | None = None
         self.subscribing: Chain[SubscribeRequest] | None = None
         self.unsubscribing: Chain[UnsubscribeRequest] | None = None

@@ -196,13 +196,15 @@ class PubComp(Ack):
 
 @dataclass(init=False)
 class SubscribeFilter(Packet):
-    """One filter of a SUBSCRIBE with its options [MQTT5 3.8.3.1]. `topic_filter` includes `$share/name/`."""
+    """One filter of a SUBSCRIBE with its options [MQTT5 3.8.3.1]. `topic_filter` includes `$share/name/`. `start`: the User
+    Property `from` of the packet, "" for none (broker/feeds.py)."""
 
     topic_filter: bytes
     qos: int
     no_local: bool
     retain_as_published: bool
     retain_handling: int
+    start: str = field(default="", repr=False)
 
     def __init__(
         self,
@@ -211,12 +213,14 @@ class SubscribeFilter(Packet):
         no_local: bool = False,
         retain_as_published: bool = False,
         retain_handling: int = 0,
+        start: str = "",
     ) -> None:
         self.topic_filter = topic_filter
         self.qos = qos
         self.no_local = no_local
         self.retain_as_published = retain_as_published
         self.retain_handling = retain_handling
+        self.start = start
 
 
 @dataclass(init=False)

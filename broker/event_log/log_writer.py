@@ -15,6 +15,7 @@ from broker.server.logging import get_logger
 from broker.server.writer_thread import WriterThread
 
 LINGER_SECONDS: Final = 0.1  # that records wait with sync `commit` if no acknowledgement waits for them
+FOLLOWED_SECONDS: Final = 0.005  # at most, while subscribers wait for them
 RETRY_SECONDS: Final = 2.0  # between two attempts while the disk takes no records
 LOOK_SECONDS: Final = 1.0  # between two looks whether the files are still there: what is written meanwhile is lost
 
@@ -25,6 +26,7 @@ class LogWriter:
     stopped  why records are not written now; "" while they are
     tap      where acknowledgements and publishers wait; None without a broker
     ends     the log is being stopped: whoever waits for a record hears of the first fault
+    is_followed  subscribers wait for new records (broker/event_log/stream)
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class LogWriter:
         self.stopped = ""
         self.tap: LogTap | None = None
         self.ends = False
+        self.is_followed = False
         self.log_id = ""
         self.appender = appender
         self._thread = thread
@@ -66,7 +69,8 @@ class LogWriter:
             self.write()
         elif self.appender.state is State.IDLE:
             self.appender.move(State.LINGERING)
-            self._timer = self._loop.call_later(self._linger, self.write)
+            linger = min(self._linger, FOLLOWED_SECONDS) if self.is_followed else self._linger
+            self._timer = self._loop.call_later(linger, self.write)
 
     def look(self) -> None:
         """Look whether somebody removed or replaced the files, and again after LOOK_SECONDS."""

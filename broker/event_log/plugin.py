@@ -23,6 +23,7 @@ from broker.event_log.sink_service import EventLogSinkService
 from broker.event_log.staged_block import RowLimits
 from broker.event_log.staged_files import StagingFault
 from broker.event_log.staging import Staging
+from broker.event_log.stream.streams import Streams
 from broker.event_log.tap import LogTap, LogTurnEnd
 from broker.metrics.metric import Kind, Metric, counter, gauge
 from broker.plugins import Plugin
@@ -40,13 +41,16 @@ NOT_LOGGED: Final = "not_logged"  # beside the reasons of dropped messages
 
 
 class EventLogPlugin(Plugin):
-    """log  of this node; from `prepare` on"""
+    """log      of this node; from `prepare` on
+    streams  the subscriptions to it, likewise
+    """
 
     def __init__(self, server: Host) -> None:
         super().__init__(server)
         self._log = get_logger("event_log")
         self.settings: EventLogSettings = server.settings.plugins.event_log
         self.log: EventLog | None = None
+        self.streams: Streams | None = None
         self._tap: LogTap | None = None
         self._turn_end: LogTurnEnd | None = None
         self._sink: Sink | None = None
@@ -80,6 +84,8 @@ class EventLogPlugin(Plugin):
         )
         log.attach(tap)
         server.broker.add_tap(tap)
+        self.streams = Streams(log, server.now, server.flush_soon)
+        server.broker.feeds = self.streams
         self._tap = tap
         self._turn_end = LogTurnEnd(log.appender, log.writer.records_wait)
         server.turns.ends.append(self._turn_end)
@@ -158,6 +164,9 @@ class EventLogPlugin(Plugin):
         if self._turn_end is not None and self._tap is not None:
             server.broker.remove_tap(self._tap)
             server.turns.ends.remove(self._turn_end)
+        if self.streams is not None:
+            server.broker.feeds = None
+            self.streams.stop()
         if self.log is not None:
             await self.log.stop()
 
@@ -187,7 +196,27 @@ class EventLogPlugin(Plugin):
                 {(hold.group, hold.query): found.next_offset - hold.offset for hold in found.holds.all()},
             ),
             counter("gmqtt_event_log_holds_released_total", "Holds that the retention released.", found.holds_released),
+            *self._stream_metrics(),
             counter("gmqtt_event_log_records_lost_total", "Records that found no room.", found.appender.lost),
+        ]
+
+    def _stream_metrics(self) -> list[Metric]:
+        if self.streams is None:
+            return []
+        reads = self.streams.reads
+        return [
+            gauge("gmqtt_event_log_streams", "Subscriptions to $stream/ whose client is connected.", len(reads.feeds)),
+            gauge("gmqtt_event_log_stream_bytes", "Bytes that were read for them ahead.", reads.read_ahead_bytes),
+            counter(
+                "gmqtt_event_log_stream_missed_total",
+                "Records that were removed, or damaged, before a subscription to $stream/ came to them.",
+                reads.log.missed,
+            ),
+            counter(
+                "gmqtt_event_log_stream_topics_left_out_total",
+                "Topics without a last message for a subscription to $stream/last/, for want of room.",
+                reads.topics_left_out,
+            ),
         ]
 
     def not_ready(self) -> list[str]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from broker.event_log.appender import BLOCK_BYTES
 from broker.event_log.block import HEADER_BYTES, is_whole, read_header
@@ -30,7 +30,8 @@ REST: Final = 6
 took. Rests of several reads follow each other: all readers together have that share. Else a read goes on at once. Where load
 generator, node and reader share two cores, a byte read costs some 3.6 ns of CPU: 100 MB/s cost publishers a fifth."""
 
-Encode = Callable[[list[memoryview], int, int], bytes]  # blocks, first offset, next offset -> an answer
+Answer = TypeVar("Answer")
+Encode = Callable[[list[memoryview], int, int], Answer]  # blocks, first offset, next offset -> an answer
 
 
 def join_blocks(blocks: list[memoryview], _first_offset: int, _next_offset: int) -> bytes:
@@ -60,14 +61,20 @@ class LogReaders:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def read(
+        self, log_id: str, start: int, end: int, max_bytes: int, filters: Sequence[bytes]
+    ) -> tuple[bytes, int]:
+        """As `read_as`: the blocks one behind the other."""
+        return await self.read_as(log_id, start, end, max_bytes, filters, join_blocks)
+
+    async def read_as(
         self,
         log_id: str,
         start: int,
         end: int,
         max_bytes: int,
         filters: Sequence[bytes],
-        encode: Encode = join_blocks,
-    ) -> tuple[bytes, int]:
+        encode: Encode[Answer],
+    ) -> tuple[Answer, int]:
         """Whole blocks with records of start..end - 1, in order, and the offset to go on at.
 
         max_bytes  blocks are added while they fit; one is given whatever its size. 0 stands for ANSWER_BYTES_MAX
@@ -91,10 +98,10 @@ class LogReaders:
             except DamagedBlock as fault:
                 await self._mend(segment, fault)
 
-    async def _read_segment(self, segment: Segment, read: SegmentRead, encode: Encode) -> tuple[bytes, int]:
+    async def _read_segment(self, segment: Segment, read: SegmentRead, encode: Encode[Answer]) -> tuple[Answer, int]:
         """As `read`, of one segment. Raises DamagedBlock, LogFault."""
 
-        def go_on() -> tuple[bytes | None, float]:
+        def go_on() -> tuple[Answer | None, float]:
             began_at = time.perf_counter()
             answer = None if read.read_piece() else encode(read.blocks, read.first_offset, read.next_offset)
             return answer, time.perf_counter() - began_at

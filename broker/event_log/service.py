@@ -104,7 +104,7 @@ class EventLogService(EventLogServicer):
         answer = await self.answers.begin(bytes_max)
         context.add_done_callback(lambda _: answer.end())  # type: ignore[arg-type]  # the stub takes no function
         try:
-            encoded, _ = await self._log.readers.read(
+            encoded, _ = await self._log.readers.read_as(
                 request.log_id, request.start_offset, request.end_offset, bytes_max, filters, encode_read
             )
         except LogFault as fault:

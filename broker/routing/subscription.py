@@ -3,6 +3,8 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from broker.codec.packets import SubscribeFilter
+from broker.feeds import Feed
 from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.strategy import hash_of
 from broker.routing.subscriber import Subscriber
@@ -17,12 +19,16 @@ class Subscription(GroupMember):
     identifier    Subscription Identifier, 0 for none [MQTT5 3.8.2.1.2]
     along         what its SUBSCRIBE brought along, where the session has a BridgeEnd; () for nothing
     record        number of its record in the store, 0 for none
+    feed          that a plugin has opened for it (broker/feeds.py), None for none
+    position      where the next feed begins, b"" for none
     """
 
     __slots__ = (
         "along",
+        "feed",
         "identifier",
         "no_local",
+        "position",
         "qos",
         "record",
         "retain_as_published",
@@ -54,6 +60,28 @@ class Subscription(GroupMember):
         self.identifier = identifier
         self.along: tuple[bytes, ...] = ()
         self.record = 0
+        self.feed: Feed | None = None
+        self.position = b""
+
+    def take_options(self, request: SubscribeFilter, qos: int, identifier: int) -> None:
+        """SUBSCRIBE came again."""
+        self.qos = qos
+        self.no_local = request.no_local
+        self.retain_as_published = request.retain_as_published
+        self.retain_handling = request.retain_handling
+        self.identifier = identifier
+
+    def current_position(self) -> bytes:
+        """Return where its feed is, b"" for a subscription without one."""
+        return self.position if self.feed is None else self.feed.position()
+
+    def stop_feed(self) -> None:
+        """Close the feed, if there is one. The position stays."""
+        feed = self.feed
+        if feed is not None:
+            self.position = feed.position()
+            self.feed = None
+            feed.close()
 
     def is_available(self) -> bool:
         """As Subscriber.is_available."""

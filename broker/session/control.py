@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from broker.bridge_end import NOTHING_ALONG, limits_of
-from broker.broker import NO_REASON, Broker, FilterWork, Unsubscribing
+from broker.broker import NO_REASON, Broker, Unsubscribing
 from broker.codec import properties as props
 from broker.codec.packets import (
     Auth,
@@ -39,6 +39,7 @@ from broker.routing.names import SHARE_PREFIX
 from broker.session.aliases import SentAliases
 from broker.session.answers import check_answer
 from broker.session.authentication import ConnectAnswer, handle_auth
+from broker.session.filter_work import FilterWork
 from broker.session.output import ANSWERING, Output
 from broker.session.session import EXPIRY_NEVER, Session
 from broker.session.will import take_will
@@ -178,12 +179,23 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
     if connection.is_bridge:
         ask_as_bridge(packet)
     check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
+    start = get_start(packet)
+    for request in packet.filters:
+        request.start = start
     end = session.bridge_end
     if end is None:
         work = Subscribing(broker, session, packet.filters, identifier)
     else:
         work = cast(Subscribing, end.subscribing(session.client_id, packet, identifier))
     _answer(broker, connection, packet.packet_id, work, now)
+
+
+def get_start(packet: Subscribe) -> str:
+    """The first User Property `from`, "" for none."""
+    for name, value in props.get_user_properties(packet.properties):
+        if name == "from":
+            return value
+    return ""
 
 
 def ask_as_bridge(packet: Subscribe) -> None:
@@ -216,7 +228,8 @@ def _answer(broker: Broker, connection: Output, packet_id: int, work: FilterWork
 
 
 class Subscribing(FilterWork):
-    """Adds the filters of one SUBSCRIBE. `along` as in Subscription."""
+    """Adds the filters of one SUBSCRIBE. `along` as in Subscription. `refusal`: why the first of those that are refused is, ""
+    where its code says it."""
 
     def __init__(
         self,
@@ -226,13 +239,18 @@ class Subscribing(FilterWork):
         identifier: int,
         along: tuple[bytes, ...] = NOTHING_ALONG,
     ) -> None:
-        super().__init__(broker, session, len(requests))
+        super().__init__(broker.slices, session, len(requests))
+        self.broker = broker
         self.requests = requests
+        self.refusal = ""
         self._identifier = identifier
         self._along = along
 
     def handle(self, index: int) -> int:
-        return self.broker.subscribe_one(self.session, self.requests[index], self._identifier, self._along)
+        code = self.broker.subscribe_one(self.session, self.requests[index], self._identifier, self._along)
+        if not self.refusal:
+            self.refusal = self.broker.refusal
+        return code
 
 
 class ClientUnsubscribing(Unsubscribing):
@@ -266,7 +284,10 @@ class FiltersAnswer(Work):
             return False
         session = work.session
         if isinstance(work, Subscribing):
-            self._answer_after_commit(session, SubAck(self._packet_id, work.codes))
+            answer = SubAck(self._packet_id, work.codes)
+            if work.refusal and self._connection.request_problem_information:
+                answer.properties[props.REASON_STRING] = work.refusal
+            self._answer_after_commit(session, answer)
             session.pump(now)
         else:
             answered = cast(ClientUnsubscribing, work).answered

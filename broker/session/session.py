@@ -9,15 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from broker.bridge_end import limits_of
-from broker.codec.packets import PUBREL
 from broker.codec.runs import Run
-from broker.codec.writer import encode_ack
 from broker.config.settings_mqtt import MqttSettings
 from broker.context import Context
 from broker.counters import (
     DROP_EXPIRED,
     DROP_INFLIGHT_EXPIRED,
-    DROP_PACKET_TOO_LARGE,
     DROP_READ_NOT_AUTHORIZED,
     DROP_SESSION_ENDED,
 )
@@ -25,13 +22,11 @@ from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.routing.group_copy import GroupCopy
 from broker.routing.subscription import Subscription
-from broker.session.backlog import BacklogWork, Portion, RetainedBacklog
-from broker.session.holding import HoldingSession
-from broker.session.inflight import Inflight
-from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing, encode_to, encode_unaliased, expiry_in_queue
+from broker.session.outgoing import QUEUED, Outgoing, expiry_in_queue
 from broker.session.output import Output
 from broker.session.queue import why_not_queued
 from broker.session.reading import discard_unreadable, drop_unreadable
+from broker.session.sending import SendingSession
 from broker.session.will import PendingWill
 
 NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
@@ -39,14 +34,12 @@ FORM_BYTES_MAX: Final = 2  # a PUBLISH may grow by so many bytes in the form of 
 EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval without end [MQTT5 3.1.2.11.2]
 
 
-class Session(HoldingSession):
+class Session(SendingSession):
     """The session of one client identifier. Times are monotonic seconds.
 
-    connection        None while the client is away
     version, keep_alive, local_addr  of the last connection
     is_new            its client waits for the CONNACK that tells of it, and takes it for its former one without
     disconnected_at   when the last connection ended; of no meaning while there is a connection
-    backlog           retained messages that subscriptions brought and the client has not taken yet, None for none
     queue_seconds_max  longest time that a message waits here, 0 or less for no limit
     will              of the last connection, while its delay runs
     held              publishers that are not read while the queue is past its half, until `hold_until`; None: the backlog
@@ -54,9 +47,7 @@ class Session(HoldingSession):
     """
 
     def __init__(self, context: Context, client_id: str, now: float) -> None:
-        super().__init__(client_id)
-        self.context = context
-        self.connection: Output | None = None
+        super().__init__(context, client_id)
         self.version = 4
         self.keep_alive = 0
         self.local_addr = ""
@@ -68,11 +59,9 @@ class Session(HoldingSession):
         self.take_limits(context.settings)
         self.subscriptions: dict[bytes, Subscription] = {}  # by topic filter, $share/NAME/ included
         self.subscriptions_total = 0
-        self.backlog: RetainedBacklog | None = None
         self.will: PendingWill | None = None
         self.held: dict[Publisher, None] | None = None
         self.hold_until = 0.0
-        self.messages_dropped = 0
         self.packets_received = 0
         self.packets_received_bytes = 0
         self.packets_sent = 0
@@ -94,7 +83,8 @@ class Session(HoldingSession):
 
     def is_waiting(self) -> bool:
         """Return whether there is something to send as soon as the connection and the in-flight window have room."""
-        return self._is_queued() or self.backlog is not None or self._is_resending()
+        is_fed = self.fed is not None and not self.fed.is_idle
+        return self._is_queued() or self.backlog is not None or is_fed or self._is_resending()
 
     def restore(self, outgoing: Outgoing) -> None:
         """Add the next message of an earlier process, without a look at the bounds of the queue."""
@@ -203,87 +193,6 @@ class Session(HoldingSession):
         for message in run.messages():
             self.deliver(message, 0, False, NO_IDENTIFIERS, publisher, now)
 
-    def add_retained(self, portion: Portion) -> None:
-        """Add the retained messages of a subscription. `pump` sends them as fast as the client takes them."""
-        backlog = self.backlog
-        if backlog is None:
-            backlog = self.backlog = RetainedBacklog()
-        backlog.add(portion)
-
-    def _pump_backlog(self, now: float) -> None:
-        connection = self.connection
-        backlog = self.backlog
-        if connection is None or backlog is None or self._is_resending():
-            return
-        inflight = self._made_inflight()
-        context = self.context
-        slices = context.slices
-        while not self._is_queued() and not backlog.is_resting() and connection.can_write():
-            look_at_most = max(1, slices.steps_max - slices.steps)
-            slices.steps += backlog.find(now, look_at_most, context.authorization, self)
-            message = backlog.message
-            portion = backlog.portion
-            if message is None or portion is None:
-                if backlog.is_resting():
-                    slices.later(BacklogWork(backlog, self))
-                else:
-                    self.backlog = None
-                return
-            counters = self.context.counters
-            if message.qos == 0 or portion.qos == 0:
-                counters.copies += 1
-                self._send_qos0(connection, message, True, portion.identifiers, now)
-            elif inflight.has_room(self.inflight_max):
-                counters.copies += 1
-                qos = min(portion.qos, message.qos)
-                # A copy: the message in the retained store has a record of its own.
-                copied = message if self.records is None else message.copy()
-                self._send(connection, inflight, Outgoing(copied, qos, True, portion.identifiers), now)
-            else:
-                return
-            backlog.message = None
-            message.encoded = None  # the retained store would keep the encodings with the message
-
-    def _send_qos0(
-        self, connection: Output, message: Message, retain: bool, identifiers: tuple[int, ...], now: float
-    ) -> None:
-        data = encode_to(connection, message, 0, retain, False, 0, identifiers, now)
-        if not data:
-            self.drop(DROP_PACKET_TOO_LARGE, 0)
-            return
-        connection.write_packets(data, 1)
-        self.context.counters.qos0_sent += 1
-        if self.context.deliveries is not None:
-            self.context.deliveries.delivered(self.client_id, message, 0)
-
-    def _send(self, connection: Output, inflight: Inflight, outgoing: Outgoing, now: float) -> None:
-        """Send with a new packet identifier. The caller has seen that the in-flight window has room."""
-        message = outgoing.message
-        assert message is not None
-        packet_id = inflight.free_packet_id()
-        qos = outgoing.qos
-        # A QoS 2 message waits until the store has its packet identifier: a later process must not send it with another one.
-        # A QoS 1 message does not overtake it.
-        waits = self.records is not None and (qos == 2 or connection.acks_waiting > 0)
-        if waits:
-            data = encode_unaliased(
-                connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now
-            )
-        else:
-            data = encode_to(connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now)
-        if not data:
-            self.drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
-            outgoing.end_copy()
-            return
-        inflight.add(outgoing, packet_id, now)
-        if waits:
-            self.context.write_after_commit(connection, data)
-        else:
-            connection.write_packets(data, 1)
-        self.context.counters.count_sent(qos)
-        if self.context.deliveries is not None:
-            self.context.deliveries.delivered(self.client_id, message, qos)
-
     def _enqueue(
         self,
         message: Message,
@@ -320,20 +229,12 @@ class Session(HoldingSession):
             self._hold_publisher(publisher, now)
         return True
 
-    def drop(self, reason: str, qos: int) -> None:
-        """Count a message that the session loses."""
-        if self.context.deliveries is not None:
-            self.context.deliveries.dropped(self.client_id, qos, reason)
-        self.messages_dropped += 1
-        self.context.counters.drop_for_client(reason, 1, qos, self.client_id)
-
     def pump(self, now: float) -> None:
         """Send what waits, as far as the connection and the in-flight window take it."""
         connection = self.connection
         queue = self.queue
         if connection is None or (not self._is_queued() and not self._is_resending()):
-            if self.backlog is not None:
-                self._pump_backlog(now)
+            self._pump_brought(now)
             return
         authorization = self.context.authorization
         if authorization is not None and self.judged_number != authorization.number and queue is not None:
@@ -366,26 +267,9 @@ class Session(HoldingSession):
                     self.records.remove(outgoing)
                 outgoing.end_copy()
             queue.remove_first()
-        if self.backlog is not None:
-            self._pump_backlog(now)
+        self._pump_brought(now)
         if self.held is not None and self._is_drained():
             self._release_publishers(True)
-
-    def _send_again(self, connection: Output, inflight: Inflight, outgoing: Outgoing, now: float) -> None:
-        """Send PUBLISH with DUP, or PUBREL, with its first packet identifier after a reconnect [MQTT-4.4.0-1]."""
-        message = outgoing.message
-        if outgoing.state == AWAIT_PUBCOMP or message is None:
-            connection.write_answer(encode_ack(PUBREL, outgoing.packet_id, 0, connection.version))
-            return
-        outgoing.sent_at = now
-        data = encode_to(
-            connection, message, outgoing.qos, outgoing.retain, True, outgoing.packet_id, outgoing.identifiers, now
-        )
-        if not data:
-            self.drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
-            inflight.discard(outgoing.packet_id)
-            return
-        connection.write_packets(data, 1)
 
     # --- acknowledgements of the client: False when no message has the packet identifier; ProtocolViolation for one that
     # awaits another kind ---
@@ -473,6 +357,8 @@ class Session(HoldingSession):
             return
         self.packets_received, self.packets_received_bytes, self.packets_sent, self.packets_sent_bytes = self.traffic()
         self.connection = None
+        if self.fed is not None:
+            self.fed.stop()
         if self.inflight is not None:
             self.inflight.end_resend()
         self.disconnected_at = now
@@ -493,6 +379,9 @@ class Session(HoldingSession):
                     self.drop(DROP_SESSION_ENDED, outgoing.qos)
         self.queue = None
         self.backlog = None
+        if self.fed is not None:
+            self.fed.stop()
+            self.fed = None
         self.inflight = None
         self.incoming = None
         self._release_publishers(True)

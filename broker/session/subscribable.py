@@ -12,6 +12,7 @@ from broker.codec.reason_codes import (
 )
 from broker.context import Context
 from broker.errors import MqttError
+from broker.feeds import FEED_PREFIX
 from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
 from broker.session.session import Session
 
@@ -26,6 +27,8 @@ def judge_filter(context: Context, session: Session, full: bytes) -> tuple[int, 
         return TOPIC_FILTER_INVALID, b"", b""
     if topic_filter.count(b"/") >= settings.max_topic_levels:
         return TOPIC_FILTER_INVALID, b"", b""
+    if share_name and topic_filter.startswith(FEED_PREFIX):
+        return SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, b"", b""
     if share_name and not settings.shared_subscription_available:
         return SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, b"", b""
     authorization = context.authorization

@@ -136,6 +136,9 @@ def encode_subscription(subscription: Subscription, session_record: int) -> tupl
         subscription.retain_handling,
         subscription.identifier,
     )
+    position = subscription.current_position()
+    if position:
+        return (*record, subscription.along, position)
     return (*record, subscription.along) if subscription.along else record
 
 

@@ -262,6 +262,7 @@ def subscription_of(record: tuple[object, ...], session: Session) -> Subscriptio
         cast(int, identifier),
     )
     subscription.along = cast(tuple[bytes, ...], more[0]) if more else ()
+    subscription.position = cast(bytes, more[1]) if len(more) > 1 else b""
     return subscription
 
 

@@ -35,6 +35,7 @@ from broker.metrics.broker_metrics import waiting_copies
 from broker.routing.router import ROUTES_MAX
 from broker.routing.subscription import FilterEntry
 from broker.session.connection import Connection
+from broker.session.fed import is_fed
 from broker.session.group_queue import GroupQueue
 from broker.session.outgoing import Outgoing
 from broker.store.journal import Journal
@@ -144,6 +145,9 @@ class World:
                 assert not session.connection.closed
             for full, subscription in session.subscriptions.items():
                 assert subscription.session is session
+                if is_fed(subscription):
+                    assert broker.router.tree.get(full) is None
+                    continue
                 entry = broker.router.tree.get(subscription.topic_filter)
                 assert isinstance(entry, FilterEntry)
                 if session.is_group_queue:

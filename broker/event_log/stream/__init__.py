@@ -1,0 +1,1 @@
+"""Subscriptions to what the event log has: `$stream/`, docs/replay.md."""

@@ -1,0 +1,184 @@
+"""What a session writes to its connection: messages, those of before a reconnect, and what subscriptions brought."""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from broker.codec.packets import PUBREL
+from broker.codec.writer import encode_ack
+from broker.context import Context
+from broker.counters import DROP_PACKET_TOO_LARGE
+from broker.message import Message
+from broker.session.backlog import BacklogWork, Portion, RetainedBacklog
+from broker.session.fed import MESSAGE_STEPS, FedSubscriptions, FedWork
+from broker.session.holding import HoldingSession
+from broker.session.inflight import Inflight
+from broker.session.outgoing import AWAIT_PUBCOMP, Outgoing, encode_to, encode_unaliased
+from broker.session.output import Output
+
+
+class SendingSession(HoldingSession):
+    """connection  None while the client is away
+    inflight_max  how many messages may be unacknowledged
+    backlog       retained messages that subscriptions brought and the client has not taken yet, None for none
+    fed           subscriptions that a plugin feeds, None for none
+    """
+
+    def __init__(self, context: Context, client_id: str) -> None:
+        super().__init__(client_id)
+        self.context = context
+        self.connection: Output | None = None
+        self.inflight_max = 0
+        self.backlog: RetainedBacklog | None = None
+        self.fed: FedSubscriptions | None = None
+        self.messages_dropped = 0
+
+    def add_retained(self, portion: Portion) -> None:
+        """Add the retained messages of a subscription. `pump` sends them as fast as the client takes them."""
+        backlog = self.backlog
+        if backlog is None:
+            backlog = self.backlog = RetainedBacklog()
+        backlog.add(portion)
+
+    def _pump_brought(self, now: float) -> None:
+        """Send what subscriptions have brought."""
+        if self.backlog is not None:
+            self._pump_backlog(now)
+        if self.fed is not None:
+            self._pump_fed(now)
+
+    def _pump_backlog(self, now: float) -> None:
+        connection = self.connection
+        backlog = self.backlog
+        if connection is None or backlog is None or self._is_resending():
+            return
+        inflight = self._made_inflight()
+        context = self.context
+        slices = context.slices
+        while not self._is_queued() and not backlog.is_resting() and connection.can_write():
+            look_at_most = max(1, slices.steps_max - slices.steps)
+            slices.steps += backlog.find(now, look_at_most, context.authorization, self)
+            message = backlog.message
+            portion = backlog.portion
+            if message is None or portion is None:
+                if backlog.is_resting():
+                    slices.later(BacklogWork(backlog, self))
+                else:
+                    self.backlog = None
+                return
+            counters = self.context.counters
+            if message.qos == 0 or portion.qos == 0:
+                counters.copies += 1
+                self._send_qos0(connection, message, True, portion.identifiers, now)
+            elif inflight.has_room(self.inflight_max):
+                counters.copies += 1
+                qos = min(portion.qos, message.qos)
+                # A copy: the message in the retained store has a record of its own.
+                copied = message if self.records is None else message.copy()
+                self._send(connection, inflight, Outgoing(copied, qos, True, portion.identifiers), now)
+            else:
+                return
+            backlog.message = None
+            message.encoded = None  # the retained store would keep the encodings with the message
+
+    def made_fed(self) -> FedSubscriptions:
+        fed = self.fed
+        if fed is None:
+            fed = self.fed = FedSubscriptions()
+        return fed
+
+    def feed_woken(self) -> None:
+        if self.fed is not None:
+            self.fed.is_idle = False
+
+    def _pump_fed(self, now: float) -> None:
+        connection = self.connection
+        fed = self.fed
+        if connection is None or fed is None or fed.is_resting() or self.backlog is not None or self._is_resending():
+            return
+        inflight = self._made_inflight()
+        slices = self.context.slices
+        while not self._is_queued() and connection.can_write():
+            found = fed.find(connection.version, now, slices)
+            message = None if found is None else found.message
+            if found is None or message is None:
+                if fed.is_resting():
+                    slices.later(FedWork(fed, self))
+                return
+            subscription = found.subscription
+            identifiers = (subscription.identifier,) if subscription.identifier else ()
+            qos = min(subscription.qos, message.qos)
+            if qos == 0:
+                self.context.counters.copies += 1
+                self._send_qos0(connection, message, False, identifiers, now)
+            elif inflight.has_room(self.inflight_max):
+                self.context.counters.copies += 1
+                self._send(connection, inflight, Outgoing(message, qos, False, identifiers), now)
+            else:
+                return
+            slices.steps += MESSAGE_STEPS
+            fed.taken(found)
+            if self.records is not None:  # the store has the position in one batch with the message
+                self.records.journal.change(subscription.record, subscription)
+
+    def _send_qos0(
+        self, connection: Output, message: Message, retain: bool, identifiers: tuple[int, ...], now: float
+    ) -> None:
+        data = encode_to(connection, message, 0, retain, False, 0, identifiers, now)
+        if not data:
+            self.drop(DROP_PACKET_TOO_LARGE, 0)
+            return
+        connection.write_packets(data, 1)
+        self.context.counters.qos0_sent += 1
+        if self.context.deliveries is not None:
+            self.context.deliveries.delivered(self.client_id, message, 0)
+
+    def _send(self, connection: Output, inflight: Inflight, outgoing: Outgoing, now: float) -> None:
+        """Send with a new packet identifier. The caller has seen that the in-flight window has room."""
+        message = outgoing.message
+        assert message is not None
+        packet_id = inflight.free_packet_id()
+        qos = outgoing.qos
+        # A QoS 2 message waits until the store has its packet identifier: a later process must not send it with another one.
+        # A QoS 1 message does not overtake it.
+        waits = self.records is not None and (qos == 2 or connection.acks_waiting > 0)
+        if waits:
+            data = encode_unaliased(
+                connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now
+            )
+        else:
+            data = encode_to(connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now)
+        if not data:
+            self.drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
+            outgoing.end_copy()
+            return
+        inflight.add(outgoing, packet_id, now)
+        if waits:
+            self.context.write_after_commit(connection, data)
+        else:
+            connection.write_packets(data, 1)
+        self.context.counters.count_sent(qos)
+        if self.context.deliveries is not None:
+            self.context.deliveries.delivered(self.client_id, message, qos)
+
+    def _send_again(self, connection: Output, inflight: Inflight, outgoing: Outgoing, now: float) -> None:
+        """Send PUBLISH with DUP, or PUBREL, with its first packet identifier after a reconnect [MQTT-4.4.0-1]."""
+        message = outgoing.message
+        if outgoing.state == AWAIT_PUBCOMP or message is None:
+            connection.write_answer(encode_ack(PUBREL, outgoing.packet_id, 0, connection.version))
+            return
+        outgoing.sent_at = now
+        data = encode_to(
+            connection, message, outgoing.qos, outgoing.retain, True, outgoing.packet_id, outgoing.identifiers, now
+        )
+        if not data:
+            self.drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
+            inflight.discard(outgoing.packet_id)
+            return
+        connection.write_packets(data, 1)
+
+    def drop(self, reason: str, qos: int) -> None:
+        """Count a message that the session loses."""
+        if self.context.deliveries is not None:
+            self.context.deliveries.dropped(self.client_id, qos, reason)
+        self.messages_dropped += 1
+        self.context.counters.drop_for_client(reason, 1, qos, self.client_id)

@@ -1,0 +1,111 @@
+"""Where a subscription to `$stream/` begins: what the texts mean, and which are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker.codec.reason_codes import TOPIC_FILTER_INVALID
+from broker.errors import MqttError
+from broker.event_log.stream.place import LogPlace, Place, decode_place, first_place
+from broker.event_log.stream.start import Start, StartFault, parse_start, split_filter
+
+NOW = 1_700_000_000_000_000_000  # 2023-11-14T22:13:20Z
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("earliest", Start()),
+        ("latest", Start(NOW)),
+        ("last", Start(is_last=True)),
+        ("-15m", Start(NOW - 900 * 10**9)),
+        ("-1h30m", Start(NOW - 5400 * 10**9)),
+        ("-0.5s", Start(NOW - 500_000_000)),
+        ("-90000h", Start(NOW - 90_000 * 3600 * 10**9)),
+        ("-2000000h", Start(0)),
+        ("2023-11-14T22:13:20Z", Start(NOW)),
+        ("2023-11-14t22:13:20.25z", Start(NOW + 250_000_000)),
+        ("2023-11-15T00:13:20.000001+02:00", Start(NOW + 1000)),
+        ("2023-11-14T20:13:20.123456789-02:00", Start(NOW + 123_456_000)),
+        ("1960-01-01T00:00:00Z", Start(0)),
+        ('{"n1": 7, "n2": -2, "n3": -1}', Start(offsets={"n1": 7, "n2": -2, "n3": -1})),
+    ],
+)
+def test_a_text_is_a_start(text: str, start: Start) -> None:
+    assert parse_start(text, NOW) == start
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "earliest"),
+        ("15m", "-15m"),
+        ("Earliest", "earliest"),
+        ("-15", "unit"),
+        ("-15x", "duration"),
+        ("-", "duration"),
+        ("2023-11-14", "2026-11-26T10:00:00Z"),
+        ("2023-11-14T22:13:20", "2026-11-26T10:00:00Z"),
+        ("2023-13-14T22:13:20Z", "month"),
+        ("2023-11-14T22:13:20+25:00", "no time"),
+        ("99999-11-14T22:13:20Z", "earliest"),
+        ("{}", "node1"),
+        ("{", "JSON"),
+        ('{"n1": "1"}', "n1"),
+        ('{"n1": true}', "n1"),
+        ('{"n1": -3}', "n1"),
+        ('{"n1": 9223372036854775808}', "n1"),
+        ("[1]", "earliest"),
+        ("{" * 4097, "4096"),
+        ("[" * 4000, "earliest"),
+        ('{"a":' * 800, "JSON"),
+        (json.dumps({str(number): 1 for number in range(300)}) + " " * 2000, "4096"),
+        ("\0", "earliest"),
+    ],
+)
+def test_any_other_text_is_refused_with_what_would_be_right(text: str, named: str) -> None:
+    with pytest.raises(StartFault, match=named):
+        parse_start(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("full", "start", "found"),
+    [
+        (b"$stream/-15m/sensors/#", "", ("-15m", b"sensors/#")),
+        (b"$stream/earliest/#", "", ("earliest", b"#")),
+        (b"$stream/sensors/#", "-15m", ("-15m", b"sensors/#")),
+        (b"$stream/-15m/a", "last", ("last", b"-15m/a")),
+        (b"$stream//a", "", ("", b"a")),
+        (b"$stream//a", "last", ("last", b"/a")),
+        (b"$stream/last//", "", ("last", b"/")),
+    ],
+)
+def test_the_start_stands_in_the_property_or_in_the_first_level(
+    full: bytes, start: str, found: tuple[str, bytes]
+) -> None:
+    assert split_filter(full, start) == found
+
+
+@pytest.mark.parametrize(
+    ("full", "start"), [(b"$stream/", ""), (b"$stream/a", ""), (b"$stream/last/", ""), (b"$stream/", "last")]
+)
+def test_without_start_or_filter_there_is_nothing_to_read(full: bytes, start: str) -> None:
+    with pytest.raises(MqttError) as fault:
+        split_filter(full, start)
+    assert fault.value.reason_code == TOPIC_FILTER_INVALID
+    assert "$stream/" in fault.value.text
+
+
+def test_a_place_comes_back_from_its_bytes() -> None:
+    place = first_place("ä/#".encode(), "last", Start(5, True, {"n1": -2}))
+    assert place.logs == {"n1": LogPlace("", -2)}
+    place.logs["n2"] = LogPlace("id", 7, 9)
+    assert decode_place(place.encode()) == place == Place("ä/#".encode(), "last", 5, True, place.logs)
+
+
+@pytest.mark.parametrize("position", [b"", b"\xff", b"[]", b"{}", b'{"logs": 1}', b'{"logs": {"n": [1]}}'])
+def test_other_bytes_are_no_place(position: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode_place(position)

@@ -1,0 +1,103 @@
+"""`$stream/` on a node that is a process: history and then what is new, for mosquitto_sub and for a session over a kill."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from broker.codec import properties as props
+from broker.codec.packets import PubAck
+from mqtt_client import Clients, MqttClient
+from repository import ROOT
+
+if TYPE_CHECKING:
+    from mosquitto_process import Mosquitto
+    from node_process import Nodes
+
+PAGE = ROOT / "docs" / "replay.md"
+WINDOW = 20  # Receive Maximum
+
+
+def with_log(folder: Path, **settings: Any) -> dict[str, Any]:
+    return {
+        "plugin_order": ["event_log"],
+        "plugins": {"event_log": {"dir": str(folder / "log"), "node_name": "n1", **settings}},
+        "data_dir": str(folder / "data"),
+    }
+
+
+async def publish(client: MqttClient, first: int, end: int) -> None:
+    await client.publish_all([(f"sensors/{number % 3}", b"%d" % number, 1) for number in range(first, end)])
+
+
+async def durable(clients: Clients, port: int, **options: Any) -> MqttClient:
+    properties = {props.SESSION_EXPIRY_INTERVAL: 3600, props.RECEIVE_MAXIMUM: WINDOW}
+    return await clients.connect(port, "durable", clean_start=False, properties=properties, **options)
+
+
+async def test_a_durable_subscription_loses_nothing_over_kills(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """Only what was not acknowledged comes again; a slow reader holds up no publisher."""
+    node = await nodes.start(with_log(tmp_path))
+    publisher = await clients.connect(node.port, "p")
+    await publish(publisher, 0, 300)
+    got: list[int] = []
+    for turn in range(2):
+        client = await durable(clients, node.port, acknowledges=False)
+        if turn == 0:
+            assert await client.subscribe("$stream/earliest/sensors/#", qos=1) == [1]
+        unacknowledged = []
+        for _ in range(100):
+            unacknowledged.append(await client.message())
+            if len(unacknowledged) == WINDOW:
+                first = unacknowledged.pop(0)
+                got.append(int(first.payload))
+                client.send(PubAck(first.packet_id))
+        publisher = await clients.connect(node.port, "p")
+        await publish(publisher, 300 + 100 * turn, 400 + 100 * turn)
+        await client.subscribe("none", qos=1)  # the answer comes when the store has all of this
+        await node.kill()
+        await node.start()
+    client = await durable(clients, node.port)
+    got += [int(message.payload) for message in await client.take(500 - len(got))]
+    assert got == list(range(500)), "in order, and once"
+    publisher = await clients.connect(node.port, "p")
+    await publish(publisher, 500, 503)
+    assert [int(message.payload) for message in await client.take(3)] == [500, 501, 502]
+
+
+async def test_the_lines_of_the_page_work(nodes: Nodes, mosquitto: Mosquitto, clients: Clients, tmp_path: Path) -> None:
+    node = await nodes.start(with_log(tmp_path))
+    publisher = await clients.connect(node.port, "p")
+    await publish(publisher, 0, 9)
+    lines = re.findall(r"^mosquitto_sub (.*)$", PAGE.read_text(), re.MULTILINE)
+    assert len(lines) >= 4
+    subs = []
+    for line in lines:
+        options = [re.sub(r"\d{4}-\d{2}-\d{2}T", "2020-01-01T", option) for option in shlex.split(line, comments=True)]
+        subs.append((options, await mosquitto.sub(node.port, *options, version="mqttv5")))
+    for options, sub in subs:
+        wanted = [b"6", b"7", b"8"] if any("last" in option for option in options) else [b"%d" % n for n in range(9)]
+        assert await sub.payloads(len(wanted)) == wanted, options
+    await publish(publisher, 9, 10)
+    for options, sub in subs:
+        assert await sub.payloads(1) == [b"9"], options
+
+
+async def test_a_node_without_a_log_says_so(nodes: Nodes, clients: Clients) -> None:
+    node = await nodes.start()
+    client = await clients.connect(node.port, "c")
+    assert await client.subscribe("$stream/earliest/#") == [0x83]
+
+
+async def test_a_follower_does_not_wait_for_the_interval_of_syncs(
+    nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    node = await nodes.start(with_log(tmp_path, sync="interval", sync_interval="1h"))
+    client = await clients.connect(node.port, "c")
+    await client.subscribe("$stream/latest/#")
+    publisher = await clients.connect(node.port, "p")
+    for number in range(3):
+        await publisher.publish("a", b"%d" % number, 0)
+        assert (await client.message()).payload == b"%d" % number
