@@ -119,6 +119,7 @@ async def mixed(agents: int, nodes: int, is_encrypted: bool) -> AsyncIterator[Cl
         pytest.param(1, 3, False, marks=pytest.mark.slow),
         pytest.param(3, 3, True, marks=pytest.mark.slow),
         pytest.param(5, 4, False, marks=pytest.mark.slow),
+        pytest.param(5, 4, True, marks=pytest.mark.slow),
     ],
 )
 async def test_lists_agree_after_each_step(agents: int, nodes: int, is_encrypted: bool) -> None:
