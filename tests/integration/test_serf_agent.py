@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import socket
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from federation.gossip.counters import Counters
+from federation.gossip.messages import HAS_CRC, Alive
+from federation.serf.config import SerfConfig
 from federation.serf.events import (
     MemberFailed,
     MemberJoin,
@@ -16,11 +19,12 @@ from federation.serf.events import (
     MemberStatus,
     MemberUpdate,
 )
+from federation.serf.serf import Serf
 from gossip_node import user_events
 from mqtt_client import reached
 from node_process import free_port, gossip_address, status_becomes
 from our_member import TAGS, running_node
-from serf_agent import needs_serf, running_agent
+from serf_agent import Agent, needs_serf, running_agent
 from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
@@ -175,6 +179,42 @@ async def test_the_agent_refutes_nothing_when_we_rejoin_after_a_leave() -> None:
         await eventually(lambda: status_is("left"), "status left")
         await node.shell.join(seed)
         await eventually(lambda: status_is("alive"), "status alive")
+
+
+def gossip_with_crc(agent: Agent, last_event_time: int) -> bytes:
+    """A packet with which a node that knows the agent tells it of the next user event."""
+    serf = Serf(SerfConfig("me", "127.0.0.1", 8902), Random(1), 0.0)
+    address = ("127.0.0.1", agent.port)
+    alive = Alive(1, "agent", bytes((127, 0, 0, 1)), agent.port, b"\xff\x80", bytes((1, 5, 2, 2, 5, 5)))
+    serf.receive_packet(alive.encode(), address, 0.0)
+    serf.restore_times(0, last_event_time, 0)
+    serf.user_event("deploy", b"")
+    while True:
+        serf.handle_timeout(serf.next_timeout())
+        for data, destination in serf.packets_to_send():
+            if data[0] == HAS_CRC and destination == address:
+                return data
+
+
+async def test_an_agent_reads_the_crc_of_a_node() -> None:
+    """It drops a packet in which a bit has changed on the way."""
+    async with running_agent("agent") as agent:
+        whole, other = gossip_with_crc(agent, 49), gossip_with_crc(agent, 9)
+        changed = bytes((whole[0], whole[1] ^ 1)) + whole[2:]
+
+        async def event_time_becomes(time: int) -> None:
+            async def is_so() -> bool:
+                (line,) = [line for line in (await agent.command("info")).splitlines() if "event_time" in line]
+                return int(line.rpartition("=")[2]) == time
+
+            await eventually(is_so, f"the agent has the event time {time}")
+
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+            sending.sendto(changed, ("127.0.0.1", agent.port))
+            sending.sendto(other, ("127.0.0.1", agent.port))
+            await event_time_becomes(11)  # not 51
+            sending.sendto(whole, ("127.0.0.1", agent.port))
+            await event_time_becomes(51)
 
 
 def test_free_port_is_free() -> None:

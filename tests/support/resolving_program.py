@@ -19,7 +19,7 @@ def run(port: int) -> None:
         resolver.nameservers = ["127.0.0.1"]
         resolver.port = port
 
-    dns.resolver.BaseResolver.read_resolv_conf = read  # type: ignore[method-assign]
+    dns.resolver.BaseResolver.read_resolv_conf = read  # type: ignore[assignment,method-assign]
     main()
 
 
