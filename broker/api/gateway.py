@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
 import grpc
@@ -15,7 +15,7 @@ from broker.api.long_calls import LongCalls
 from broker.api.method import INTERNAL_TEXT, ApiMethod, CallContext
 from broker.api.openapi import OpenApi
 from broker.api.route import Route, method_routes
-from broker.api.transcoding import read_request, write_response
+from broker.api.transcoding import as_values, read_request, write_response
 
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024  # of one request over gRPC (whose own default this is) and over REST
 
@@ -27,7 +27,7 @@ PLUGINS: Final = {
     for plugin, names in (
         (
             "admin",
-            "clients node rates log_level subscriptions filter_subscriptions subscribe unsubscribe publish traces",
+            "clients node rates events log_level subscriptions filter_subscriptions subscribe unsubscribe publish traces",
         ),
         ("federation", "federation"),
         ("event_log", "event_log"),
@@ -99,6 +99,22 @@ class Gateway:
         except Exception as error:
             self._log.error("request failed", path=route.template, exc_info=error)
             raise ApiError(grpc.StatusCode.INTERNAL, INTERNAL_TEXT) from error
+
+    def stream(
+        self, route: Route, path_fields: dict[str, str], query: Iterable[tuple[str, str]], last_event: str
+    ) -> AsyncIterator[str]:
+        """The answers of a stream as Server-Sent Events (HTML standard, section 9.2). `last_event` is the header
+        Last-Event-ID, the request's field `after`; the number of an answer is its id. Raises ApiError."""
+        after = route.method.descriptor.input_type.fields_by_name.get("after")
+        if last_event and after is not None:
+            query = [*(pair for pair in query if pair[0] != after.name), (after.name, last_event)]
+        return self._events(route, read_request(route, path_fields, query, b""))
+
+    async def _events(self, route: Route, request: Message) -> AsyncIterator[str]:
+        async for answer in route.method.stream(request, CallContext()):
+            assert isinstance(answer, Message)
+            number = getattr(answer, "number", 0)
+            yield (f"id: {number}\n" if number else "") + f"data: {json.dumps(as_values(answer))}\n\n"
 
 
 class MethodNotAllowed(ApiError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import grpc
@@ -35,6 +35,8 @@ BODIES_BYTES_MAX: Final = 64 * 1024 * 1024  # of all bodies that are arriving
 KEEP_ALIVE_SECONDS: Final = 75.0  # for the next header of a connection to arrive whole
 BODY_SECONDS_MAX: Final = 30.0  # for a body to arrive
 ANSWER_SECONDS_MAX: Final = 30.0  # for the client to take an answer
+FIRST_EVENT_SECONDS: Final = 0.2  # to the begin of an answer in several parts, if none comes by then
+EVENT_SECONDS: Final = 15.0  # between two signs of life in such an answer
 HANDSHAKE_SECONDS_MAX: Final = 10.0  # of TLS
 STOP_SECONDS_MAX: Final = 0.5  # for calls that run when the node stops; its whole stop has 5 s
 BACKLOG: Final = 128  # connections that the kernel keeps until they are accepted
@@ -154,6 +156,8 @@ class HttpServer:
             response = error_response(error)
         except ConnectionError:
             return web.Response(status=HTTP_CLIENT_CLOSED_REQUEST)
+        if response.prepared:  # a stream, which has ended
+            return response
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
                 await response.prepare(request)
@@ -162,7 +166,7 @@ class HttpServer:
             self._drop(request.protocol)
         return response
 
-    async def _answer(self, guard: BrowserGuard, request: web.BaseRequest) -> web.Response:
+    async def _answer(self, guard: BrowserGuard, request: web.BaseRequest) -> web.StreamResponse:
         headers = request.headers
         refusal = guard.refusal(
             headers.getall(hdrs.HOST, []), headers.getall(hdrs.ORIGIN, []), headers.getall("Sec-Fetch-Site", [])
@@ -196,9 +200,44 @@ class HttpServer:
         body = await self._read_body(request)
         self._calling.add(request.protocol)
         try:
+            if route.method.is_stream:
+                last_event = headers.get("Last-Event-ID", "")
+                return await self._stream(
+                    request, gateway.stream(route, path_fields, list(request.query.items()), last_event)
+                )
             return json_response(await gateway.call(route, path_fields, list(request.query.items()), body))
         finally:
             self._calling.discard(request.protocol)
+
+    async def _stream(self, request: web.BaseRequest, events: AsyncIterator[str]) -> web.StreamResponse:
+        """Send events as they come, and a comment where none came for a while, so that a connection that is gone is seen. A
+        client that does not take them within ANSWER_SECONDS_MAX is dropped. Raises ApiError before the first byte."""
+        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "text/event-stream", hdrs.CACHE_CONTROL: "no-store"})
+        coming: asyncio.Task[str | None] | None = None
+        try:
+            while True:
+                coming = coming or asyncio.ensure_future(anext(events, None))
+                # The first one may be an error, which is no event.
+                wait = EVENT_SECONDS if response.prepared else FIRST_EVENT_SECONDS
+                done, _ = await asyncio.wait((coming,), timeout=wait)
+                text = coming.result() if done else ": nothing happened\n\n"
+                if done:
+                    coming = None
+                if text is None:
+                    break
+                async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                    await response.prepare(request)
+                    await response.write(text.encode())
+            await response.prepare(request)
+            await response.write_eof()
+        except TimeoutError:
+            self._drop(request.protocol)
+        except ConnectionError:
+            pass
+        finally:
+            if coming is not None:
+                coming.cancel()
+        return response
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
         """The whole body. Raises ApiError for one that is late, too large or wrong, ConnectionError when its client goes."""

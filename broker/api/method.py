@@ -58,7 +58,7 @@ class ApiMethod:
 
     calls      of all methods of its kind
     role       what a token needs for a call
-    is_stream  answers with several messages, over gRPC only
+    is_stream  answers with several messages
     """
 
     def __init__(self, descriptor: MethodDescriptor, servicer: object, calls: Calls, log: Any) -> None:

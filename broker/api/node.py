@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,12 +12,14 @@ from google.protobuf.empty_pb2 import Empty
 from broker import __version__
 from broker.api.errors import invalid_argument
 from broker.api.fields import timestamp
-from broker.api.pb.admin_pb2 import LogLevelRequest, Node, NodeRates, Series
+from broker.api.pb.admin_pb2 import LogLevelRequest, Node, NodeEvent, NodeRates, Series, WatchEventsRequest
 from broker.api.pb.admin_pb2_grpc import NodeServiceServicer
+from broker.api.recent_events import RecentEvents
 from broker.api.tokens import Role
 from broker.metrics.broker_metrics import waiting_copies
 from broker.metrics.rates import INTERVAL, Rates
 from broker.server.form import running_form
+from broker.server.log_listeners import LOG_LISTENERS
 from broker.server.logging import get_logger, setup_logging
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ GAUGES: Final = ("clients", "sessions", "messages_waiting")
 
 
 class NodeService(NodeServiceServicer):
-    roles: Final = {"Get": Role.READ, "Rates": Role.READ, "SetLogLevel": Role.ADMIN}
+    roles: Final = {"Get": Role.READ, "Rates": Role.READ, "Events": Role.READ, "SetLogLevel": Role.ADMIN}
 
     def __init__(self, server: Host) -> None:
         self._server = server
@@ -39,12 +42,15 @@ class NodeService(NodeServiceServicer):
         self._log = get_logger("api")
         self._rates = Rates(TOTALS, GAUGES)
         self._timer: asyncio.TimerHandle | None = None
+        self._events = RecentEvents(LOG_LISTENERS, server.loop)
 
     def start(self) -> None:
-        """Take the first sample of the rates, and one at each interval."""
+        """Keep the lines of the log from now on, and a sample of the rates at each interval."""
+        self._events.start()
         self._sample()
 
     def stop(self) -> None:
+        self._events.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -73,6 +79,10 @@ class NodeService(NodeServiceServicer):
             interval_seconds=INTERVAL,
             series=[Series(name=name, values=values) for name, values in rates.series().items()],
         )
+
+    async def Events(self, request: WatchEventsRequest, context: object) -> AsyncIterator[NodeEvent]:
+        async for event in self._events.watch(request.after):
+            yield NodeEvent(number=event.number, time=timestamp(event.time), level=event.level, line=event.line)
 
     async def Get(self, request: Empty, context: object) -> Node:
         server = self._server

@@ -103,7 +103,7 @@ class OpenApi:
                 self._parameter(method.input_type.fields_by_name[name], "path") for name in route.path_fields()
             ],
             "responses": {
-                "200": response("The call's result.", self._reference(method.output_type)),
+                "200": response("The call's result.", self._reference(method.output_type), route.method.is_stream),
                 "default": response("An error.", {"$ref": f"#/components/schemas/{ERROR_SCHEMA}"}),
             },
         }
@@ -179,8 +179,9 @@ class OpenApi:
         return schema
 
 
-def response(text: str, schema: Schema) -> Schema:
-    return {"description": text, "content": {"application/json": {"schema": schema}}}
+def response(text: str, schema: Schema, is_stream: bool = False) -> Schema:
+    content_type = "text/event-stream" if is_stream else "application/json"
+    return {"description": text, "content": {content_type: {"schema": schema}}}
 
 
 def error_schema() -> Schema:

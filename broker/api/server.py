@@ -63,8 +63,8 @@ class ApiServer:
         """Serve a service over both protocols: gRPC from its descriptor, REST from its google.api.http options.
 
         The servicer has one coroutine function a method, `async def Name(self, request, context)`, which raises ApiError
-        or calls `context.abort`; for a stream of answers, which only gRPC serves, it is a generator function. Its `roles`
-        say for each method what a token needs. Raises ValueError for a service or a path that is registered already, and
+        or calls `context.abort`; for a stream of answers, which REST serves as Server-Sent Events, it is a generator function.
+        Its `roles` say for each method what a token needs. Raises ValueError for a service or a path that is registered already, and
         for a method without a role.
         """
         assert self._grpc is None
@@ -72,8 +72,7 @@ class ApiServer:
             raise ValueError(f"{service.full_name} is registered already")
         methods = service_methods(service, servicer, self.calls, self.streams, self._log)
         for method in methods:
-            if not method.is_stream:
-                self.gateway.add(method)
+            self.gateway.add(method)
         self._services[service.full_name] = methods
 
     def refused_input(self) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """The page of a node for browsers, at `/` of its REST addresses: its files, and the login.
 
 The page calls the REST API as everybody does. Where tokens are needed, the browser keeps one in a cookie that no script can
-read. The cookie counts only for requests with PAGE_HEADER, which no page of another site can send (it would need the
-consent of the API to a preflight request, Fetch standard, CORS protocol).
+read. The cookie counts only for requests that no page of another site can send: with PAGE_HEADER (it would need the consent
+of the API to a preflight request, Fetch standard, CORS protocol), or, to read, with the browser's word that the page is of
+this node (Sec-Fetch-Site).
 """
 
 from __future__ import annotations
@@ -75,8 +76,13 @@ class Site:
 
     def authorizations(self, request: web.BaseRequest) -> list[str]:
         """All values of the header `Authorization`, or what the cookie of the page stands for."""
-        found = request.headers.getall(hdrs.AUTHORIZATION, [])
-        if not found and PAGE_HEADER in request.headers and COOKIE in request.cookies:
+        headers = request.headers
+        found = headers.getall(hdrs.AUTHORIZATION, [])
+        # An EventSource of the page sends no headers of its own; the browser says where it comes from.
+        of_page = PAGE_HEADER in headers or (
+            request.method == hdrs.METH_GET and headers.get("Sec-Fetch-Site") == "same-origin"
+        )
+        if not found and of_page and COOKIE in request.cookies:
             return [f"Bearer {request.cookies[COOKIE]}"]
         return list(found)
 

@@ -66,6 +66,20 @@ export function useData(path, seconds = 2) {
   return {data: state.path === path ? state.data : null, error: state.error, reload: () => again.current()};
 }
 
+// The newest events of the node, the newest first. The browser resumes the stream by itself.
+export function useEvents(most) {
+  const [events, setEvents] = useState([]);
+  useEffect(() => {
+    const source = new EventSource("/v1/events");
+    source.onmessage = ({data}) => {
+      const event = JSON.parse(data);
+      setEvents((old) => [event, ...old.filter((one) => one.number !== event.number)].slice(0, most));
+    };
+    return () => source.close();
+  }, [most]);
+  return events;
+}
+
 // --- formats: everything from the API is shown as text, so that no name becomes markup
 
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;

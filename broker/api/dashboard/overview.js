@@ -1,8 +1,9 @@
 // Overview: the node, its federation, what is wrong, the last hour.
 import {html} from "/vendor/preact-htm.js";
-import {Since, State, Table, bytes, number, rows, seconds, shown, useData} from "/lib.js";
+import {Since, State, Table, bytes, number, rows, seconds, shown, useData, useEvents} from "/lib.js";
 import {Graph, Map, memberKind, memberWord} from "/charts.js";
 
+const EVENTS_SHOWN = 30;
 const Card = ({name, value}) => html`<div class="card"><b>${value}</b><span>${name}</span></div>`;
 const sum = (values) => (values ?? []).reduce((total, value) => total + Number(value), 0);
 
@@ -25,7 +26,10 @@ function alarms(node, members, peers, links) {
   return found;
 }
 
+const KINDS = {error: "bad", warn: "warn", info: "off"};
+
 export function Overview({has}) {
+  const events = useEvents(EVENTS_SHOWN);
   const node = useData("/v1/node").data, rates = useData("/v1/rates", 10).data;
   const members = rows(useData(has("federation") && "/v1/federation/members").data, "members");
   const peers = rows(useData(has("federation") && "/v1/federation/peers").data, "peers");
@@ -73,10 +77,15 @@ export function Overview({has}) {
         ["retained equal", (peer) => peer.retained_equal ? "yes" : "no"],
       ]}/>
     </section>`}
-    <div class="split">
+    <div class="split graphs">
       ${graph("Messages a second", [["received", "messages_received"], ["sent", "messages_sent"], ["dropped", "messages_dropped"]], number)}
       ${graph("Bytes a second", [["received", "bytes_received"], ["sent", "bytes_sent"]], bytes)}
       ${graph("Clients", [["connected", "clients"], ["sessions", "sessions"]], number)}
       ${graph("Messages that wait for clients", [["waiting", "messages_waiting"]], number)}
-    </div>`;
+    </div>
+    <section><h2>Events since this page was opened</h2><${Table} rows=${events} empty="none yet" columns=${[
+      ["time", (event) => String(event.time).slice(11, 19)],
+      ["level", (event) => html`<${State} kind=${KINDS[event.level] ?? "off"}>${event.level}</${State}>`],
+      ["line", (event) => html`<pre>${shown(event.line)}</pre>`],
+    ]}/></section>`;
 }

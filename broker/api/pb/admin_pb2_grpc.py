@@ -540,6 +540,11 @@ class NodeServiceStub:
                 request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
                 response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.NodeRates.FromString,
                 _registered_method=True)
+        self.Events = channel.unary_stream(
+                '/gmqtt.admin.api.NodeService/Events',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.WatchEventsRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.NodeEvent.FromString,
+                _registered_method=True)
         self.SetLogLevel = channel.unary_unary(
                 '/gmqtt.admin.api.NodeService/SetLogLevel',
                 request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.LogLevelRequest.SerializeToString,
@@ -565,6 +570,13 @@ class NodeServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Events(self, request, context):
+        """What happens on this node, as it happens; over REST as Server-Sent Events, whose stream can be resumed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetLogLevel(self, request, context):
         """Change the level of the log while the node runs.
         """
@@ -584,6 +596,11 @@ def add_NodeServiceServicer_to_server(servicer, server):
                     servicer.Rates,
                     request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                     response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.NodeRates.SerializeToString,
+            ),
+            'Events': grpc.unary_stream_rpc_method_handler(
+                    servicer.Events,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.WatchEventsRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.NodeEvent.SerializeToString,
             ),
             'SetLogLevel': grpc.unary_unary_rpc_method_handler(
                     servicer.SetLogLevel,
@@ -646,6 +663,33 @@ class NodeService:
             '/gmqtt.admin.api.NodeService/Rates',
             google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
             broker_dot_api_dot_pb_dot_admin__pb2.NodeRates.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Events(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/gmqtt.admin.api.NodeService/Events',
+            broker_dot_api_dot_pb_dot_admin__pb2.WatchEventsRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.NodeEvent.FromString,
             options,
             channel_credentials,
             insecure,

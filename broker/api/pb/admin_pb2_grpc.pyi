@@ -217,6 +217,8 @@ class NodeServiceStub:
     """What this node is and does."""
     Rates: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.NodeRates]
     """Figures of the last hour, every 10 seconds."""
+    Events: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchEventsRequest, _admin_pb2.NodeEvent]
+    """What happens on this node, as it happens; over REST as Server-Sent Events, whose stream can be resumed."""
     SetLogLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LogLevelRequest, _empty_pb2.Empty]
     """Change the level of the log while the node runs."""
 
@@ -229,6 +231,8 @@ class NodeServiceAsyncStub(NodeServiceStub):
     """What this node is and does."""
     Rates: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.NodeRates]  # type: ignore[assignment]
     """Figures of the last hour, every 10 seconds."""
+    Events: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchEventsRequest, _admin_pb2.NodeEvent]  # type: ignore[assignment]
+    """What happens on this node, as it happens; over REST as Server-Sent Events, whose stream can be resumed."""
     SetLogLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.LogLevelRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Change the level of the log while the node runs."""
 
@@ -250,6 +254,14 @@ class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.NodeRates, _abc.Awaitable[_admin_pb2.NodeRates]]:
         """Figures of the last hour, every 10 seconds."""
+
+    @_abc_1.abstractmethod
+    def Events(
+        self,
+        request: _admin_pb2.WatchEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.NodeEvent], _abc.AsyncIterator[_admin_pb2.NodeEvent]]:
+        """What happens on this node, as it happens; over REST as Server-Sent Events, whose stream can be resumed."""
 
     @_abc_1.abstractmethod
     def SetLogLevel(

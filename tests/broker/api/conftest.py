@@ -30,6 +30,7 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.protocols: set[object] = set()
         self._traces: Traces | None = None
+        self.admin: AdminPlugin
         self.api = ApiServer(settings.api, {}, get_logger("api"))
 
     def now(self) -> float:
@@ -37,6 +38,9 @@ class Node:
 
     def wall_time(self, monotonic: float) -> float:
         return monotonic + 1_700_000_000.0
+
+    def lost_messages(self) -> dict[str, int]:
+        return dict(self.broker.counters.messages_dropped)
 
     def made_traces(self) -> Traces:
         if self._traces is None:
@@ -55,7 +59,8 @@ async def node(make_world: Callable[..., Any], request: pytest.FixtureRequest) -
     settings = Settings(api=api_settings(["tcp://127.0.0.1:0"], ["tcp://127.0.0.1:0"]))
     settings = replace(settings, mqtt=replace(settings.mqtt, **limits))
     node = Node(make_world(**limits), settings)
-    await AdminPlugin(node).prepare()  # type: ignore[arg-type]
+    node.admin = AdminPlugin(node)  # type: ignore[arg-type]
+    await node.admin.prepare()
     await node.api.start()
     yield node
     await node.api.stop()

@@ -15,6 +15,7 @@ from broker.api.pb import admin_pb2 as pb
 PATHS = {
     "/v1/node": {"get"},
     "/v1/rates": {"get"},
+    "/v1/events": {"get"},
     "/v1/log_level": {"put"},
     "/v1/clients": {"get"},
     "/v1/clients/{client_id}": {"get", "delete"},
