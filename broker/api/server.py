@@ -64,8 +64,8 @@ class ApiServer:
 
         The servicer has one coroutine function a method, `async def Name(self, request, context)`, which raises ApiError
         or calls `context.abort`; for a stream of answers, which REST serves as Server-Sent Events, it is a generator function.
-        Its `roles` say for each method what a token needs. Raises ValueError for a service or a path that is registered already, and
-        for a method without a role.
+        Its `roles` say for each method what a token needs. Raises ValueError for a service or a path that is registered
+        already, and for a method without a role.
         """
         assert self._grpc is None
         if service.full_name in self._services:
