@@ -59,6 +59,7 @@ class Durability:
             store.open()
             restoring = await self._restore(store)
             journal = restoring.end()
+            self._host.broker.identity.is_new = store.is_new
             number, record = restoring.identity()
             store.commit([(number, pack_record(record))])
         except (StoreFault, RecordFault) as fault:

@@ -21,6 +21,7 @@ class StoreIdentity(Content):
     """store_id    random, hexadecimal; of a node without a store that of the process
     starts      number of starts with it, this one too
     is_durable  there is a store
+    is_new      this start has made it
     formerly    ids of damaged stores from which it was recovered
     """
 
@@ -28,6 +29,7 @@ class StoreIdentity(Content):
         self.store_id = store_id
         self.starts = starts
         self.is_durable = is_durable
+        self.is_new = False
         self.formerly: tuple[str, ...] = ()
 
     def is_or_was(self, store_id: object) -> bool:

@@ -78,6 +78,7 @@ class RedisStore(Store):
         found = client.get(self._version_key)
         if found is None and not create:
             raise StoreFault(f"{self._place}: there is no store")
+        self.is_new = found is None
         version = int(found or self._version)
         if version > self._version:
             raise StoreFault(

@@ -111,6 +111,7 @@ class SqliteStore(Store):
     def _open_database(self, is_new: bool) -> None:
         database = sqlite3.connect(self.path, timeout=0.0, isolation_level=None, check_same_thread=False)
         self._database = database
+        self.is_new = is_new
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         if is_new:
             database.execute("BEGIN EXCLUSIVE")

@@ -36,10 +36,12 @@ class Store(ABC):
     What `open` or `records` refuses is left as it is.
 
     warnings  why the store keeps less than it could; complete when `open` has returned
+    is_new    `open` has made it
     """
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        self.is_new = False
 
     @abstractmethod
     def open(self, create: bool = True) -> None:

@@ -53,6 +53,7 @@ class Link:
     relays            what comes in may go on to domains that do not say so: messages need numbers
     epoch             of this node as the owner of the link
     attempt           number of the connection that the shell should have while `wants_connection`
+    client_id         client identifier at the upstream
     effects           what its shell is to do
     last_error        why the last connection failed, without secrets; "" for none
     """
@@ -66,7 +67,8 @@ class Link:
         self.effects = Effects(plan.link_id, domain.due)
         self.subscriptions = Subscriptions()
         self._domain = domain
-        self.client_id = handshake.client_id_of(plan, domain.name, domain.bridging.home.node_name)
+        self._own_id = handshake.client_id_of(plan, domain.name, domain.bridging.home.node_name)
+        self.client_id = self._own_id
         self._other_end: bytes | None = None  # domain of an upstream of ours
         self._checks_topics = False  # the broker has ended a connection: maybe for a message that it does not take
         self._broker = domain.broker
@@ -109,7 +111,8 @@ class Link:
 
     def follow(self, before: Link) -> None:
         """Before `start`: the definition of the link was another one. It goes on with its session."""
-        if before.client_id == self.client_id:
+        if before._own_id == self._own_id:
+            self.client_id = before.client_id
             self._addresses.follow(before._addresses)
             self.subscriptions.follow(before.subscriptions)
 

@@ -84,11 +84,13 @@ class Links:
     epochs    the links that this node should run, with its epoch as their owner
     queues    those of shared groups on this node
     interest  that of the cluster; `pass_on` follows its changes
+    are_new_random  client identifiers of links without a session at an upstream get a random part: the owner keeps them
     """
 
     def __init__(
         self, domain: bytes, broker: Broker, rng: random.Random, queue_defaults: QueueDefaults = QUEUE_DEFAULTS
     ) -> None:
+        self.are_new_random = False
         self.by_id: dict[str, Link] = {}
         self.epochs: dict[str, int] = {}
         self.queues = Queues(broker, queue_defaults)
@@ -200,8 +202,9 @@ class Links:
             interest = self._interest_of(plan)
             made = self.by_id[link_id] = TopicLink(plan, interest, link_id in self._relaying, self._domain, now)
             made.epoch = epoch
-            if session is not None:
-                made.restore_session(session, now)
+            is_restored = session is not None and made.restore_session(session, now)
+            if self.are_new_random and not is_restored:
+                made.take_random_id()
             if _asks(plan):
                 self.interest.add_link(interest)
             self._start(made, now)

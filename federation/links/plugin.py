@@ -124,6 +124,10 @@ class LinksPlugin(Plugin, TurnEnd):
         return {TAG_LINKS: VERSION}
 
     async def start(self) -> None:
+        # Links of a node that an earlier build has run may have sessions of which nothing is known.
+        self.links.are_new_random = self._sessions.is_known or (
+            self._sessions.is_kept and self.server.broker.identity.is_new
+        )
         self.links.interest.observe(self.server.broker)
         self.server.turns.ends.append(self)
         self._owners.start()

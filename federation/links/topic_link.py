@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from string import hexdigits
+from typing import Final
+
 from broker.broker import Broker
 from broker.codec.packets import MQTT_5, Connect
 from broker.errors import MqttError
@@ -21,6 +24,9 @@ from federation.links.reconnecting import SessionPlace
 from federation.links.relay import Confirmation, Relay
 from federation.links.status import Event, State
 from federation.links.subscriptions import NO_HEADERS, Headers
+
+RANDOM_CHARS: Final = 12
+RANDOM_BITS: Final = 4 * RANDOM_CHARS
 
 
 class TopicEnd(OwnEnd):
@@ -91,11 +97,28 @@ class TopicLink(Link):
             return None
         return SessionPlace(self.client_id, self.address.host, self.address.port)
 
-    def restore_session(self, place: SessionPlace, now: float) -> None:
-        """Before `start`: an earlier process of this node left the session there."""
-        if place.client_id == self.client_id:
-            expires = self.plan.upstream.expires
-            self._addresses.restore(place.host, place.port, NEVER if expires is None else now + expires)
+    def restore_session(self, place: SessionPlace, now: float) -> bool:
+        """Before `start`: an earlier process of this node left the session there. False for one that is not of this link."""
+        if place.client_id != self._own_id and not self._is_random_id(place.client_id):
+            return False
+        self.client_id = place.client_id
+        expires = self.plan.upstream.expires
+        self._addresses.restore(place.host, place.port, NEVER if expires is None else now + expires)
+        return True
+
+    def take_random_id(self) -> None:
+        """Before `start` of a link without a session: nobody else is to know the name of the one that it makes."""
+        client_id = f"{self._own_id}-{self._domain.rng.getrandbits(RANDOM_BITS):0{RANDOM_CHARS}x}"
+        if self._is_random_id(client_id):
+            self.client_id = client_id
+
+    def _is_random_id(self, client_id: str) -> bool:
+        """Return whether the link may have a client identifier with a random part, and this is one."""
+        upstream = self.plan.upstream
+        if upstream.consumer_tag or self.plan.key or upstream.direction is Direction.OUT:
+            return False
+        name, _, part = client_id.rpartition("-")
+        return name == self._own_id and len(part) == RANDOM_CHARS and set(part) <= set(hexdigits)
 
     def start(self, now: float) -> None:
         """A session that is there would end filters that the link does not have yet: it waits for them."""

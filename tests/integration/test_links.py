@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from broker.codec.packets import Properties, Publish
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
+from broker.server.lifecycle import Server
 from mosquitto_broker import StartMosquitto
 from mqtt_client import Clients, MqttClient
 from node_process import Node, Nodes
@@ -167,3 +170,29 @@ async def test_topics_are_mapped_both_ways_and_other_policies_keep_theirs(nodes:
         (b"from/a", b"eu/a", 1, False),
         (b"from/last", b"last", 0, False),
     ]
+
+
+async def test_the_name_of_a_session_is_random_and_outlives_the_process(
+    start_server: Callable[[dict[str, Any]], Awaitable[Server]], clients: Clients, tmp_path: Path
+) -> None:
+    """That of an upstream of the configuration file."""
+    upstream = await start_server({})
+    port = int(upstream.listeners.addresses[0].rpartition(":")[2])
+    definitions = {
+        "upstreams": {"north": {"uri": f"mqtt://127.0.0.1:{port}"}},
+        "policies": {"p": {"pattern": "s/#", "definition": {"federation-upstream": "north"}}},
+    }
+    settings = {"data_dir": str(tmp_path / "data"), "plugin_order": ["links"], "plugins": {"links": definitions}}
+    (tmp_path / "data").mkdir(mode=0o700)
+    found: list[str] = []
+    for _ in range(2):
+        node = await start_server(settings)
+        reader = await clients.connect(int(node.listeners.addresses[0].rpartition(":")[2]), "reader")
+        await reader.subscribe("s/#")
+        await eventually(
+            lambda: any(each.connection for each in upstream.broker.sessions.values()), "the link is there"
+        )
+        found += upstream.broker.sessions
+        await node.stop()
+    assert re.fullmatch("federation-link-gmqttd-north-[0-9a-f]{8}-[0-9a-f]{12}", found[0])
+    assert found == [found[0], found[0]]

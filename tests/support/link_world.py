@@ -68,13 +68,16 @@ class World:
         self.version = 5
         self.broker = Broker(replace(MqttSettings(), **limits), random.Random(1), self.now)
         self.links = Links(b"berlin", self.broker, random.Random(1))
-        body = {"uri": "mqtt://north.example.com", "reconnect-delay": 1, **(upstream or {})}
-        policy = {"pattern": "s/#", "definition": {"federation-upstream": "north"}}
-        self.links.resolve(Resolution([parse_upstream("north", body)], [], [parse_policy("p", policy)]), self.now)
+        self.links.resolve(self.resolution(upstream), self.now)
         for link_id in self.links.plans():
             self.links.run(link_id, 1, self.now)
         (self.link,) = self.links.by_id.values()
         self.shell = Shell(self.link)
+
+    def resolution(self, upstream: dict[str, Any] | None) -> Resolution:
+        body = {"uri": "mqtt://north.example.com", "reconnect-delay": 1, **(upstream or {})}
+        policy = {"pattern": "s/#", "definition": {"federation-upstream": "north"}}
+        return Resolution([parse_upstream("north", body)], [], [parse_policy("p", policy)])
 
     def want(self, topic_filter: bytes = b"s/a") -> None:
         self.links.interest.add(topic_filter)

@@ -291,13 +291,19 @@ Places = dict[str, SessionPlace]
 
 
 class SessionsFile:
-    """`folder`: "" for a node that keeps nothing. The file is written by one thread at a time, the newest state only."""
+    """`folder`: "" for a node that keeps nothing. The file is written by one thread at a time, the newest state only.
+
+    is_kept   there is a folder
+    is_known  there is a file of the process before
+    """
 
     def __init__(self, folder: str) -> None:
+        self.is_kept = bool(folder)
+        self.is_known = False
         self._file = PrivateFile(os.path.join(folder, FILE)) if folder else None
         self._log = get_logger("links")
         self._wanted: Places = {}
-        self._written: Places | None = {}  # None after a failure: the next call tries again
+        self._written: Places | None = None  # None before a file, and after a failure: the next call tries again
         self._writing: asyncio.Task[None] | None = None
 
     async def read(self) -> Places:
@@ -306,11 +312,14 @@ class SessionsFile:
         if file is None:
             return {}
         try:
-            places = _decoded(await asyncio.to_thread(file.read, FILE_BYTES_MAX))
+            data = await asyncio.to_thread(file.read, FILE_BYTES_MAX)
+            places = _decoded(data)
         except (OSError, ValueError) as error:
             self._log.warning("sessions of links not known", file=file.path, reason=str(error))
             return {}
-        self._wanted = self._written = places
+        self.is_known = bool(data)
+        if data:
+            self._wanted = self._written = places
         return places
 
     def follow(self, places: Places) -> None:

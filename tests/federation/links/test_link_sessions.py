@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from broker.codec import properties as props
@@ -10,6 +13,7 @@ from broker.message import NEVER
 from broker.origin import NAME
 from federation.links.bridging.headers import LinkWelcome, encode_welcome
 from federation.links.link import IDLE_SECONDS
+from federation.links.reconnecting import SessionPlace
 from federation.links.status import LinkState
 from link_world import Shell, World
 
@@ -142,6 +146,51 @@ def test_a_session_that_is_lost_while_the_node_is_down_is_counted(is_present: bo
     world.run(session_present=is_present)
     assert world.link.status(world.now).sessions_lost == (0 if is_present else 1)
     assert world.links.sessions() == before.links.sessions()
+
+
+def random_world(body: dict[str, Any] = KEYS, session: SessionPlace | None = None) -> World:
+    """A node that names the sessions of its links at random, where it knows of none."""
+    world = World(body)
+    world.links.are_new_random = True
+    (link_id,) = world.links.plans()
+    world.links.end(link_id, world.now)
+    world.links.run(link_id, 2, world.now, session)
+    world.link = world.links.by_id[link_id]
+    world.shell = Shell(world.link)
+    return world
+
+
+def test_a_new_session_has_a_random_name_which_stays_with_it() -> None:
+    plain = World(KEYS).link.client_id
+    world = random_world()
+    assert re.fullmatch(re.escape(plain) + "-[0-9a-f]{12}", world.link.client_id)
+    world.want()
+    world.run()
+    ((_, place),) = world.links.sessions().items()
+    assert place is not None
+    assert place.client_id == world.link.client_id
+    assert random_world(session=place).link.client_id == place.client_id
+    assert restarted(world).link.client_id == place.client_id, "by a node that makes no such names, too"
+    world.links.resolve(world.resolution(KEYS | {"prefetch-count": 7}), world.now)
+    (changed,) = world.links.by_id.values()
+    assert changed is not world.link
+    assert changed.client_id == place.client_id
+
+
+def test_a_session_of_a_build_without_random_names_keeps_its_name() -> None:
+    plain = World(KEYS).link.client_id
+    assert random_world(session=SessionPlace(plain, "b.example.com", 1883)).link.client_id == plain
+
+
+@pytest.mark.parametrize("end", ["-0123456789abc", "-0123456789aG", "-x", "0123456789ab"])
+def test_a_session_of_a_name_that_the_link_cannot_have_is_not_taken_over(end: str) -> None:
+    place = SessionPlace(World(KEYS).link.client_id + end, "b.example.com", 1883)
+    assert random_world(session=place).link.client_id != place.client_id
+
+
+@pytest.mark.parametrize("keys", [{"consumer-tag": "mine"}, {"direction": "out"}])
+def test_a_consumer_tag_is_used_as_it_is_and_a_link_that_pushes_has_no_queue_there(keys: dict[str, Any]) -> None:
+    assert random_world(KEYS | keys).link.client_id == World(KEYS | keys).link.client_id
 
 
 def test_a_session_that_the_link_has_ended_is_not_missed() -> None:
