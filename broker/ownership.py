@@ -45,6 +45,10 @@ class Ownership:
         """Become the home of the client. True: it is. False: others are asked, and the claimant is told."""
         raise AssertionError("a subclass implements this")
 
+    def may_be_elsewhere(self) -> bool:
+        """Return whether a node that is not reached may have a session of a client that has none here."""
+        raise AssertionError("a subclass implements this")
+
     def abandoned(self, client_id: str) -> None:
         """The client was not let in after its claim."""
         raise AssertionError("a subclass implements this")

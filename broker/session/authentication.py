@@ -283,7 +283,9 @@ class ConnectAnswer(ConnectRequest):
         # The bit is reserved in MQTT 3.1 [MQTT3.1 3.2].
         present = self._is_present and self.connect.protocol_version != 3
         write_answer(connection, ConnAck(present, SUCCESS, self._properties))
-        session.is_new = False
+        ownership = self._broker.ownership
+        if ownership is None or not ownership.may_be_elsewhere():
+            session.is_new = False  # else its client has the CONNACK for certain when it says something
         session.resume(now)
         if session.queued_groups is not None:
             self._broker.drain_groups(session.queued_groups)

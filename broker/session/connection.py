@@ -142,9 +142,12 @@ class Connection(Output):
         if self.closed:
             return
         broker = self.broker
-        if now > broker.still_at and self.session is not None and self.session.records is not None:
-            broker.close_connection(self, SERVER_BUSY, STOOD_STILL, now)
-            return
+        session = self.session
+        if session is not None and data:
+            if now > broker.still_at and session.records is not None:
+                broker.close_connection(self, SERVER_BUSY, STOOD_STILL, now)
+                return
+            session.is_new = False
         self.last_received_at = now
         broker.now = now
         broker.slices.begin()
@@ -185,7 +188,7 @@ class Connection(Output):
                 rest = 0
             self._pending = PendingInput(data, rest, needed, began_at)
             broker.timers.schedule(self)
-        session = self.session
+        session = self.session  # which CONNECT may have brought
         if session is not None and session.is_waiting():
             session.pump(now)
         if self.rate_limit is not None and not self.closed:

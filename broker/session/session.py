@@ -38,7 +38,7 @@ class Session(SendingSession):
     """The session of one client identifier. Times are monotonic seconds.
 
     version, keep_alive, local_addr  of the last connection
-    is_new            its client waits for the CONNACK that tells of it, and takes it for its former one without
+    is_new            its client may not have the CONNACK that tells of it, and takes it for its former one without
     disconnected_at   when the last connection ended; of no meaning while there is a connection
     queue_seconds_max  longest time that a message waits here, 0 or less for no limit
     will              of the last connection, while its delay runs

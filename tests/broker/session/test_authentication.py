@@ -24,6 +24,9 @@ from broker.codec.reason_codes import NOT_AUTHORIZED
 from broker.codec.writer import encode_packet
 from broker.hooks import AuthenticationRequest, ConnectDecider, ConnectRequest
 from broker.listener_facts import ListenerFacts
+from broker.ownership import Claimant, Ownership
+from broker.routing.subscriber import Subscriber
+from broker_world import Client
 
 METHOD = props.AUTHENTICATION_METHOD
 DATA = props.AUTHENTICATION_DATA
@@ -396,3 +399,33 @@ def test_a_node_that_lost_its_decider(world: Any) -> None:
     undecided.send(auth(0x18, b"1"))
     assert [p.reason_code for p in client.packets] == [0x8C]
     assert [p.reason_code for p in undecided.packets] == [0x18, 0x8C]
+
+
+class Elsewhere(Ownership):
+    """Other nodes, of which none answers a claim."""
+
+    def __init__(self, is_away: bool) -> None:
+        self.is_away = is_away
+
+    def claim(self, claimant: Claimant, client_id: str, username: str, clean_start: bool, now: float) -> bool:
+        return True
+
+    def may_be_elsewhere(self) -> bool:
+        return self.is_away
+
+    def opened(self, session: Subscriber) -> None:
+        """Nobody is told."""
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+@pytest.mark.parametrize("says_something", [True, False])
+def test_a_session_is_new_until_its_client_knows(world: Any, is_away: bool, says_something: bool) -> None:
+    """A CONNACK may get lost. Who has a session on a node that is not reached would take the new one for that."""
+    world.broker.ownership = Elsewhere(is_away)
+    client = world.connect("c", clean_start=False, expiry=60)
+    if says_something:
+        client.send(PingReq())
+    client.cut()
+    answer = Client(world, 5).connect("c", clean_start=False, expiry=60)
+    assert answer is not None
+    assert answer.session_present is (says_something or not is_away)
