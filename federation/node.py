@@ -339,6 +339,8 @@ class Node(Nodes):
             self._add_receiver(name, extended, now)
         sender.set_extended(extended, is_direct, EXTENSION_STAMPS in extensions, moves_sessions)
         self.tree.group_copies.process_told(sender, member.tags.get(TAG_PROCESS, "") if extended else "", now)
+        if self.sessions is not None and sender.peer_store_id not in ("", store_id):
+            self.sessions.moves.store_replaced(name)
         sender.peer_store_id = self.receivers.expected[name] = store_id
         sender.keeps_copies = moves_sessions and EXTENSION_COPIES in extensions
         sender.zone = member.tags.get(TAG_ZONE, "")[:ZONE_CHARS_MAX]

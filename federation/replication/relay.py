@@ -160,7 +160,7 @@ class Relay:
         self._adopters = adopters
         self._receiver = receiver
         self._skip = 0
-        self._relayed_to = home  # the lost home that what is handed over was for
+        self._relayed_to = home  # the lost home that it was for before the adopter of that one was lost, too
 
     def apply(self, data: bytes, skip: int, now: float) -> None:
         """The first `skip` events were done before. Raises FrameError."""
@@ -219,7 +219,7 @@ class Relay:
             if self._name != self._moving.moves.name:  # else it has done so when it switched
                 self._moving.switched(self._name, frame, self._sessions != ADOPTED_SESSIONS, now)
             if self._sessions == ADOPTED_SESSIONS:  # what follows in the block goes to another home
-                self._moving.moves.relayed_switch(frame.client_id, self._home, self._name, frame.epoch)
+                self._moving.moves.relayed_switch(frame.client_id, self._relayed_to, self._name, frame.epoch)
         elif self._sessions == OTHERS:
             if frame.operation in (ADOPTED, KEEPERS) and self._receiver is not None:
                 self._receiver.sessions.receive(self._name, body, now)
@@ -291,7 +291,14 @@ class Relay:
         """Return whether the session was adopted from the home, and what this node has for the home is for it."""
         sources = session.sources
         arriving = sources.before if isinstance(sources, Departing) else sources
-        if not isinstance(arriving, Arriving) or not arriving.takes_relayed(self._home, self._name):
+        if not isinstance(arriving, Arriving):
+            return False
+        if self._relayed_to != self._home:
+            before = self._adopters.get(self._relayed_to)
+            store_id = "" if before is None else before.store_id
+            if not arriving.takes_passed(self._home, self._relayed_to, store_id, self._name):
+                return False
+        elif not arriving.takes_relayed(self._home, self._name):
             return False
         if isinstance(sources, Departing) and sources.due is not None:
             sources.due[sources] = None

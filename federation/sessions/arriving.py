@@ -114,6 +114,13 @@ class Arriving(Sources):
         if epoch >= newest or (epoch >= self.epoch and epoch[1] == newest[1]):
             self.waiting.pop(name, None)
 
+    def store_replaced(self, name: str) -> None:
+        """The node has another store, which knows no home of before. Of lost ones none takes its messages."""
+        for home in self.homes:
+            if home not in self.lost and home != self._own_name:
+                return
+        self.waiting.pop(name, None)
+
     def relayed_switch(self, lost: str, name: str, epoch: Epoch) -> None:
         """The rest of what the node had for the lost home is for the home with this epoch, unless it said a later one."""
         self.relayed[(lost, name)] = max(epoch, self.relayed.get((lost, name), epoch))
@@ -122,6 +129,12 @@ class Arriving(Sources):
         """Return whether what the node had for the lost home is for this session."""
         epoch = self.relayed.get((lost, name))
         return epoch is not None and epoch[1] == self.lost.get(lost)
+
+    def takes_passed(self, lost: str, before: str, store_id: str, name: str) -> bool:
+        """Return whether what the node had for the home `before`, whose sessions the lost home had adopted, is for this
+        session: it comes from there. Where the node has not said that it switched, the lost home may have got nothing of it."""
+        epoch = self.relayed.get((before, name))
+        return lost in self.lost and before in self.homes and (epoch is None or epoch[1] == store_id)
 
     def wait_no_more(self, now: float) -> None:
         """Messages that came directly wait for the former home no more."""

@@ -213,7 +213,7 @@ class Departing(Sources):
             records.append(outgoing_record(outgoing, wall_offset))
         return records
 
-    def take_end(self, reachable: dict[str, None]) -> list[bytes]:
+    def take_end(self, reachable: list[str]) -> list[bytes]:
         """HANDED, once, when no node that is reached sends messages for the session here."""
         if self.is_handed or self.marks is not None or self.session.queue_length():
             return []

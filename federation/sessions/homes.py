@@ -131,6 +131,13 @@ class Homes(Told):
                 heard = min(heard, sender.outbox.moves_told)
         return heard
 
+    def store_replaced(self, name: str) -> None:
+        """The node has another store than before."""
+        for home in self.arriving:
+            if home.arriving is not None:
+                home.arriving.store_replaced(name)
+                self.keep(home)
+
     def forget_ended(self, ended: Ended) -> None:
         del self.ended[ended.client_id]
         if ended.record and self.journal is not None:

@@ -299,10 +299,8 @@ class Moves:
             if before is None or home not in before.handing:
                 continue
             self.due[departing] = None
-            if (
-                records and records[0][0] == SESSION
-            ):  # it was home again, and hands over another one: each of these has its own
-                before.handed(home, now)
+            if records and records[0][0] == SESSION:
+                before.handed(home, now)  # it was home again, and hands over another one: each of these has its own
                 continue
             is_known = False
             for record in records:
@@ -375,12 +373,21 @@ class Moves:
         session.pump(now)
 
     def sent_elsewhere(self, home: Home, session: Session, name: str) -> None:
-        """Messages of the node are for an older home, until it has heard of this one."""
+        """Messages of the node are for another home, until it has heard of this one."""
         arriving = home.arriving or self.arrives(home, session, {})
         if name not in arriving.waiting:
             arriving.waiting[name] = None
             self._homes.keep(home)
             self._homes.tell_move(home)
+
+    def store_replaced(self, name: str) -> None:
+        """The node has another store than before."""
+        self._homes.store_replaced(name)
+        for departings in self.departing.values():
+            for departing in departings:
+                if departing.before is not None:
+                    departing.before.store_replaced(name)
+                    self._changed(departing)
 
     def relayed_switch(self, client_id: str, lost: str, name: str, epoch: Epoch) -> None:
         """Messages of the node for the lost home behind its switch are for the home of the client with this epoch."""
@@ -480,11 +487,8 @@ class Moves:
                 sender.append_session(frame, queued - departing.session.queue_length(), True, now)
                 queued = departing.session.queue_length()
                 is_more = True
-        reachable: dict[str, None] = {self.name: None}
-        for name, other in self._senders.items():
-            if other.reachable:
-                reachable[name] = None
-        for frame in departing.take_end(reachable):
+        reachable = [name for name, other in self._senders.items() if other.reachable]
+        for frame in departing.take_end([self.name, *reachable]):
             sender.append_session(frame, 0, True, now)
             is_more = True
         if departing.is_over(now):

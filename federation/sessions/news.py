@@ -74,14 +74,14 @@ class SessionNews:
         return self._full_state.has_more() or bool(self.claims) or bool(self.answers) or bool(self.moves)
 
     def next_block(self, extended: bool, now: float) -> Block | None:
-        """Answers and claims, interest, moves, the rest of the full state; None when there is nothing more. `extended` as of
+        """Answers and claims, filters, moves, the rest of the full state; None when there is nothing more. `extended` as of
         FullState.next_block."""
         block = None
         if self.claims or self.answers:
             block = self._next_urgent(now)
         elif self.moves and not self._full_state.has_interest():
             block = self._next_moves(now)
-        return self._full_state.next_block(extended, now) if block is None else block
+        return self._full_state.next_block(extended, now, bool(self.moves)) if block is None else block
 
     def _next_urgent(self, now: float) -> Block | None:
         """Answers and claims; None when there are none."""

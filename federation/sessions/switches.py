@@ -49,9 +49,11 @@ class Switches:
     def sent_to(self, client_id: str, names: list[str]) -> Epoch:
         """Return the epoch of the home that messages of this node are for; NO_EPOCH when it is not known. names: of the homes
         of a session that arrives elsewhere. That is older than one here if it is from a copy of this store. One of another
-        home may have subscriptions that the one here does not have yet: the client has begun anew."""
+        home, or of a store that this node had before, may have subscriptions that the one here does not have yet: the client
+        has begun anew."""
         home = self._homes.by_client.get(client_id)
-        if home is not None and client_id in self._broker.sessions and names[:1] == [self.name]:
+        session = self._broker.sessions.get(client_id)
+        if home is not None and session is not None and session.subscriptions and names[:1] == [self.name]:
             return self._homes.epoch_of(home)
         return self._sent_to.get(client_id, NO_EPOCH)
 

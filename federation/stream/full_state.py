@@ -97,6 +97,7 @@ class FullState:
         self._retained: list[bytes] = []
         self._retained_flags = 0
         self._at = 0
+        self._is_end_due = False  # all filters are told
         self._parts: OrderedDict[int, None] = OrderedDict()  # of the retained messages, whose stamps are to be told
         self._listed: list[Listed] | None = None  # those of the first part that are left, from the hash _low on
         self._low = 0
@@ -117,6 +118,7 @@ class FullState:
         self.interest.clear()
         self._has_notes = False
         self._filters = self._local.interest()
+        self._is_end_due = False
         if self.is_stamped:
             self._retained = []
             self._at = 0
@@ -187,7 +189,7 @@ class FullState:
 
     def has_more(self) -> bool:
         is_due = self._is_interest_digest_due or self._is_retained_digest_due or bool(self._parts)
-        return is_due or self.has_interest() or self.has_retained()
+        return is_due or self._is_end_due or self.has_interest() or self.has_retained()
 
     def has_interest(self) -> bool:
         """Return whether filters or changes of them are still to be told."""
@@ -196,14 +198,23 @@ class FullState:
     def has_retained(self) -> bool:
         return bool(self._retained)
 
-    def next_block(self, extended: bool, now: float) -> Block | None:
-        """None when there is nothing more. `extended`: the begin and end of the filters are marked, and deletions are told."""
+    def next_block(self, extended: bool, now: float, is_more: bool = False) -> Block | None:
+        """None when there is nothing more. `extended`: the begin and end of the filters are marked, and deletions are told.
+        `is_more`: the caller has something to tell behind the filters; their end is behind that."""
         filters = self._filters
         if filters is not None or self.interest:
-            found = self._next_changes(extended, now) if filters is None else self._next_filters(filters, extended, now)
+            if filters is None:
+                found = self._next_changes(extended, now)
+            else:
+                found = self._next_filters(filters, extended, is_more, now)
             if self._filters is None and not self.interest:
                 found.told = self.changes
             return found
+        if self._is_end_due:
+            self._is_end_due = False
+            block = Block(True, now)
+            block.append_frame(encode_frame(STATE_END, b""))
+            return block
         if self._is_interest_digest_due or self._is_retained_digest_due:
             block = Block(True, now)
             if self._is_interest_digest_due:
@@ -244,7 +255,7 @@ class FullState:
             self._has_notes = True
         block.append_frame(encode_interest(SUBSCRIBE, key[0], key[1], note))
 
-    def _next_filters(self, filters: list[tuple[bytes, bytes]], extended: bool, now: float) -> Block:
+    def _next_filters(self, filters: list[tuple[bytes, bytes]], extended: bool, is_more: bool, now: float) -> Block:
         block = Block(True, now)
         at = self._at
         if at == 0 and extended:
@@ -256,7 +267,8 @@ class FullState:
         if at == len(filters):
             self._filters = None
             self._at = 0
-            if extended:
+            self._is_end_due = extended and is_more
+            if extended and not is_more:
                 block.append_frame(encode_frame(STATE_END, b""))
         return block
 
