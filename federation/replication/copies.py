@@ -53,6 +53,7 @@ class Copies(LostHomes):
         self._broker = broker
         self._adopt_at: dict[str, float] = {}  # of homes that are away and whose replica is here, by store id
         self._missed_since: dict[str, float] = {}  # of keepers, by name
+        self._asked_until: dict[str, float] = {}  # keepers that are, or were, missed, by name; NEVER while they are
         self._kept_by: dict[str, list[str]] = {}  # names of the keepers of other stores, by store id
         self._replaced: dict[str, float] = {}  # lost stores whose nodes have other ones, until when these wait
         # By member: the version of the list of keepers that it was told, and which process of it.
@@ -103,6 +104,7 @@ class Copies(LostHomes):
             if name not in living:
                 missed[name] = self._missed_since.get(name, now)
         self._missed_since = missed
+        self._note_missed(now)
         awaited = [name for name in missed if now < missed[name] + REPLACE_SECONDS]
         replication.choose(candidates, awaited, stores, now)
         for name, keeper in replication.keepers.items():
@@ -110,6 +112,26 @@ class Copies(LostHomes):
                 keeper.connect(self._senders[name].addr, self._senders[name].choice.is_tls, now)
         self._tell_others(living, now)
         return not awaited and not (has_new and len(replication.listed.names) < replication.wanted)
+
+    def _note_missed(self, now: float) -> None:
+        """Keepers that are back may have adopted this node's sessions."""
+        asked = self._asked_until
+        for name in self._missed_since:
+            asked[name] = NEVER
+        for name, until in list(asked.items()):
+            sender = self._senders.get(name)
+            if sender is None or until <= now:
+                del asked[name]
+            elif until == NEVER and sender.is_living:
+                asked[name] = now + self._startup_wait
+
+    def asked_until(self, node: str) -> float:
+        if node in self.replication.listed.names:
+            found = self._sessions.starting_until
+        else:
+            found = 0.0
+        until = self._asked_until.get(node, 0.0)
+        return max(found, 0.0 if until == NEVER else until)
 
     def _tell_others(self, living: dict[str, str], now: float) -> None:
         """A member that was a keeper, and is one no more, drops its copy when it hears of it."""

@@ -1,9 +1,14 @@
-"""Answers to claims that leave later."""
+"""Answers to the claims of other nodes."""
 
 # compiled with mypyc
 from __future__ import annotations
 
+from broker.message import NEVER
+from federation.sessions.arriving import Epoch
 from federation.sessions.departing import Marks
+from federation.sessions.home import Home
+from federation.sessions.wire import ANSWER, NOTHING, SessionFrame, encode_session_frame
+from federation.stream.sender import PeerSender
 
 
 class Answer:
@@ -15,3 +20,52 @@ class Answer:
         self.node = node
         self.frame = frame
         self.marks = marks
+
+
+class Answers:
+    """waiting  those that leave later"""
+
+    def __init__(self, senders: dict[str, PeerSender]) -> None:
+        self.waiting: list[Answer] = []
+        self._senders = senders
+
+    def say(
+        self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch, home: Home | None = None
+    ) -> None:
+        """Answer at once. home: which refuses the claim."""
+        adopted: tuple[object, ...] = ()
+        if home is not None and home.adopted is not None and sender.keeps_copies:
+            adopted = home.adopted[:2]
+        more = (verdict, epoch[0], epoch[1], *adopted)
+        self._send(sender, encode_session_frame(ANSWER, frame.client_id, frame.epoch, more))
+
+    def say_later(self, sender: PeerSender, frame: SessionFrame, marks: Marks) -> None:
+        """There is no session here any more."""
+        answer = encode_session_frame(ANSWER, frame.client_id, frame.epoch, (NOTHING, frame.epoch[0], ""))
+        self.waiting.append(Answer(sender.name, answer, marks))
+
+    def _send(self, sender: PeerSender, answer: bytes) -> None:
+        sender.news.answer(answer)
+        if sender.reachable:
+            sender.want_attention()
+
+    def turn_ended(self, now: float) -> bool:
+        """True when some have left."""
+        due: list[Answer] = []
+        is_more = False
+        for answer in self.waiting:
+            sender = self._senders.get(answer.node)
+            if not answer.marks.is_done(now):
+                due.append(answer)
+            elif sender is not None:
+                self._send(sender, answer.frame)
+                is_more = is_more or sender.reachable
+        self.waiting = due
+        return is_more
+
+    def next_timeout(self) -> float:
+        """Return when turn_ended has something to do; NEVER for not by time."""
+        at = NEVER
+        for answer in self.waiting:
+            at = min(at, answer.marks.until)
+        return at

@@ -12,6 +12,11 @@ from federation.sessions.wire import SessionFrame
 class LostHomes:
     """Has copies of the sessions of homes that are lost."""
 
+    def asked_until(self, node: str) -> float:
+        """Return until when clients at home here wait for the answer of the node, which may have adopted their sessions; 0.0
+        for not at all."""
+        raise AssertionError("a subclass implements this")
+
     def wanted(self, client_id: str, node: str, now: float) -> None:
         """The client connects to the node: its session is to be here, where there is a copy and its home is away."""
         raise AssertionError("a subclass implements this")

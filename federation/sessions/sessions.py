@@ -3,12 +3,14 @@
 A node claims a client that connects with an epoch above each one that it has heard of, tells all others, and waits until
 those that live have answered, or for `claim_wait`. A former home closes its client and hands the session over; the client is
 let in when the session is there (moves). A node that is away hears of the claim when it is back. Just after the start of this
-node nobody is known to live: the client waits for all that are known from the time before.
+node nobody is known to live: the client waits for all that are known from the time before, and one with a session here longer
+for the keepers of the copy, which may have adopted it.
 """
 
 # compiled with mypyc
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, cast
 
 from broker.broker import Broker
@@ -21,7 +23,7 @@ from broker.session.inflight import PACKET_ID_MAX
 from broker.session.session import Session
 from broker.store.journal import checked
 from broker.store.shapes import between
-from federation.sessions.answers import Answer
+from federation.sessions.answers import Answers
 from federation.sessions.arriving import Epoch
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import ORDER_SECONDS_MAX, Marks
@@ -43,7 +45,6 @@ from federation.sessions.wire import (
     SWITCH,
     SessionFrame,
     decode_session_frame,
-    encode_session_frame,
 )
 from federation.stream.frames import FrameError
 from federation.stream.sender import PeerSender
@@ -81,7 +82,7 @@ class Sessions(Ownership):
         self._claiming: dict[Home, None] = {}
         # Whose sessions open in this turn, unless their connections end before.
         self._let_in_next: dict[Home, Claimant] = {}
-        self._answers: list[Answer] = []
+        self._answers = Answers(senders)
 
     def begin(self) -> None:
         """The store is open, or there is none: all sessions of the broker are at home here, or on their way. Raises ValueError
@@ -102,7 +103,7 @@ class Sessions(Ownership):
                 home.claimant = claimant
                 return False
             home.is_opening = True
-            is_starting = now < self.starting_until  # another node may have adopted the session meanwhile
+            is_starting = self._is_starting(now)  # another node may have adopted the session meanwhile
             if is_starting or self._is_somebody_away():  # of two homes that of the newest connection stays
                 self.homes.claim_anew(home, home.counter)
                 home.is_clean = home.is_clean or clean_start
@@ -123,6 +124,18 @@ class Sessions(Ownership):
         if departings and departings[-1].marks is not None:
             self.moves.bring_back(departings[-1], home)
         return not self._ask(home, claimant, now)
+
+    def _is_starting(self, now: float) -> bool:
+        """Return whether it is just after a start, or after a time without the keepers of this node's sessions."""
+        return now < self.starting_until or now < self._asked_until(self._senders)
+
+    def _asked_until(self, names: Iterable[str]) -> float:
+        """Return until when a client with a session here waits for answers of these nodes, beyond `claim_wait`."""
+        until = 0.0
+        if self.lost is not None:
+            for name in names:
+                until = max(until, self.lost.asked_until(name))
+        return until
 
     def _is_somebody_away(self) -> bool:
         for name, sender in self._senders.items():
@@ -149,12 +162,16 @@ class Sessions(Ownership):
         home.claimant = claimant
         home.awaited = awaited
         home.until = now + (HEAD_SECONDS_MAX if home.is_promised else self.claim_wait)
+        if home.client_id in self._broker.sessions:
+            home.until = max(home.until, self._asked_until(awaited))
         self._claiming[home] = None
         self.active = True
         return True
 
     def _is_awaited(self, name: str, sender: PeerSender, now: float) -> bool:
         """Return whether the node may answer soon. Its stream may have ended with its process, which is back."""
+        if now < self._asked_until((name,)):
+            return True
         if not sender.is_living and now >= self.starting_until:
             return False
         if sender.outbox.claims_told < self.silent.get(name, 0):
@@ -169,14 +186,18 @@ class Sessions(Ownership):
                 if home.awaited is not None and NOBODY in home.awaited:
                     home.awaited[name] = None
 
-    def _answered(self, home: Home, name: str) -> None:
+    def _answered(self, home: Home, name: str, now: float) -> None:
         """The client does not wait for this node any more."""
         awaited = home.awaited
         if awaited is not None:
             awaited.pop(name, None)
             awaited.pop(NOBODY, None)
-            if not awaited and not home.is_promised:
+            if home.is_promised:
+                pass
+            elif not awaited:
                 self._let_in(home)
+            elif self._asked_until(awaited) <= now:
+                home.until = min(home.until, now + self.claim_wait)
 
     def _let_in(self, home: Home) -> None:
         self._claiming.pop(home, None)
@@ -190,6 +211,9 @@ class Sessions(Ownership):
         self._let_in_next[home] = claimant
         self.active = True
         claimant.claimed()
+
+    def may_be_elsewhere(self) -> bool:
+        return self._is_somebody_away()
 
     def abandoned(self, client_id: str) -> None:
         home = self.homes.by_client.get(client_id)
@@ -279,15 +303,15 @@ class Sessions(Ownership):
             if ended is not None and frame.epoch[0] <= ended.counter:
                 return  # it hears of the end
             if is_answered:  # what is on its way to another node goes on to this one
-                self._say(sender, frame, HANDING if client_id in self.moves.departing else NOTHING, frame.epoch)
+                self._answers.say(sender, frame, HANDING if client_id in self.moves.departing else NOTHING, frame.epoch)
             return
         own = self.homes.epoch_of(home)
         session = self._broker.sessions.get(client_id)
         if session is not None and session.bridge_end is not None:
             if is_answered:
-                self._say(sender, frame, OTHER_USER, own)
+                self._answers.say(sender, frame, OTHER_USER, own)
         elif own >= frame.epoch:
-            self._say(sender, frame, REFUSED, own, home)
+            self._answers.say(sender, frame, REFUSED, own, home)
         elif session is None:
             claimant = home.claimant
             self._end(home, False)
@@ -297,7 +321,7 @@ class Sessions(Ownership):
             self.moves.pass_on(client_id, sender.name, frame.epoch)
             self.moves.take_early(client_id, now)
             if is_answered:
-                self._say(sender, frame, HANDING if home.is_promised else NOTHING, own)
+                self._answers.say(sender, frame, HANDING if home.is_promised else NOTHING, own)
         else:
             self._give(session, home, sender, frame, bool(is_clean), bool(is_answered), now)
             self.moves.told(client_id, frame.epoch, adopted)
@@ -327,17 +351,9 @@ class Sessions(Ownership):
                     self.moves.untold(frame.client_id, now)
                     break
         self.moves.switched(name, frame.client_id, frame.epoch)
-
-    def _say(
-        self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch, home: Home | None = None
-    ) -> None:
-        adopted: tuple[object, ...] = ()
-        if home is not None and home.adopted is not None and sender.keeps_copies:
-            adopted = home.adopted[:2]
-        answer = encode_session_frame(ANSWER, frame.client_id, frame.epoch, (verdict, epoch[0], epoch[1], *adopted))
-        sender.news.answer(answer)
-        if sender.reachable:
-            sender.want_attention()
+        home = self.homes.by_client.get(frame.client_id)
+        if is_direct and session is not None and home is not None and self.homes.epoch_of(home) < frame.epoch:
+            self.moves.sent_elsewhere(home, session, name)  # just after a start, the node with that store is not known
 
     def _give(
         self,
@@ -371,14 +387,13 @@ class Sessions(Ownership):
             self.homes.forget_ended(ended)
         if broker.sessions.get(client_id) is not session:
             if is_answered:
-                frame_ = encode_session_frame(ANSWER, client_id, frame.epoch, (NOTHING, frame.epoch[0], ""))
-                self._answers.append(Answer(sender.name, frame_, marks))
+                self._answers.say_later(sender, frame, marks)
             return
         departing = self.moves.depart(session, home, sender, frame.epoch, marks, now)
         if home.adopted is not None and home.adopted[0] == sender.peer_store_id:
             departing.copied = home.adopted[2:4]
         if is_answered:
-            self._say(sender, frame, HANDING, frame.epoch)
+            self._answers.say(sender, frame, HANDING, frame.epoch)
 
     def give_on(self, home: Home, name: str, epoch: Epoch, now: float) -> None:
         """The session came here behind a claim of this node."""
@@ -397,12 +412,12 @@ class Sessions(Ownership):
         if home is None or self.homes.epoch_of(home) != frame.epoch:
             return
         if verdict == NOTHING:
-            self._answered(home, name)
+            self._answered(home, name, now)
         elif verdict == HANDING:
             home.is_promised = True
             if home.awaited is not None:
                 home.until = now + HEAD_SECONDS_MAX
-                self._answered(home, name)
+                self._answered(home, name, now)
         elif verdict == OTHER_USER:
             claimant = home.claimant
             if claimant is not None:
@@ -430,16 +445,14 @@ class Sessions(Ownership):
         """The node is no member any more."""
         self.silent.pop(name, None)
         for home in list(self._claiming):
-            self._answered(home, name)
+            self._answered(home, name, now)
         self.moves.peer_removed(name, now)
         self.active = True
 
     def turn_ended(self, now: float) -> bool:
         """Hand over what can leave now. True when there is more output."""
         self.active = False
-        is_more = False
-        if self._answers:
-            is_more = self._send_answers(now)
+        is_more = self._answers.turn_ended(now)
         is_more = self.moves.turn_ended(now) or is_more
         for home, claimant in list(self._let_in_next.items()):
             if not claimant.is_open():
@@ -449,32 +462,15 @@ class Sessions(Ownership):
         self.moves.forget_arrived()
         self.homes.forget_heard()
         homes = self.homes
-        self.active = bool(self._answers) or bool(self.moves.due) or bool(homes.ended) or bool(homes.arriving)
+        self.active = bool(self._answers.waiting) or bool(self.moves.due) or bool(homes.ended) or bool(homes.arriving)
         self.active = self.active or bool(self._let_in_next)
-        return is_more
-
-    def _send_answers(self, now: float) -> bool:
-        due: list[Answer] = []
-        is_more = False
-        for answer in self._answers:
-            sender = self._senders.get(answer.node)
-            if not answer.marks.is_done(now):
-                due.append(answer)
-            elif sender is not None:
-                sender.news.answer(answer.frame)
-                if sender.reachable:
-                    sender.want_attention()
-                    is_more = True
-        self._answers = due
         return is_more
 
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
-        at = self.moves.next_timeout()
+        at = min(self.moves.next_timeout(), self._answers.next_timeout())
         for home in self._claiming:
             at = min(at, home.until)
-        for answer in self._answers:
-            at = min(at, answer.marks.until)
         return at
 
     def handle_timeout(self, now: float) -> None:

@@ -14,6 +14,7 @@ from federation.sessions.wire import (
     CLAIM,
     COPIED,
     HAND,
+    HANDED,
     HEAD_END,
     INCLUDES,
     KEEPERS,
@@ -170,3 +171,29 @@ def test_nodes_that_failed_are_told_when_they_are_back() -> None:
     home.node.member_events([MemberFailed(Member("n3", "127.0.0.1", 8901, tags, MemberStatus.FAILED))], 1.0)
     home.hear("n2", MOVE, (20, STORES["n2"]), "n3")
     assert home.switches("n3") == [(20, STORES["n2"])]
+
+
+def test_messages_for_a_home_that_is_not_known_yet_are_not_taken() -> None:
+    """This node has just started, and does not know whose store that is: it may have adopted the session."""
+    home = Home()
+    own = (20, STORE_ID)
+    session, _ = session_records()
+    home.hear("n4", HAND, own, ("n4",), (session, (HEAD_END,)), 15)
+    home.hear("n4", HAND, own, ("n4",), ((HANDED,),), 15)
+    for name in STORES:
+        home.hear(name, SWITCH, own)
+    sessions = home.node.sessions
+    assert sessions is not None
+    session_here = home.broker.sessions["c"]
+
+    def is_taken(name: str) -> bool:
+        arriving = sessions.homes.by_client["c"].arriving
+        return arriving is None or arriving.takes_from(name)
+
+    assert is_taken("n2")
+    home.hear("n2", SWITCH, (21, "9" * 32))
+    assert not is_taken("n2")
+    assert is_taken("n3")
+    assert home.broker.sessions["c"] is session_here
+    home.hear("n2", SWITCH, own)
+    assert is_taken("n2")

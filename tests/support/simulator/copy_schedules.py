@@ -7,13 +7,15 @@ from typing import Final
 
 from federation.settings import ReplicationSettings
 from simulator.durable_client import DurableClient
-from simulator.promise_steps import some
+from simulator.promise_steps import check, some
+from simulator.promises import Promises
 from simulator.roaming import Roaming, check_roaming
 from simulator.world import Host
 
 ADOPT_SECONDS: Final = 10.0
 CUT_SECONDS: Final = 10.0  # until all have noticed the end of a cut
 WHOLE_LIMIT: Final = 60.0
+BACK_SECONDS: Final = 5.0
 
 
 class Copied(Roaming):
@@ -125,9 +127,31 @@ def homes_stand_still(seed: int) -> None:
     check_roaming(copied)
 
 
+def homes_come_back_to_their_clients(seed: int) -> None:
+    """Homes die or stand still until their sessions are adopted; their clients wait for them, and are there before the other
+    nodes hear of the return. Nothing is repeated with QoS 2, and the order holds."""
+    promises = Promises(seed, 3 + seed % 3, replication=ReplicationSettings(adopt_after=ADOPT_SECONDS))
+    for _ in range(2):
+        promises.run(promises.rng.random() * 4.0, 30.0)
+        victim = promises.rng.choice(promises.federation.hosts[1:])
+        seconds = promises.rng.choice((3.0, 25.0, 45.0)) * (0.5 + promises.rng.random() / 2)
+        if promises.rng.random() < 0.5:
+            promises.kill(victim)
+            promises.run(seconds, 10.0)
+            promises.start(victim)
+        else:
+            victim.stand_still(seconds)
+            promises.run(seconds, 10.0)
+        victim.held_until = promises.world.now + promises.rng.choice((0.0, 0.5, 2.0))
+        promises.run(BACK_SECONDS, 10.0)
+    promises.run(promises.rng.random() * 4.0, 30.0)
+    check(promises)
+
+
 COPY_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     homes_are_lost,
     two_homes_are_lost,
     homes_are_away,
     homes_stand_still,
+    homes_come_back_to_their_clients,
 )

@@ -30,6 +30,8 @@ class Connection(Stream):
         self.host_life = host.life
         self.peer: Connection | None = None
         self.closed = False
+        self.opens_at = 0.0
+        """Until then the other host takes no connections: what is sent waits."""
         self.cut = False
         """Something sent from this end waits for ever."""
         self.arrives_at = 0.0
@@ -320,6 +322,7 @@ class World:
             self._to_process(near, lambda process: process.stream_closed(near, "connection refused", self.now))
             return
         if host.receives_at > self.now:
+            near.opens_at = host.receives_at
             self.at(host.receives_at, lambda: self._connect(near, destination))
             return
         far = Connection(host, destination[1], (near.host.ip, EPHEMERAL_PORT))
@@ -353,6 +356,9 @@ class World:
         self.at(stream.arrives_at, action)
 
     def _arrive(self, stream: Connection, data: bytes) -> None:
+        if stream.opens_at > self.now:
+            self.at(stream.opens_at, lambda: self._arrive(stream, data))
+            return
         peer = stream.peer
         if not self._gets_through(stream, peer):
             return
