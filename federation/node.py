@@ -63,14 +63,15 @@ from federation.tags import (
     TAG_ZONE,
     ZONE_CHARS_MAX,
 )
-from federation.trust import reach_of
+from federation.trust import Reach, reach_of
 
 STORE_ID_CHARS_MAX: Final = 64  # of a tag that are shown
 
 
 class Node(Nodes):
     """`senders` and `counters` are by the name of the other node; `counters` stay until it is reaped. `tls_members` are those
-    that this node reaches with TLS, until they are reaped."""
+    that this node reaches with TLS, until they are reaped, and other workers of the node. `siblings` are those by name, with
+    the paths of their Unix sockets as addresses: `unix:///PATH`."""
 
     def __init__(self, name: str, broker: Broker, settings: FederationSettings, rng: random.Random) -> None:
         self.name = name
@@ -88,6 +89,7 @@ class Node(Nodes):
         self.receivers = Receivers()
         self.counters: dict[str, StreamCounters] = {}
         self.tls_members: dict[str, None] = {}
+        self.siblings: dict[str, str] = {}
         self.has_left = False
         self._sessions: dict[str, tuple[str, int]] = {}  # of nodes that are no members any more, until they are reaped
         self._rng = rng
@@ -304,12 +306,16 @@ class Node(Nodes):
             return
         if member.status not in (MemberStatus.ALIVE, MemberStatus.LEAVING):
             return
-        reach = reach_of(member.tags, self.settings.tls is not None, self.settings.require_tls)
+        path = self.siblings.get(name, "")
+        if path:
+            reach = Reach(path)
+        else:
+            reach = reach_of(member.tags, self.settings.tls is not None, self.settings.require_tls)
         if reach.bad_address:
             self._events.append(BadAddress(name, reach.bad_address))
         if reach.fault:
             self._events.append(NoWay(name, reach.fault))
-        if reach.is_tls:
+        if reach.is_tls or path:
             self.tls_members[name] = None
         else:
             self.tls_members.pop(name, None)
@@ -342,7 +348,8 @@ class Node(Nodes):
         if self.sessions is not None and sender.peer_store_id not in ("", store_id):
             self.sessions.moves.store_replaced(name)
         sender.peer_store_id = self.receivers.expected[name] = store_id
-        sender.keeps_copies = moves_sessions and EXTENSION_COPIES in extensions
+        # A worker of this node is lost with the same machine.
+        sender.keeps_copies = moves_sessions and EXTENSION_COPIES in extensions and not path
         sender.zone = member.tags.get(TAG_ZONE, "")[:ZONE_CHARS_MAX]
         sender.is_living = True
         if is_back:

@@ -58,6 +58,7 @@ from federation.trust import PLAIN
 if TYPE_CHECKING:
     from broker.server.host import Host
 
+STREAM: Final = "stream"  # the Unix sockets on which a worker takes the streams of others
 TICK_SECONDS: Final = 1.0
 """Seconds between two looks for deadlines while there are other nodes."""
 KEY: Final = "plugins.federation"
@@ -87,6 +88,12 @@ class FederationPlugin(Plugin):
             self.node, self.settings, self._members_changed, self._before_leave, server.stop_soon, KEY
         )
         server.members = self.membership
+        self._worker = server.worker
+        if self._worker is not None:
+            self.node.siblings = {
+                name: f"unix://{self._worker.path(STREAM, index)}"
+                for name, index in self._worker.place.siblings(self.settings.node_name).items()
+            }
         self.extensions: list[Extension] = []
         self.refusals = Refusals()
         self._folder = PrivateFolder()
@@ -166,6 +173,8 @@ class FederationPlugin(Plugin):
             self.refusals,
         )
         streams.acks_due = self._outlet_flush.acks_due
+        if self._worker is not None:
+            streams.bind_path(self._worker.path(STREAM, self._worker.place.index))
         fed_advertised = tls_advertised = ""
         if not settings.require_tls:
             port = _bind(streams, settings.fed_addr, "fed_addr", False)
@@ -178,7 +187,10 @@ class FederationPlugin(Plugin):
             tls_advertised = advertised.host_port
         gossip_addr = settings.gossip_addr
         try:
-            self._sockets = bind_gossip(gossip_addr.host, gossip_addr.port)
+            if self._worker is None or self._worker.place.is_member:
+                self._sockets = bind_gossip(gossip_addr.host, gossip_addr.port)
+            else:
+                self._sockets = GossipSockets(*self._worker.gossip, gossip_addr.port)
         except OSError as error:
             raise bind_error(error, str(gossip_addr), f"{KEY}.gossip_addr") from error
         gossip_advertised = self._advertised(

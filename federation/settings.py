@@ -4,9 +4,10 @@
 # not a core: asks the system for its name
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,8 +29,10 @@ from broker.config.setting import (
 )
 from broker.config.settings_listeners import TlsSettings
 from broker.server.start_error import StartError
+from broker.workers.shares import Place, moved, moved_if_any
 from federation.gossip.sealing import LABEL_BYTES_MAX
 from federation.gossip_settings import PROFILES, GossipSettings, gossip_key_faults, network_faults
+from federation.of_workers import alone, among_others
 from federation.serf.config import VALIDATED_NAME_MAX, is_validated_name
 from federation.tags import REFERENCE_CHARS_MAX, ZONE_CHARS_MAX
 from federation.trust import DEFAULT_FEDERATION_PORT, DEFAULT_TLS_PORT
@@ -43,6 +46,7 @@ DEFAULT_FED_ADDR: Final = Address("tcp", "", DEFAULT_FEDERATION_PORT)
 DEFAULT_GOSSIP_ADDR: Final = Address("tcp", "", DEFAULT_GOSSIP_PORT)
 DEFAULT_TLS_ADDR: Final = Address("tcp", "", DEFAULT_TLS_PORT)
 OUTBOX_BYTES_MAX: Final = 2**40
+WORKER_NUMBER: Final = re.compile(r"/\d+$")  # of a worker's name, which the operator has not chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +397,17 @@ class FederationSettings:
         "Without it an event costs about a hundred times the processor time.",
     )
 
+    def for_worker(self, place: Place, settings: Settings) -> FederationSettings:
+        """As `broker.workers.shares.ForWorkers`."""
+        if not place.is_member:
+            log = getattr(settings.plugins, "event_log", None)
+            return FederationSettings(**alone(place, self.node_name if log is None else log.node_name))
+        index, tls = place.index, self.tls
+        if tls is not None:
+            told = moved_if_any(tls.advertise_addr, index)
+            tls = replace(tls, addr=moved(tls.addr, index), advertise_addr=told)
+        return replace(self, tls=tls, rpc_addr=None if index else self.rpc_addr, **among_others(self, place))
+
     @property
     def is_local(self) -> bool:
         """Return whether only programs of this machine reach this node on fed_addr."""
@@ -449,7 +464,7 @@ class FederationSettings:
 
     def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
         """As `broker.server.named_files.WarnsAtStart`."""
-        if not is_validated_name(self.node_name):
+        if not is_validated_name(WORKER_NUMBER.sub("", self.node_name)):
             yield (
                 f"node_name: {self.node_name!a} is dropped by members that validate names (Serf's ValidateNodeNames): use "
                 f"letters, digits, - and . alone, {VALIDATED_NAME_MAX} at most"

@@ -1,14 +1,21 @@
 """The keys of `plugins.auth`."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from broker.auth.settings_jwt import NO_TOKENS, RELATIVE, JwtSettings
 from broker.config.setting import Choice, Duration, Flag, Section, Text, Whole, extension, setting
 from broker.server.start_error import StartError
+from broker.workers.shares import share_up
+
+if TYPE_CHECKING:
+    from broker.config.settings import Settings
+    from broker.workers.shares import Place
 
 HASHES: Final = ("plain", "md5", "sha256", "bcrypt", "argon2id")
 SELF_NAMING: Final = ("bcrypt", "argon2id")
@@ -101,6 +108,14 @@ class AuthSettings:
         "there are not refused.",
         Whole(0, 100_000, 100),
     )
+
+    def for_worker(self, place: Place, settings: Settings) -> AuthSettings:
+        """As `broker.workers.shares.ForWorkers`."""
+        return replace(
+            self,
+            failures_per_user=share_up(self.failures_per_user, place.count),
+            failures_per_address=share_up(self.failures_per_address, place.count),
+        )
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Yield every broken rule between the keys, as (key, text)."""

@@ -20,6 +20,7 @@ from broker.config.setting import (
     SizeOrShare,
     Text,
     Whole,
+    WholeOrAuto,
 )
 from broker.config.settings import Settings
 
@@ -93,6 +94,8 @@ def _kind_text(key: Key) -> str:
     match key.setting.kind:
         case Whole(minimum, maximum):
             return f"{minimum}..{maximum}"
+        case WholeOrAuto(minimum, maximum):
+            return f"{minimum}..{maximum}, auto"
         case Size(minimum, maximum):
             return f"size, {format_size(minimum)}..{format_size(maximum)}"
         case SizeOrShare(minimum):

@@ -8,7 +8,7 @@ import yaml
 
 from broker.config.durations import format_duration, format_size
 from broker.config.schema import keys_of
-from broker.config.setting import AddressText, Duration, Entries, Section, Sections, Sequence, Size
+from broker.config.setting import AddressText, Duration, Entries, Section, Sections, Sequence, Size, WholeOrAuto
 from broker.config.settings import Settings
 
 HIDDEN: Final = "***"
@@ -49,6 +49,8 @@ def yaml_values(settings: object) -> dict[str, Any]:
             values[key.name] = format_size(value) if key.setting.is_extension else value
         elif isinstance(kind, AddressText):
             values[key.name] = str(value)
+        elif isinstance(kind, WholeOrAuto) and value.isdigit():
+            values[key.name] = int(value)
         else:
             values[key.name] = value
     return values

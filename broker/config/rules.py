@@ -72,6 +72,11 @@ def check_settings(settings: Settings) -> abc.Iterator[tuple[str, str]]:
                 yield key, f'"{address}" is already taken by {other_key} ("{other}"); choose another port'
                 break
         taken[key] = address
+        if settings.workers != "1" and not address.is_unix and address.port == 0:
+            yield (
+                key,
+                f'"{address}" is any free port, and all workers need the same one; name a port, or set workers: 1',
+            )
 
 
 def listening(settings: Any, prefix: str = "") -> abc.Iterator[tuple[str, Address]]:

@@ -24,6 +24,15 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeOrAuto:
+    """A whole number of minimum..maximum, or `auto`; kept as text."""
+
+    minimum: int
+    maximum: int
+    example: int
+
+
+@dataclass(frozen=True, slots=True)
 class Size:
     """A number of bytes, with or without a unit (`64KiB`)."""
 
@@ -124,7 +133,19 @@ class Entries:
 
 
 Kind = (
-    Whole | Size | SizeOrShare | Duration | Flag | Choice | Text | AddressText | Sequence | Section | Sections | Entries
+    Whole
+    | WholeOrAuto
+    | Size
+    | SizeOrShare
+    | Duration
+    | Flag
+    | Choice
+    | Text
+    | AddressText
+    | Sequence
+    | Section
+    | Sections
+    | Entries
 )
 
 

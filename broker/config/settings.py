@@ -21,6 +21,7 @@ from broker.config.setting import (
     Setting,
     Text,
     Whole,
+    WholeOrAuto,
     described,
     extension,
     setting,
@@ -31,6 +32,7 @@ from broker.config.settings_mqtt import MqttSettings as MqttSettings  # noqa: PL
 
 # Where clients connect, as long as the file names no listener: those of other machines only when they are authenticated.
 DEFAULT_LISTENERS_WITH_AUTH: Final = (ListenerSettings(Address("tcp", "", DEFAULT_MQTT_PORT)),)
+WORKERS_MAX: Final = 64
 DEFAULT_REDIS_ADDR: Final = Address("tcp", "127.0.0.1", 6379)
 
 
@@ -161,6 +163,13 @@ class Settings:
         "distribution these are `auth` (who may connect), `admin` (clients, subscriptions and publishing over the API), "
         "`prometheus` (metrics), `event_log`, `federation` (other nodes) and `links` (other clusters).",
         Sequence(Text("admin", 100, is_name=True)),
+    )
+    workers: str = extension(
+        "1",
+        "Number of processes that serve the clients of this node: 1, more, or `auto` for as many as there are cores. They are "
+        "nodes of a federation on this machine (docs/operations.md).",
+        WholeOrAuto(1, WORKERS_MAX, 4),
+        "Each takes its own memory, and a message to a client of another one costs what a stream between nodes does.",
     )
     pid_file: str = setting(
         "",

@@ -22,6 +22,7 @@ from broker.config.setting import (
     SizeOrShare,
     Text,
     Whole,
+    WholeOrAuto,
 )
 
 NULL_TAG: Final = "tag:yaml.org,2002:null"
@@ -102,6 +103,11 @@ def _read(kind: Kind, text: str, shown: str, tag: str) -> Any:
             if number is None or not kind.minimum <= number <= kind.maximum:
                 raise ValueFault(fault + example)
             return number
+        case WholeOrAuto():
+            number = _whole_number(text)
+            if text != "auto" and (number is None or not kind.minimum <= number <= kind.maximum):
+                raise ValueFault(fault + example)
+            return text if number is None else str(number)
         case Size():
             size = _whole_number(text)
             if size is None:
@@ -155,6 +161,8 @@ def _wanted(kind: Kind) -> str:
     match kind:
         case Whole():
             return f"a whole number of {kind.minimum}..{kind.maximum}"
+        case WholeOrAuto():
+            return f"a whole number of {kind.minimum}..{kind.maximum}, or auto"
         case Size():
             return f"a size of {format_size(kind.minimum)}..{format_size(kind.maximum)}"
         case SizeOrShare():

@@ -1,10 +1,12 @@
 """The keys of `plugins.event_log`."""
 
 # not a core: asks the system for its name
+from __future__ import annotations
+
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from broker.config.addresses import Address
 from broker.config.setting import (
@@ -21,6 +23,11 @@ from broker.config.setting import (
 )
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter
+from broker.workers.shares import beside
+
+if TYPE_CHECKING:
+    from broker.config.settings import Settings
+    from broker.workers.shares import Place
 
 SEGMENT_BYTES_MIN: Final = 2**16
 SEGMENT_BYTES_MAX: Final = 2**30
@@ -135,6 +142,10 @@ class EventLogSettings:
         Size(STAGED_BYTES_LEAST, LOG_BYTES_MAX, "8GiB"),
         "Raising it takes larger batches; lowering it keeps more of the disk for the log.",
     )
+
+    def for_worker(self, place: Place, settings: Settings) -> EventLogSettings:
+        """As `broker.workers.shares.ForWorkers`: each worker has a log of its own, a partition of the node's."""
+        return replace(self, dir=beside(self.dir, place.index))
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule between the keys, as (key, text)."""

@@ -1,14 +1,21 @@
 """The keys of `plugins.kafka`."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.config.addresses import Address
 from broker.config.setting import AddressText, Entries, EntryFault, Section, Sequence, Whole, extension
 from broker.config.settings_listeners import TlsSettings
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter
+from broker.workers.shares import moved, moved_if_any
+
+if TYPE_CHECKING:
+    from broker.config.settings import Settings
+    from broker.workers.shares import Place
 
 DEFAULT_KAFKA_PORT: Final = 9092
 TOPIC_CHARS_MAX: Final = 249  # of the name of a topic, as Kafka allows
@@ -64,6 +71,12 @@ class KafkaSettings:
         Whole(1, 100_000, 1000),
         "Raising it takes up to 1 MiB of memory for a connection that sends a large request.",
     )
+
+    def for_worker(self, place: Place, settings: Settings) -> KafkaSettings:
+        """As `broker.workers.shares.ForWorkers`: each worker is a broker of Kafka with the records of its own log."""
+        index = place.index
+        listeners = tuple(moved(address, index) for address in self.listeners)
+        return replace(self, listeners=listeners, advertised=moved_if_any(self.advertised, index))
 
     @property
     def topic_filters(self) -> dict[str, bytes]:

@@ -1,13 +1,19 @@
 """The keys of `plugins.prometheus`: those of the Go broker, and TLS."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.api.pages import HEALTH_PATHS
 from broker.config.addresses import Address
 from broker.config.setting import AddressText, Section, Text, extension, setting
 from broker.config.settings_listeners import TlsSettings
+
+if TYPE_CHECKING:
+    from broker.config.settings import Settings
+    from broker.workers.shares import Place
 
 DEFAULT_METRICS_ADDR: Final = Address("tcp", "", 8082)
 
@@ -23,6 +29,10 @@ class PrometheusSettings:
         AddressText(":8082", 8082, listens=True),
     )
     tls: TlsSettings | None = extension(None, "Encrypts the metrics.", Section(), default_text="no TLS")
+
+    def for_worker(self, place: Place, settings: Settings) -> PrometheusSettings | None:
+        """As `broker.workers.shares.ForWorkers`: worker 0 has the metrics of all."""
+        return None if place.index else self
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule as (key, text)."""

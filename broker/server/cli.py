@@ -122,9 +122,9 @@ def start(config_file: str, allow_missing: bool) -> None:
     log = get_logger("config")
     for warning in warnings:
         log.warning(str(warning))
-    from broker.server.run import run_node
+    from broker.server.start import start_node
 
-    run_node(settings, config_file, allow_missing)
+    start_node(settings, config_file, allow_missing)
 
 
 @main.command()
@@ -139,8 +139,10 @@ def check(config_file: str, allow_missing: bool) -> None:
     from broker.config.rules import on_every_interface
     from broker.server.named_files import folder_of, start_warnings, unusable_files
     from broker.server.start_error import StartError
+    from broker.server.worker_folders import worker_warnings
 
     folder = folder_of(config_file)
+    _print_warnings(worker_warnings(settings))
     faults = list(unusable_files(settings, folder))
     try:
         _print_warnings(start_warnings(settings, folder))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from broker.api.guard import ApiGuard
     from broker.api.server import ApiServer
     from broker.server.traces import Traces
+    from broker.server.worker import Worker
 
 
 REFUSED_INPUT: Final = (  # counters of the broker
@@ -72,6 +73,7 @@ class Host:
 
     broker     the core; call `flush_soon` after every change of it
     settings   the effective configuration; `settings.plugins.NAME` are the keys of a plugin
+    worker     the place of this process among several of one node; None where it is the only one
     config_folder  of the configuration file, where relative paths of plugins start; "" for the current folder
     api        where a plugin registers its services; None without `api` addresses
     members    the members of the federation; the plugin that has one replaces it when it is made
@@ -85,10 +87,11 @@ class Host:
     started_at monotonic seconds
     """
 
-    def __init__(self, settings: Settings, config_folder: str = "") -> None:
+    def __init__(self, settings: Settings, config_folder: str = "", worker: Worker | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         self.settings = settings
         self.config_folder = config_folder
+        self.worker = worker
         self.log = get_logger("server")
         self.broker = Broker(settings.mqtt, random.Random(), self.loop.time())
         self.broker.faults = LoggedFaults(self.loop.time)

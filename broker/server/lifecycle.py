@@ -23,6 +23,7 @@ from broker.store.durability import Durability
 
 if TYPE_CHECKING:
     from broker.api.health import HealthService
+    from broker.server.worker import Worker
 
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to read their last bytes and close
@@ -35,8 +36,8 @@ LOSERS_TOLD: Final = 3  # number of clients, and of topics, with most losses in 
 class Server(Host):
     """Made and used inside a running loop: `start`, `wait_stopped`, `stop`."""
 
-    def __init__(self, settings: Settings, config_folder: str = "") -> None:
-        super().__init__(settings, config_folder)
+    def __init__(self, settings: Settings, config_folder: str = "", worker: Worker | None = None) -> None:
+        super().__init__(settings, config_folder, worker)
         self.listeners = Listeners(self)
         self.plugins: list[Plugin] = []
         self._durability = Durability(self)

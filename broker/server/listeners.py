@@ -43,6 +43,25 @@ def _probe_silent_clients(listener: int) -> None:
         options.detach()
 
 
+def bind_unix(settings: ListenerSettings, key: str) -> socket.socket:
+    """Make a socket with its file and the file's permissions. Raises StartError, OSError."""
+    path = settings.address.path
+    check_socket_path(key, settings.address)
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.bind(path)
+        try:
+            if settings.socket_mode:
+                os.chmod(path, int(settings.socket_mode, 8))  # nobody can connect before `listen`
+        except BaseException:
+            os.unlink(path)
+            raise
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 class Listeners:
     def __init__(self, server: Host) -> None:
         self._server = server
@@ -72,12 +91,17 @@ class Listeners:
         listener = Listener(settings, key, loop.time())
         make_protocol = self.protocol_factory(listener)
         try:
+            worker = self._server.worker
             if address.is_unix:
-                sock = self._bind_unix(settings, f"{key}.address")
+                sock = self._bind_unix(settings, f"{key}.address") if worker is None else worker.listening[address.path]
                 opened = await loop.create_unix_server(make_protocol, sock=sock, backlog=BACKLOG)
             else:
                 opened = await loop.create_server(
-                    make_protocol, host=address.host or None, port=address.port, backlog=BACKLOG
+                    make_protocol,
+                    host=address.host or None,
+                    port=address.port,
+                    backlog=BACKLOG,
+                    reuse_port=None if worker is None else True,
                 )
         except OSError as error:
             raise bind_error(error, str(address), f"{key}.address") from error
@@ -89,18 +113,8 @@ class Listeners:
             self.addresses.append(socket_name_text(sock.getsockname()))
 
     def _bind_unix(self, settings: ListenerSettings, key: str) -> socket.socket:
-        """A socket with its file and the file's permissions. Raises StartError, OSError."""
-        path = settings.address.path
-        check_socket_path(key, settings.address)
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.bind(path)
-            self._socket_paths.append(path)
-            if settings.socket_mode:
-                os.chmod(path, int(settings.socket_mode, 8))  # nobody can connect before `listen`
-        except BaseException:
-            sock.close()
-            raise
+        sock = bind_unix(settings, key)
+        self._socket_paths.append(settings.address.path)
         return sock
 
     def take_limits(self, settings: Sequence[ListenerSettings]) -> list[str]:

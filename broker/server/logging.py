@@ -29,6 +29,7 @@ from broker.server.log_output import LogOutput
 LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "error": 40}
 VALUE_CHARACTERS_MAX: Final = 2000  # of one value in a line; clients choose the length of some values
 
+_process_fields: dict[str, Any] = {}  # in each line of this process
 _standard_error: LogOutput | None = None  # one for the whole process, because it counts lost lines
 
 
@@ -58,6 +59,8 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
         structlog.configure(wrapper_class=wrapper)  # the rest stays
 
     processors: list[Any] = [_add_level, _add_time, add_lost]
+    if _process_fields:
+        processors.insert(0, _add_process_fields)
     processors += [structlog.processors.format_exc_info, _tell_listeners, drop_lower]
     if settings.format == "json":
         json_renderer = structlog.processors.JSONRenderer(default=_plain)
@@ -72,6 +75,16 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
 def get_logger(name: str) -> Any:
     """A logger that adds `part=name` to each event. Its methods take an event and keyword values."""
     return structlog.get_logger(part=name)
+
+
+def name_process(**fields: Any) -> None:
+    """Have each line from the next `setup_logging` on tell these fields, which say what process it is of."""
+    _process_fields.update(fields)
+
+
+def _add_process_fields(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event.update(_process_fields)
+    return event
 
 
 def _add_level(_logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

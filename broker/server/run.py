@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 import uvloop
@@ -25,6 +25,9 @@ from broker.server.pid_file import PidFileError, remove_pid, write_pid
 from broker.server.service_manager import ServiceManager
 from broker.server.start_error import StartError
 
+if TYPE_CHECKING:
+    from broker.server.worker import Worker
+
 STOP_TIMEOUT: Final = 4.5  # for `Server.stop`
 SAME_REQUEST_SECONDS: Final = (
     0.5  # `timeout -s INT` and a shell signal the process and its group: two signals, one request
@@ -32,8 +35,8 @@ SAME_REQUEST_SECONDS: Final = (
 EXIT_TIMEOUT: Final = 5.0  # from the signal to the end of the process, also when the loop or a thread hangs
 
 
-def run_node(settings: Settings, config_file: str, allow_missing: bool) -> NoReturn:
-    """Run a node under uvloop until a stop is requested, and end the process."""
+def run_node(settings: Settings, config_file: str, allow_missing: bool, worker: Worker | None = None) -> NoReturn:
+    """Run a node, or a worker of one, under uvloop until a stop is requested, and end the process."""
     gc.disable()  # while modules are loaded and a store is read, whose objects stay; see _settle_memory
     if settings.pid_file:
         try:
@@ -43,7 +46,7 @@ def run_node(settings: Settings, config_file: str, allow_missing: bool) -> NoRet
             sys.exit(EXIT_FAILED)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            _server, status = runner.run(_serve(settings, config_file, allow_missing))
+            _server, status = runner.run(_serve(settings, config_file, allow_missing, worker))
     finally:
         if settings.pid_file:
             remove_pid(settings.pid_file)
@@ -51,10 +54,12 @@ def run_node(settings: Settings, config_file: str, allow_missing: bool) -> NoRet
     os._exit(status)
 
 
-async def _serve(settings: Settings, config_file: str, allow_missing: bool) -> tuple[Server, int]:
+async def _serve(
+    settings: Settings, config_file: str, allow_missing: bool, worker: Worker | None
+) -> tuple[Server, int]:
     """The stopped node and the exit status."""
     file_limit = raise_file_limit()
-    server = Server(within_files(settings, file_limit), folder_of(config_file))
+    server = Server(within_files(settings, file_limit), folder_of(config_file), worker)
     run = Run(server, settings, config_file, allow_missing, file_limit)
     run.install_signals()
     try:
@@ -79,7 +84,15 @@ class Run:
         self._stop_asked = asyncio.Event()
         self._reload_asked = asyncio.Event()
         self._log = get_logger("server")
-        self._service_manager = ServiceManager(asyncio.get_running_loop())
+        self._worker = server.worker
+        loop = asyncio.get_running_loop()
+        if self._worker is None:
+            self._service_manager = ServiceManager(loop)
+        else:
+            from broker.server.worker import Channel
+
+            self._worker.finish = self.ask_stop
+            self._service_manager = Channel(loop, self._worker)
 
     def install_signals(self) -> None:
         """SIGTERM and SIGINT request the stop; a second, later one ends the process at once. SIGHUP requests a reload."""
@@ -88,14 +101,15 @@ class Run:
             loop.add_signal_handler(number, self.ask_stop, number.name)
         loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
 
-    def ask_stop(self, signal_name: str) -> None:
+    def ask_stop(self, cause: str) -> None:
+        """Stop gracefully. `cause` is the name of a signal, or a sentence."""
         now = asyncio.get_running_loop().time()
         if now - self._stop_signal_at >= SAME_REQUEST_SECONDS:
-            self._exit_now(f"{signal_name} came a second time")
+            self._exit_now(f"{cause} came a second time")
         if self._stop_asked.is_set():
             return
         self._stop_signal_at = now
-        self._log.info("stopping", signal=signal_name)
+        self._log.info("stopping", signal=cause)
         self._stop_asked.set()
         # A thread, because the loop, its executor or a library's threads may hang.
         timer = threading.Timer(EXIT_TIMEOUT, self._exit_now, (f"the stop took more than {EXIT_TIMEOUT:g} s",))
@@ -181,9 +195,10 @@ class Run:
                 self._log.error(str(fault))
             self._log.error("configuration not reloaded, the node keeps the former one")
             return
-        setup_logging(result.settings.log)
-        self._warn_of_few_files(result.settings)
-        need_restart = await self._server.reload(within_files(result.settings, self._file_limit))
+        settings = result.settings if self._worker is None else self._worker.settings(result.settings)
+        setup_logging(settings.log)
+        self._warn_of_few_files(settings)
+        need_restart = await self._server.reload(within_files(settings, self._file_limit))
         for key in need_restart:
             self._log.warning("this change takes effect after a restart", key=key)
         self._log.info("configuration reloaded", file=self._config_file)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from broker.config.setting import Entries, EntryFault, Size, Text, Whole, extension
 from broker.origin import HeaderError, check_domain
+from broker.workers.shares import beside
 from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Key
 from federation.definitions.error import DefinitionError
 from federation.definitions.policy import doubt, parse_policy
@@ -17,6 +18,7 @@ from federation.definitions.upstream import ignored_keys, parse_upstream, parse_
 
 if TYPE_CHECKING:
     from broker.config.settings import Settings
+    from broker.workers.shares import Place
 
 
 def _check_upstream(name: str, body: Any) -> list[tuple[str, str]]:
@@ -96,6 +98,10 @@ class LinksSettings:
         "Most bytes of messages in such a queue, without `max-length-bytes` in its policy.",
         Size(1024, 2**40, "64MiB"),
     )
+
+    def for_worker(self, place: Place, settings: Settings) -> LinksSettings:
+        """As `broker.workers.shares.ForWorkers`."""
+        return replace(self, dir=beside(self.dir, place.index))
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule as (key, text)."""

@@ -120,7 +120,10 @@ class PeerClient:
                 await self._dialer.connect(self.sender.name, self.sender.addr, lambda: connection)
             else:
                 address = parse_address(self.sender.addr)
-                await self._loop.create_connection(lambda: connection, address.host, address.port)
+                if address.is_unix:  # another worker of this node
+                    await self._loop.create_unix_connection(lambda: connection, address.path)
+                else:
+                    await self._loop.create_connection(lambda: connection, address.host, address.port)
         except NodeTlsError as error:
             core.connection_lost(str(error), self._loop.time())
             self._changed()

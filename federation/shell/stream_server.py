@@ -11,6 +11,8 @@ A node with TLS takes the Go broker's stream, and nothing else, on the port with
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
@@ -60,6 +62,7 @@ class StreamServer(StreamHost):
         self.tls = tls
         self._sockets: list[tuple[socket.socket, bool]] = []
         self._servers: list[asyncio.Server] = []
+        self._path = ""
         self._folder = folder or PrivateFolder()
         self.grpc_callers = GrpcCallers(self._folder, tls is not None)
         self._grpc = GoStreams(self, extensions, self.grpc_callers)
@@ -76,6 +79,10 @@ class StreamServer(StreamHost):
         number: int = bound.getsockname()[1]
         return number
 
+    def bind_path(self, path: str) -> None:
+        """Take a Unix socket on which only other workers of this node connect. Replaces the one of an earlier process."""
+        self._path = path
+
     async def start(self) -> None:
         """Raises StartError."""
         self._folder.make()
@@ -84,9 +91,17 @@ class StreamServer(StreamHost):
         for bound, is_tls in self._sockets:
             make = self._make_tls if is_tls else self._make_plain
             self._servers.append(await self.loop.create_server(make, sock=bound, backlog=BACKLOG))
+        if self._path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            self._servers.append(await self.loop.create_unix_server(self._make_sibling, self._path, backlog=BACKLOG))
 
     def _make_plain(self) -> Front:
         return Front(self, self.tls is None)
+
+    def _make_sibling(self) -> Front:
+        """Who can open the socket runs as this user, and may say which of the workers it is."""
+        return Front(self, True, list(self.node.siblings))
 
     def _make_tls(self) -> TlsConnection:
         assert self.tls is not None

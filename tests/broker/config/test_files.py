@@ -176,6 +176,7 @@ def test_every_key_is_documented() -> None:
         assert path.startswith(
             (
                 "data_dir",
+                "workers",
                 "persistence.",
                 "listeners[].",
                 "mqtt.",

@@ -38,7 +38,8 @@ from broker.server.start_error import StartError
 
 class Server:
     stop_reason = ""
-    def __init__(self, settings, config_folder):
+    worker = None
+    def __init__(self, settings, config_folder, worker):
         say("made " + str(len(settings.listeners)))
         self.ended = asyncio.Event()
     async def start(self):

@@ -1,0 +1,87 @@
+"""The addresses that the supervisor keeps for its workers while processes come and go."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import Final
+
+from broker.config.addresses import LOOPBACK_HOST
+from broker.config.settings_listeners import ListenerSettings
+from broker.server.listeners import bind_unix
+from broker.server.socket_files import remove_socket_files
+from broker.server.start_error import StartError, bind_error
+
+ATTEMPTS: Final = 20  # to find a port that is free for UDP and TCP
+BACKLOG: Final = 128  # of the gossip
+
+
+class HeldAddresses:
+    """unix_sockets  of listeners, by path: all workers take connections from each"""
+
+    def __init__(self) -> None:
+        self.unix_sockets: dict[str, socket.socket] = {}
+        self._held: list[socket.socket] = []
+
+    def open_listeners(self, listeners: Iterable[ListenerSettings]) -> None:
+        """Raises StartError for the first that cannot be had."""
+        for index, listener in enumerate(listeners):
+            key = f"listeners[{index}].address"
+            address = listener.address
+            try:
+                if address.is_unix:
+                    self.unix_sockets[address.path] = bind_unix(listener, key)
+                else:
+                    self._hold(address.host, address.port)
+            except OSError as error:
+                raise bind_error(error, str(address), key) from error
+
+    def _hold(self, host: str, port: int) -> None:
+        """Keep the port from other programs. With SO_REUSEPORT a second node of this user would share it with the first one,
+        so it is tried without first."""
+        infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(infos):
+            _bound(family, kind, protocol, address, False).close()
+            self._held.append(_bound(family, kind, protocol, address, True))
+
+    def gossip_sockets(self) -> tuple[socket.socket, socket.socket]:
+        """Open a UDP and a TCP socket of one port on the loopback address. Raises StartError."""
+        fault = OSError()
+        for _ in range(ATTEMPTS):
+            stream = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            try:
+                stream.bind((LOOPBACK_HOST, 0))
+                stream.listen(BACKLOG)
+                datagram.bind(stream.getsockname())
+            except OSError as error:
+                fault = error
+                stream.close()
+                datagram.close()
+                continue
+            for sock in (stream, datagram):
+                sock.setblocking(False)
+                self._held.append(sock)
+            return datagram, stream
+        raise StartError(f"workers: no port of {LOOPBACK_HOST} is free for them: {fault.strerror}")
+
+    def close(self) -> None:
+        for sock in (*self._held, *self.unix_sockets.values()):
+            sock.close()
+        remove_socket_files(list(self.unix_sockets))
+
+
+def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...], is_shared: bool) -> socket.socket:
+    """Return a socket that is bound as those of the workers are. Raises OSError."""
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

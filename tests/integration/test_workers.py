@@ -1,0 +1,135 @@
+"""A node of several processes: it is one broker for its clients, and goes on when one of them dies or hangs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+from broker.codec import properties as props
+from broker.codec.packets import ConnAck
+from broker.codec.reason_codes import SESSION_TAKEN_OVER
+from mqtt_client import reached
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mqtt_client import Clients, MqttClient
+    from node_process import Node, Nodes
+
+EXPIRY: Final = {props.SESSION_EXPIRY_INTERVAL: 3600}
+STARTED: Final = re.compile(r"supervisor: worker started worker=(\d+) process=(\d+)")
+CONNECTED: Final = re.compile(r"client: connected client_id=(\S+) .* worker=(\d+)")
+
+
+def is_present(client: MqttClient) -> bool:
+    return isinstance(client.connack, ConnAck) and client.connack.session_present
+
+
+async def start(nodes: Nodes, tmp_path: Path, workers: int = 2, **more: Any) -> Node:
+    node = nodes.make({"workers": workers, "data_dir": str(tmp_path / "data"), **more})
+    node.spawn()
+    await serving(node)
+    return node
+
+
+async def serving(node: Node, times: int = 1) -> None:
+    """Wait until all workers of the node have started, and have streams to each other."""
+    await eventually(lambda: node.log().count("supervisor: serving") >= times, f"{node.name} serves")
+    await eventually(lambda: node.log().count("event stream to a node") >= 2 * times, "workers know each other")
+
+
+def processes(node: Node) -> dict[int, int]:
+    """The newest process of each worker."""
+    return {int(worker): int(process) for worker, process in STARTED.findall(node.log())}
+
+
+async def worker_of(node: Node, client_id: str) -> int:
+    """The worker that the client has connected to last."""
+
+    def found() -> list[str]:
+        return [worker for name, worker in CONNECTED.findall(node.log()) if name == client_id]
+
+    return int((await eventually(found, f"{client_id} in the log"))[-1])
+
+
+async def one_at_each(node: Node, clients: Clients, prefix: str) -> dict[int, MqttClient]:
+    """A client at each of two workers."""
+    found: dict[int, MqttClient] = {}
+    for number in range(200):
+        name = f"{prefix}{number}"
+        client = await clients.connect(node.port, name)
+        worker = await worker_of(node, name)
+        if worker in found:
+            await client.close()
+        else:
+            found[worker] = client
+        if len(found) == 2:
+            return found
+    raise AssertionError("the kernel gives all connections to one worker")
+
+
+async def test_two_workers_are_one_broker(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    node = await start(nodes, tmp_path)
+    subscribers = await one_at_each(node, clients, "s")
+    publishers = await one_at_each(node, clients, "p")
+    for subscriber in subscribers.values():
+        await subscriber.subscribe("t/#", qos=1)
+        await subscriber.subscribe("$share/group/job", qos=1)
+    for publisher in publishers.values():
+        await reached(publisher, "t/x", *subscribers.values())
+    # Each message once at each subscriber; one copy for a group.
+    jobs = [("job", b"%d" % number, 1) for number in range(20)]
+    for publisher in publishers.values():
+        await publisher.publish_all(jobs)
+        await publisher.publish_all([("t/end", b"", 1)])
+    done: list[bytes] = []
+    for subscriber in subscribers.values():
+        ends = 0
+        while ends < len(publishers):
+            message = await subscriber.message()
+            ends += message.topic == b"t/end"
+            done += [message.payload] * (message.topic == b"job")
+    assert sorted(done) == sorted(payload for _, payload, _ in jobs for _ in publishers)
+    await publishers[1].publish("t/r", b"kept", 1, retain=True)
+    late = await one_at_each(node, clients, "late")
+    for client in late.values():
+        await client.subscribe("t/r")
+        assert (await client.message()).payload == b"kept"
+    # One owner of a client id.
+    old = await clients.connect(node.port, "twice", clean_start=False, properties=EXPIRY)
+    for _ in range(6):
+        new = await clients.connect(node.port, "twice", clean_start=False, properties=EXPIRY)
+        assert is_present(new)
+        await old.wait_closed()
+        assert old.disconnect is not None
+        assert old.disconnect.reason_code == SESSION_TAKEN_OVER
+        old = new
+    await node.stop()
+    assert not [process for process in processes(node).values() if psutil.pid_exists(process)]
+
+
+async def test_a_worker_that_dies_comes_back_with_its_sessions(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    node = await start(nodes, tmp_path)
+    durable = await clients.connect(node.port, "durable", clean_start=False, properties=EXPIRY)
+    await durable.subscribe("d", qos=1)
+    worker = await worker_of(node, "durable")
+    await durable.close(goodbye=False)
+    others = await one_at_each(node, clients, "p")
+    await others[1 - worker].publish_all([("d", b"1", 1)])
+    first = processes(node)
+    os.kill(first[worker], signal.SIGKILL)
+    await others[1 - worker].ping()  # the other one goes on
+    await others[1 - worker].publish_all([("d", b"2", 1)])
+    await eventually(lambda: processes(node)[worker] != first[worker], "the worker is started again")
+    back = await clients.connect(node.port, "durable", clean_start=False, properties=EXPIRY)
+    came = {(await back.message()).payload}
+    while came != {b"1", b"2"}:
+        came.add((await back.message()).payload)
+    node.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+    await eventually(lambda: node.log().count("configuration reloaded") >= 2, "both read the file again")
+    await node.stop()
