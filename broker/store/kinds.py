@@ -25,3 +25,4 @@ COPY: Final = 17  # a record of it, as older versions kept it
 KEEPERS: Final = 18  # which nodes keep a copy of this store (federation/replication/replication.py)
 RUN: Final = 19  # records of a copy, as they came
 WILL: Final = 20  # the will of a client whose session ends with its connection (broker/session/will.py)
+DELETION: Final = 21  # when the retained message of a topic was deleted (federation/links/bridging/own_domain.py)

@@ -22,6 +22,7 @@ from broker.config.settings import Settings
 from broker.store.durability import make_store
 from broker.store.kinds import (
     COPY,
+    DELETION,
     DEPARTING,
     ENDED,
     HEAD,
@@ -40,6 +41,7 @@ from broker.store.kinds import (
     STORE,
     SUBSCRIPTION,
     TOMBSTONE,
+    WILL,
 )
 from broker.store.restoring import RecordFault, Restoring
 from broker.store.store import VERSION, Store, StoreFault, pack_record, unpack_record
@@ -57,11 +59,13 @@ WILL_FIELDS: Final = (
     *("topic", "payload", "qos", "retain", "properties"),
     *("message_expiry_interval", "delay_interval"),
 )
+SESSION_FIELDS: Final = (
+    *("client_id", "username", "access", "version", "keep_alive", "remote_addr", "local_addr", "created_at"),
+    *("connected_at", "expiry_interval", "disconnected_at", "will", "will_due_at"),
+)
 FIELDS: Final = {
-    SESSION: (
-        *("client_id", "username", "access", "version", "keep_alive", "remote_addr", "local_addr", "created_at"),
-        *("connected_at", "expiry_interval", "disconnected_at", "will", "will_due_at"),
-    ),
+    SESSION: SESSION_FIELDS,
+    WILL: SESSION_FIELDS,
     SUBSCRIPTION: (
         *("session", "topic_filter", "qos", "no_local", "retain_as_published", "retain_handling", "identifier"),
     ),
@@ -82,11 +86,13 @@ FIELDS: Final = {
     COPY: ("replica", "there", "record"),
     KEEPERS: ("version", "names"),
     RUN: ("replica", "packed"),
+    DELETION: ("topic", "link"),
 }
 # At the end of records that have something to do with links, queues of groups, or a federation, and of positions since they
 # belong to nodes; each with those before it.
 OPTIONAL: Final = {
     SESSION: ("link", "left_groups"),
+    WILL: ("link", "left_groups"),
     SUBSCRIPTION: ("wants",),
     MESSAGE: ("link",),
     RETAINED: ("link", "stamp"),
@@ -101,6 +107,7 @@ KINDS: Final = {
     **{"tombstone": TOMBSTONE},
     **{"home": HOME, "departing": DEPARTING, "ended": ENDED, "head": HEAD},
     **{"replica": REPLICA, "copy": COPY, "keepers": KEEPERS, "run": RUN},
+    **{"will": WILL, "deletion": DELETION},
 }
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 

@@ -26,6 +26,7 @@ from broker.store.identity import StoreIdentity, new_identity
 from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import (
     COPY,
+    DELETION,
     DEPARTING,
     ENDED,
     HEAD,
@@ -50,7 +51,7 @@ from broker.store.records import monotonic_time
 
 KEPT_KINDS: Final = (  # of other packages
     *(OUTBOX, POSITION, INTEREST, TOMBSTONE, HOME, ENDED, HEAD),
-    *(REPLICA, COPY, KEEPERS, RUN),
+    *(REPLICA, COPY, KEEPERS, RUN, DELETION),
 )
 # The last batch of the process before may be on other nodes, and not here: its numbers are not used again.
 NUMBERS_OF_A_BATCH: Final = 2**24

@@ -14,10 +14,12 @@ from broker.config.settings_listeners import ListenerSettings
 from broker.listener_facts import ListenerFacts
 from broker.message import NEVER
 from broker.metrics.metric import Metric
+from broker.origin import HeaderError
 from broker.plugins import Plugin
 from broker.server.listener import Listener
 from broker.server.logging import get_logger
 from broker.server.protocol import ClientProtocol
+from broker.server.start_error import StartError
 from broker.server.turns import TurnEnd
 from federation.definitions.resolution import Resolution
 from federation.definitions.shell.cluster import DefinitionsCluster
@@ -128,7 +130,13 @@ class LinksPlugin(Plugin, TurnEnd):
         self.links.are_new_random = self._sessions.is_known or (
             self._sessions.is_kept and self.server.broker.identity.is_new
         )
-        self.links.interest.observe(self.server.broker)
+        broker = self.server.broker
+        if broker.commits.journal is not None:
+            try:
+                bridging_of(broker).home.deletions.restore(broker.commits.journal)
+            except (HeaderError, TypeError, ValueError) as error:
+                raise StartError(f"persistence: a record of a deleted retained message: {error}") from None
+        self.links.interest.observe(broker)
         self.server.turns.ends.append(self)
         self._owners.start()
         self._resolve(self.definitions.resolution())

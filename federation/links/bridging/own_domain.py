@@ -13,8 +13,10 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.message import NEVER, Message
-from broker.origin import NO_DOMAIN, Origin
+from broker.origin import NO_DOMAIN, Origin, decode_origin
 from broker.routing.retained import TopicMessages
+from broker.store.journal import Content, Journal, StoredRecord, checked
+from broker.store.kinds import DELETION
 from federation.links.bridging.headers import origin_node
 
 PAGE_NUMBERS: Final = 1_024
@@ -89,8 +91,22 @@ def _key(origin: Origin) -> tuple[bytes, bytes, int]:
     return origin.path[0], origin.node, origin.sequence // PAGE_NUMBERS
 
 
+class Deletion(Content):
+    """The record of a deletion."""
+
+    __slots__ = ("origin", "topic")
+
+    def __init__(self, topic: bytes, origin: Origin) -> None:
+        self.topic = topic
+        self.origin = origin
+
+    def values(self, wall_offset: float) -> tuple[object, ...]:
+        return DELETION, self.topic, self.origin.encode()
+
+
 class Deletions(TopicMessages):
-    """Bounds: topics and their bytes. Policy: past either the oldest deletion is forgotten, which `forgotten` counts."""
+    """Bounds: topics and their bytes. Policy: past either the oldest deletion is forgotten, which `forgotten` counts. With a
+    store they outlive the process (`restore`)."""
 
     def __init__(self, topics_max: int = TOPICS_MAX, bytes_max: int = TOPIC_BYTES_MAX) -> None:
         super().__init__()
@@ -99,6 +115,18 @@ class Deletions(TopicMessages):
         self._bytes_max = bytes_max
         self._bytes = 0
         self._messages: OrderedDict[bytes, Message] = OrderedDict()
+        self._journal: Journal | None = None
+        self._records: dict[bytes, int] = {}  # numbers, by topic
+
+    def restore(self, journal: Journal) -> None:
+        """Take the deletions of the store, and keep them there from now on. Raises ValueError and TypeError for a record that
+        no node has written."""
+        self._journal = journal
+        for number, content in list(journal.kept.items()):
+            if isinstance(content, StoredRecord) and content.stored[0] == DELETION:
+                _, topic, origin = content.stored
+                journal.drop(number)
+                self.note(checked(bytes, topic), decode_origin(checked(bytes, origin)))
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -117,11 +145,19 @@ class Deletions(TopicMessages):
         late = origin.with_others({**(origin.others or {}), LATE: b"1"})
         message = messages[topic] = Message(topic, b"", 1, True, b"", NEVER, "", late)
         self.topics.set(topic, message)
+        if self._journal is not None:
+            self._forget_record(topic)
+            self._records[topic] = self._journal.keep(Deletion(topic, origin))
         while len(messages) > self._topics_max or self._bytes > self._bytes_max:
             oldest, _ = messages.popitem(last=False)
             self.topics.delete(oldest)
             self._bytes -= len(oldest)
+            self._forget_record(oldest)
             self.forgotten += 1
+
+    def _forget_record(self, topic: bytes) -> None:
+        if self._journal is not None and topic in self._records:
+            self._journal.drop(self._records.pop(topic))
 
     def time_of(self, topic: bytes) -> int:
         """Milliseconds since 1970; 0 for a topic of which no deletion is known."""

@@ -17,6 +17,7 @@ from broker.server.cli import main
 from broker.store.journal import Journal
 from broker.store.kinds import (
     COPY,
+    DELETION,
     DEPARTING,
     ENDED,
     HEAD,
@@ -32,6 +33,7 @@ from broker.store.kinds import (
     SESSION,
     STORE,
     TOMBSTONE,
+    WILL,
 )
 from broker.store.offline import FIELDS, KIND_NAMES, OPTIONAL
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
@@ -103,8 +105,10 @@ def records(make_world: Any) -> dict[int, Any]:
         1013: (COPY, 1012, 5, (RECEIVED, 4, 7)),
         1016: (RUN, 1012, b"\x81\x05\xc0"),
         1014: (KEEPERS, 2, ("n2",)),
+        1017: (DELETION, "grüße/c".encode(), b"1 time=7 path="),
     }
     session = next(record for record in stored.values() if record[0] == SESSION)
+    stored[1018] = (WILL, *session[1:14])
     stored[1007] = (SESSION, "left groups", *session[2:14], b"", (b"$share/g/x",))
     assert {record[0] for record in stored.values()} == set(KIND_NAMES) - {STORE}
     return stored

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from broker.origin import Origin
+from broker.store.journal import Journal, StoredRecord
+from broker.store.store import pack_record, unpack_record
 from federation.links.bridging.own_domain import Deletions
 
 
@@ -31,3 +33,22 @@ def test_a_topic_above_the_bound_of_bytes_is_not_kept() -> None:
     deletions.note(b"abc", at(1))
     deletions.note(b"a", at(2))
     assert (deletions.time_of(b"abc"), deletions.time_of(b"a"), deletions.forgotten) == (0, 2, 1)
+
+
+def test_deletions_outlive_the_process_with_a_store() -> None:
+    journal = Journal()
+    deletions = Deletions(topics_max=3)
+    deletions.restore(journal)
+    for number, topic in enumerate((b"forgotten", b"a", b"b", b"a", b"c"), 1):
+        deletions.note(topic, at(number))
+    after = Journal()
+    for number, content in journal.kept.items():
+        after.keep(StoredRecord(unpack_record(number, pack_record(content.values(0.0)))))
+    restored = Deletions(topics_max=3)
+    restored.restore(after)
+    assert [restored.time_of(topic) for topic in (b"forgotten", b"a", b"b", b"c")] == [0, 4, 3, 5]
+    assert len(after.kept) == len(restored) == 3
+    restored.note(b"d", at(6))
+    assert restored.time_of(b"b") == 0, "the oldest one goes first, as in the process before"
+    kept = [found.origin.encode() for each in (deletions, restored) if (found := each.get(b"a")) and found.origin]
+    assert kept[0] == kept[1]
