@@ -204,8 +204,8 @@ class GossipShell:
 
     def _take_last_sender(self) -> dict[str, object]:
         sender = self._link.dropped_from
-        self._link.dropped_from = ""
-        return {"last_from": sender} if sender else {}
+        self._link.dropped_from = None
+        return {"last_from": socket_name_text(sender)} if sender is not None else {}
 
     def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task: asyncio.Task[None] = self._loop.create_task(coroutine)

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, cast
 
-from broker.config.addresses import socket_name_text
 from federation.gossip.exchange import IncomingStream, StreamRequest
 from federation.serf.serf import Serf
 
@@ -20,7 +19,7 @@ class GossipLink:
 
     streams       that are open, of either side
     accepted      those of other nodes, the oldest first
-    dropped_from  address of the last peer whose input was dropped, "" for none
+    dropped_from  socket address of the last peer whose input was dropped; None for none. A flood has no time for its text
     """
 
     def __init__(self, serf: Serf, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
@@ -28,7 +27,7 @@ class GossipLink:
         self.loop = loop
         self.changed = changed
         self.stopped = False
-        self.dropped_from = ""
+        self.dropped_from: object = None
         self.streams: set[asyncio.Transport] = set()
         self.accepted: OrderedDict[AcceptedStream, None] = OrderedDict()
 
@@ -72,7 +71,7 @@ class Datagrams(asyncio.DatagramProtocol):
         drops = counters.drops
         link.serf.receive_packet(data, (addr[0], addr[1]), link.now())
         if counters.drops != drops:
-            link.dropped_from = socket_name_text(addr)
+            link.dropped_from = addr
         if not self._answers_soon:
             self._answers_soon = True
             link.loop.call_soon(self._answer)
@@ -101,7 +100,7 @@ class AcceptedStream(asyncio.Protocol):
         if link.serf.admits(peer[0]):
             self._incoming = link.accept(self)
         else:
-            link.dropped_from = socket_name_text(peer)
+            link.dropped_from = peer
         if self._incoming is None:
             self._transport.abort()
             return
@@ -121,7 +120,7 @@ class AcceptedStream(asyncio.Protocol):
         drops = counters.drops
         reply = self._incoming.receive_data(data, link.now())
         if counters.drops != drops:
-            link.dropped_from = socket_name_text(self._transport.get_extra_info("peername"))
+            link.dropped_from = self._transport.get_extra_info("peername")
         if reply:
             self._transport.write(reply)
         if self._incoming.closed:
