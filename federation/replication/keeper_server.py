@@ -14,6 +14,7 @@ from federation.replication.wire import (
     BASE,
     BASE_END,
     BATCH,
+    BATCHES_BYTES_MAX,
     HELLO,
     PING,
     PONG,
@@ -21,6 +22,7 @@ from federation.replication.wire import (
     REFUSED,
     WELCOME,
     FrameReader,
+    Records,
     WireError,
     decode_batch,
     decode_hello,
@@ -57,6 +59,8 @@ class KeeperServer(HomeStream):
         self._starts = 0
         self._count = 0  # frames that have come
         self._acked = 0
+        self._parts: list[tuple[Records, bytes]] = []  # of a batch whose end has not come
+        self._parts_bytes = 0
         self._unstored: deque[tuple[int, int]] = deque()  # (count, batches of the journal that hold it)
 
     def receive_data(self, data: bytes, now: float) -> None:
@@ -92,13 +96,24 @@ class KeeperServer(HomeStream):
             self._count += 1
             if kind == BATCH:
                 number, records, is_last = decode_batch(reader.body)
-                replica.apply(records, reader.packed)
+                self._parts.append((records, reader.packed))
+                self._parts_bytes += len(reader.packed)
+                if self._parts_bytes > BATCHES_BYTES_MAX:
+                    raise WireError(f"a batch of more than {BATCHES_BYTES_MAX} bytes, which no node keeps")
                 if is_last:
+                    self._apply_parts(replica)
                     replica.reached(number)
             elif kind == BASE:
                 replica.apply_base(decode_records(reader.body), reader.packed)
             elif kind == BASE_END:
                 replica.end_base(self._starts, decode_number(reader.body))
+
+    def _apply_parts(self, replica: Replica) -> None:
+        """In one commit: a message that one record has lost another one has."""
+        for records, packed in self._parts:
+            replica.apply(records, packed)
+        self._parts.clear()
+        self._parts_bytes = 0
 
     def _take_hello(self, now: float) -> None:
         self.name, store_id, starts, version, names = decode_hello(self._reader.body)

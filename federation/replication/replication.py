@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import Final
 
 from broker.broker import Broker
 from broker.message import NEVER
@@ -21,10 +20,8 @@ from broker.store.replicator import Replicator
 from federation.replication.base import Base, copied
 from federation.replication.keeper import Batch, Batches, Keeper
 from federation.replication.placement import Candidate, choose_keepers
-from federation.replication.wire import Record, encode_batch
+from federation.replication.wire import BATCHES_BYTES_MAX, Record, encode_batch
 from federation.settings import ReplicationSettings
-
-BATCHES_BYTES_MAX: Final = 16 * 2**20  # of batches that some keeper lacks; without them it gets the store anew
 
 
 class KeeperList(Content):

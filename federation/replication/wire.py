@@ -36,6 +36,7 @@ FRAME_RECORDS: Final = 1_024
 ARRAY_OF_3: Final = b"\x93"  # of MessagePack, as the next two
 FALSE: Final = b"\xc2"
 TRUE: Final = b"\xc3"
+BATCHES_BYTES_MAX: Final = 16 * 2**20  # of batches that some keeper lacks; without them it gets the store anew
 SMALL_BYTES_MAX: Final = 65_536  # of frames that are no records
 
 Record = tuple[object, ...]

@@ -20,8 +20,17 @@ from federation.replication.keeper import KEEPER_SECONDS, Keeper, KeeperOutlet
 from federation.replication.keeper_server import KeeperServer
 from federation.replication.placement import Candidate
 from federation.replication.replicas import Replicas
-from federation.replication.replication import BATCHES_BYTES_MAX, Replication
-from federation.replication.wire import ACK, HELLO, PREFACE, FrameReader, WireError, encode_frame
+from federation.replication.replication import Replication
+from federation.replication.wire import (
+    ACK,
+    BATCHES_BYTES_MAX,
+    HELLO,
+    PREFACE,
+    FrameReader,
+    WireError,
+    encode_batch,
+    encode_frame,
+)
 from federation.settings import ReplicationSettings
 from federation.stream.state import State
 
@@ -322,3 +331,32 @@ def test_the_time_without_an_answer_ends_a_connection() -> None:
     assert pair.server.next_timeout() > pair.now
     pair.server.handle_timeout(pair.server.next_timeout())
     assert pair.server.is_over
+
+
+def test_a_batch_of_which_a_part_has_come_is_not_taken() -> None:
+    """The home ends between both parts. What it has handed over is in a later record than where it was before."""
+    pair = Pair()
+    before = pair.home.journal.keep(Note("in the queue"))
+    pair.home.commit()
+    pair.until_stored()
+    (replica,) = pair.replicas.by_store.values()
+    assert before in replica.records()
+    pair.home.journal.drop(before)
+    after = [pair.home.journal.keep(Note("x" * 200_000)) for _ in range(8)]
+    pair.home.begin()
+    data = b"".join(pair.sent)
+    first = 4 + int.from_bytes(data[:4], "big")
+    assert first < len(data)
+    pair.server.receive_data(data[:first], pair.now)
+    assert list(replica.records()) == [before]
+    pair.server.receive_data(data[first:], pair.now)
+    assert list(replica.records()) == after
+
+
+def test_a_batch_that_is_larger_than_any_ends_the_connection() -> None:
+    pair = Pair()
+    pair.until_stored()
+    batch = encode_batch(1, dict.fromkeys(range(BATCHES_BYTES_MAX // 200000 + 8), (ENDED, "x" * 200000, 1)))
+    pair.server.receive_data(b"".join(batch[:-1]), pair.now)
+    assert pair.server.is_over
+    assert str(BATCHES_BYTES_MAX) in pair.server.end_text
