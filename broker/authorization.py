@@ -99,6 +99,11 @@ class Authorizer:
         same."""
         return ALLOW
 
+    def reason(self, client: ClientIdentity, topic: bytes, publishes: bool) -> str:
+        """Return the rule by which `may_publish`, or `may_read`, answers, for an operator who asks. Not on the way of
+        messages."""
+        return type(self).__name__
+
     def take_steps(self) -> int:
         """Steps of a slice (broker/slices.py) that the questions since the last call took, where that is more than two each."""
         return 0

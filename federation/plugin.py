@@ -128,7 +128,7 @@ class FederationPlugin(Plugin):
             self.server.api.register(KEYS.services_by_name["Keys"], KeysService(self.membership))
             peers = PeersService(self.node, self.server.now, self.server.wall_time)
             self.server.api.register(services["Peers"], peers)
-            sessions = SessionsService(self.node, self.drain, self.server.wall_time)
+            sessions = SessionsService(self.node, self.drain, self.server.wall_time, self.server.now)
             self.server.api.register(SESSIONS.services_by_name["Sessions"], sessions)
 
     def _gossip_keys(self) -> tuple[bytes, ...]:

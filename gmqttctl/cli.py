@@ -34,6 +34,13 @@ def installed() -> dict[str, CommandList]:
     return {name: each for each in lists() for name in each.commands}
 
 
+def escape_what_the_locale_lacks() -> None:
+    """From now on a character that the locale cannot write is escaped, and no error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
 class Commands(click.Group):
     """Imports a command when it is used. A CommandError and a package that an extra brings are one line."""
 
@@ -67,9 +74,7 @@ class Commands(click.Group):
                 formatter.write_dl(rows)
 
     def invoke(self, context: click.Context) -> Any:
-        for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # a text that the locale cannot write is escaped
-                stream.reconfigure(errors="backslashreplace")
+        escape_what_the_locale_lacks()
         status = EXIT_FAILED
         try:
             return super().invoke(context)

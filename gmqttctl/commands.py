@@ -9,6 +9,16 @@ from gmqttctl.command_list import CommandList
 COMMANDS: Final = CommandList(
     "A node",
     {
+        "acl": ("gmqttctl.topic_commands:acl", "May a client publish to a topic, and read it? Which rule says so."),
+        "cert": ("gmqttctl.local_commands:cert", "Certificates by which nodes trust each other."),
+        "config": ("gmqttctl.local_commands:config", "Configuration: show, check, diff."),
+        "explain": ("gmqttctl.topic_commands:explain", "Who gets the messages of a topic, and by which rule."),
+        "publish": ("gmqttctl.topic_commands:publish", "Publish a message."),
+        "retained": ("gmqttctl.topic_commands:retained", "Retained messages: list, get, delete."),
+        "tokens": ("gmqttctl.local_commands:tokens", "Tokens of the API, in the file of a node: create, list, delete."),
+        "top": ("gmqttctl.top_command:top", "Rates, what waits, the busiest topics and clients, live."),
+        "topics": ("gmqttctl.topic_commands:topics", "What is published, as a tree of topics by traffic."),
+        "trace": ("gmqttctl.trace_command:trace", "Packets of a client, a topic filter or an address as they pass."),
         "accounts": ("gmqttctl.node_commands:accounts", "Accounts of clients: list, set, delete."),
         "clients": ("gmqttctl.node_commands:clients", "Clients of a node: list, show, kick, release."),
         "completion": ("gmqttctl.context_commands:completion", "Complete commands in bash, zsh and fish."),

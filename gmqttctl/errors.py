@@ -55,6 +55,10 @@ class NoAnswer(NodeError):
     exit_status = EXIT_NO_ANSWER
 
 
+class NotServed(NodeError):
+    """The node does not have the service: its plugin is off."""
+
+
 class Refused(CommandError):
     """The node refused a call; the text is the node's."""
 

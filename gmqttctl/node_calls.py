@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from broker.api.transcoding import write_response
 from gmqttctl.channel import away_reason, open_channel
 from gmqttctl.connection import Connection
-from gmqttctl.errors import CommandError, NoAnswer, NodeError, NotAllowed, NotFound, OptionError, Refused
+from gmqttctl.errors import CommandError, NoAnswer, NotAllowed, NotFound, NotServed, OptionError, Refused
 from gmqttctl.service import Service
 
 ANSWER_SECONDS: Final = 30.0
@@ -112,7 +112,7 @@ class NodeCalls:
     def _fault(self, error: Any, service: Service) -> CommandError:
         code, text = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return NodeError(self.address, f"it does not serve this; turn its plugin {service.plugin} on")
+            return NotServed(self.address, f"it does not serve this; turn its plugin {service.plugin} on")
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return NoAnswer(self.address, f"no answer: {away_reason(text)}; --server names the gRPC API of a node")
         if code is grpc.StatusCode.UNAUTHENTICATED and not self._metadata:

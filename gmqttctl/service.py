@@ -19,6 +19,8 @@ class Service:
 CLIENTS: Final = Service("broker.api.pb.admin_pb2:ClientService", "admin")
 NODE: Final = Service("broker.api.pb.admin_pb2:NodeService", "admin")
 PUBLISHING: Final = Service("broker.api.pb.admin_pb2:PublishService", "admin")
+RETAINED: Final = Service("broker.api.pb.admin_pb2:RetainedService", "admin")
 SUBSCRIPTIONS: Final = Service("broker.api.pb.admin_pb2:SubscriptionService", "admin")
+TOPICS: Final = Service("broker.api.pb.admin_pb2:TopicService", "admin")
 TRACES: Final = Service("broker.api.pb.admin_pb2:TraceService", "admin")
 ACCOUNTS: Final = Service("broker.auth.pb.account_pb2:AccountService", "auth")

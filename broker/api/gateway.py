@@ -25,10 +25,8 @@ HTTP_METHOD_NOT_ALLOWED: Final = 405
 PLUGINS: Final = {
     name: plugin
     for plugin, names in (
-        (
-            "admin",
-            "clients node rates events log_level subscriptions filter_subscriptions subscribe unsubscribe publish traces",
-        ),
+        ("admin", "clients node rates events configuration log_level subscriptions filter_subscriptions subscribe"),
+        ("admin", "unsubscribe publish retained topics traces"),
         ("federation", "federation"),
         ("event_log", "event_log"),
         ("auth", "accounts"),

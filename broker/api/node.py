@@ -12,10 +12,19 @@ from google.protobuf.empty_pb2 import Empty
 from broker import __version__
 from broker.api.errors import invalid_argument
 from broker.api.fields import timestamp
-from broker.api.pb.admin_pb2 import LogLevelRequest, Node, NodeEvent, NodeRates, Series, WatchEventsRequest
+from broker.api.pb.admin_pb2 import (
+    Configuration,
+    LogLevelRequest,
+    Node,
+    NodeEvent,
+    NodeRates,
+    Series,
+    WatchEventsRequest,
+)
 from broker.api.pb.admin_pb2_grpc import NodeServiceServicer
 from broker.api.recent_events import RecentEvents
 from broker.api.tokens import Role
+from broker.config.printer import effective_yaml
 from broker.metrics.broker_metrics import waiting_copies
 from broker.metrics.rates import INTERVAL, Rates
 from broker.server.form import running_form
@@ -34,7 +43,13 @@ GAUGES: Final = ("clients", "sessions", "messages_waiting")
 
 
 class NodeService(NodeServiceServicer):
-    roles: Final = {"Get": Role.READ, "Rates": Role.READ, "Events": Role.READ, "SetLogLevel": Role.ADMIN}
+    roles: Final = {
+        "Get": Role.READ,
+        "Rates": Role.READ,
+        "Events": Role.READ,
+        "GetConfiguration": Role.ADMIN,
+        "SetLogLevel": Role.ADMIN,
+    }
 
     def __init__(self, server: Host) -> None:
         self._server = server
@@ -112,6 +127,9 @@ class NodeService(NodeServiceServicer):
             refused={reason: count for reason, count in server.refused_input().items() if count},
             plugins=server.settings.plugin_order,
         )
+
+    async def GetConfiguration(self, request: Empty, context: object) -> Configuration:
+        return Configuration(yaml=effective_yaml(self._server.settings))
 
     async def SetLogLevel(self, request: LogLevelRequest, context: object) -> Empty:
         if request.level not in LEVELS:

@@ -6,7 +6,9 @@ from broker.api.clients import ClientService
 from broker.api.node import NodeService
 from broker.api.pb import admin_pb2
 from broker.api.publishing import PublishService
+from broker.api.retained import RetainedService
 from broker.api.subscriptions import SubscriptionService
+from broker.api.topics import TopicService
 from broker.api.traces import TraceService
 from broker.plugins import Plugin
 
@@ -27,6 +29,8 @@ class AdminPlugin(Plugin):
         api.register(services["NodeService"], self._node)
         api.register(services["TraceService"], TraceService(self.server, api.long_calls))
         api.register(services["PublishService"], PublishService(self.server))
+        api.register(services["RetainedService"], RetainedService(self.server, api.long_calls))
+        api.register(services["TopicService"], TopicService(self.server, api.long_calls))
 
     async def start(self) -> None:
         if self._node is not None:

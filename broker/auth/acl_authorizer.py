@@ -48,6 +48,17 @@ class AclAuthorizer(Authorizer):
             return ALLOW
         return NO_OPINION if client.access is None else DENY
 
+    def reason(self, client: ClientIdentity, topic: bytes, publishes: bool) -> str:
+        wanted = PUBLISH if publishes else READ
+        rules = self.rules
+        of_file = "" if rules is None else rules.rule_for(topic, wanted, client.username, client.client_id)
+        if client.access is None:
+            return f"acl_file: {of_file}" if of_file else "there is no acl_file"
+        if rules is not None and rules.judge(topic, wanted, client.username, client.client_id) is DENY:
+            return f"acl_file: {of_file}"
+        of_token = self._rules_of(client, client.access).rule_for(topic, wanted, client.username, client.client_id)
+        return f"the client's token: {of_token or 'nothing of the topic'}"
+
     def take_steps(self) -> int:
         steps = self._steps
         self._steps = 0

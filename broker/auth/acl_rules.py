@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.auth.acl_filters import NOT_DENIED, FilterRules, Rule
-from broker.auth.acl_patterns import TOPIC_LEVELS_MAX, PatternRules, has_wildcard, placeholders_of
+from broker.auth.acl_filters import DENIED, NOT_DENIED, PUBLISH, READ, FilterRules, Rule
+from broker.auth.acl_patterns import TOPIC_LEVELS_MAX, PatternRules, Template, has_wildcard, placeholders_of
 from broker.authorization import NO_OPINION, Verdict
+from broker.routing.names import filter_matches
 
 LEVELS_OF_STEP: Final = 16  # that are compared in one step
+GIVES: Final = {DENIED: "deny", READ: "read", PUBLISH: "write", READ | PUBLISH: "readwrite"}  # words of the file
 _FRESH: Final = b"\0"  # a level that no rule and no client has: topics have no U+0000
 
 
@@ -26,6 +28,7 @@ class AclRules:
     """
 
     def __init__(self, users: dict[str, list[Rule]], patterns: list[Rule]) -> None:
+        self._written = (users, patterns)
         self.users = {name: FilterRules(rules) for name, rules in users.items()}
         self.patterns = PatternRules(patterns)
         filters = [rule.topic_filter for rules in [*users.values(), patterns] for rule in rules]
@@ -52,6 +55,30 @@ class AclRules:
             if verdict is not NO_OPINION:
                 return verdict
         return self.patterns.judge(topic, wanted, username, client_id)
+
+    def rule_for(self, topic: bytes, wanted: int, username: str, client_id: str) -> str:
+        """Return the rule by which `judge` answers, as the file has it; "" where there is none. Looks at one rule after the
+        other."""
+        users, patterns = self._written
+        names = (username.encode(), client_id.encode())
+        for word, rules in (("topic", users.get(username, [])), ("pattern", patterns)):
+            if word == "pattern" and (has_wildcard(username) or has_wildcard(client_id)):
+                return "the user name or the client id has a wildcard, so that patterns deny"
+            found: Rule | None = None
+            for rule in rules:
+                topic_filter = rule.topic_filter.encode()
+                if word == "pattern":
+                    topic_filter = Template(rule).filter_of(names[0], names[1])
+                if topic_filter and filter_matches(topic_filter, topic):
+                    if rule.gives == DENIED:
+                        found = rule
+                        break
+                    if rule.gives & wanted and found is None:
+                        found = rule
+            if found is not None:
+                text = f"{word} {GIVES[found.gives]} {found.topic_filter}"
+                return f"user {username}: {text}" if word == "topic" and username else text
+        return ""
 
     def may_read_any(self, topic_filter: bytes, username: str, client_id: str) -> bool:
         """Return whether the client may read at least one topic that matches the filter.

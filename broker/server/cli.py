@@ -71,7 +71,7 @@ def _chosen_file(context: click.Context, _option: click.Parameter, file: str | N
     """-c of the command, else -c before the command, else a default file."""
     if context.resilient_parsing:  # the shell asks for completions
         return file
-    return file or context.find_root().params["config_file"] or default_config_file()
+    return file or context.find_root().params.get("config_file") or default_config_file()
 
 
 def config_option(callback: Callable[..., str | None] | None) -> Callable[[Command], Command]:
@@ -348,7 +348,7 @@ replace_option = click.option("--force", "replaces", is_flag=True, help="Replace
 @cert.command("create-ca")
 @folder_option
 @click.option("--name", default="gmqttd nodes", show_default=True, help="Name of the authority.")
-@click.option("--days", type=click.IntRange(1, 36_500), default=3_650, show_default=True)
+@click.option("--days", type=click.IntRange(1, 36_500), default=3_650, show_default=True, help="How long it is valid.")
 @replace_option
 def cert_create_ca(folder: str, name: str, days: int, replaces: bool) -> None:
     """Make an authority: ca.pem for every node, and ca.key, which signs their certificates and stays where it is."""
@@ -366,7 +366,7 @@ def cert_create_ca(folder: str, name: str, days: int, replaces: bool) -> None:
     multiple=True,
     help="A further DNS name, which the node may have as its name, too, or an IP address. Repeatable.",
 )
-@click.option("--days", type=click.IntRange(1, 36_500), default=365, show_default=True)
+@click.option("--days", type=click.IntRange(1, 36_500), default=365, show_default=True, help="How long it is valid.")
 @replace_option
 @click.argument("name")
 def cert_create_node(folder: str, name: str, hosts: tuple[str, ...], days: int, replaces: bool) -> None:

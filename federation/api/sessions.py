@@ -13,23 +13,33 @@ from broker.api.clients import wanted
 from broker.api.errors import ApiError, invalid_argument
 from broker.api.fields import timestamp
 from broker.api.tokens import Role
+from broker.message import NEVER
 from federation.errors import NotRunning
 from federation.node import Node
 from federation.sessions.arriving import Epoch
 from federation.sessions.drain import RATE_DEFAULT, RATE_MAX, DrainRefused
 from federation.sessions.drain import Drain as NodeDrain
-from federation.sessions.pb.sessions_pb2 import DrainRequest, DrainStatus, GetSessionRequest, Keeper, Session
+from federation.sessions.pb.sessions_pb2 import Copies, DrainRequest, DrainStatus, GetSessionRequest, Keeper, Session
 from federation.sessions.pb.sessions_pb2_grpc import SessionsServicer
 from federation.shell.drain import DrainControl
 
 
 class SessionsService(SessionsServicer):
-    """`wall_time` returns the Unix seconds of a monotonic instant."""
+    """`wall_time` returns the Unix seconds of a monotonic instant, `now` the present one."""
 
-    roles: Final = {"Drain": Role.ADMIN, "Undrain": Role.ADMIN, "GetDrain": Role.READ, "GetSession": Role.READ}
+    roles: Final = {
+        "Drain": Role.ADMIN,
+        "Undrain": Role.ADMIN,
+        "GetDrain": Role.READ,
+        "GetCopies": Role.READ,
+        "GetSession": Role.READ,
+    }
 
-    def __init__(self, node: Node, control: DrainControl, wall_time: Callable[[float], float]) -> None:
+    def __init__(
+        self, node: Node, control: DrainControl, wall_time: Callable[[float], float], now: Callable[[], float]
+    ) -> None:
         self._node = node
+        self._now = now
         self._control = control
         self._wall_time = wall_time
 
@@ -47,6 +57,18 @@ class SessionsService(SessionsServicer):
     async def GetDrain(self, request: Empty, context: object) -> DrainStatus:
         with _refusals():
             return self._status(self._control.drain)
+
+    async def GetCopies(self, request: Empty, context: object) -> Copies:
+        found = Copies(node_name=self._node.name)
+        if self._node.copies is not None:
+            replication = self._node.copies.replication
+            since = replication.short_since()
+            found.wanted, found.whole = replication.wanted, replication.whole()
+            found.short_seconds = 0.0 if since == NEVER else max(0.0, self._now() - since)
+            found.keepers.extend(
+                Keeper(node_name=name, whole=keeper.is_whole) for name, keeper in replication.keepers.items()
+            )
+        return found
 
     async def GetSession(self, request: GetSessionRequest, context: object) -> Session:
         return session_place(self._node, wanted(request.client_id))

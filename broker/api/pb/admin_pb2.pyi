@@ -898,6 +898,28 @@ class NodeEvent(_message.Message):
 Global___NodeEvent: _TypeAlias = NodeEvent  # noqa: Y015
 
 @_typing.final
+class Configuration(_message.Message):
+    """The configuration that the node runs with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    YAML_FIELD_NUMBER: _builtins.int
+    yaml: _builtins.str
+    """As a file, with all keys; secrets are ***."""
+    def __init__(
+        self,
+        *,
+        yaml: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["yaml", b"yaml"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Configuration: _TypeAlias = Configuration  # noqa: Y015
+
+@_typing.final
 class LogLevelRequest(_message.Message):
     """Example: {"level": "debug"}"""
 
@@ -1173,3 +1195,449 @@ class TraceField(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TraceField: _TypeAlias = TraceField  # noqa: Y015
+
+@_typing.final
+class ListRetainedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    TOPIC_FILTER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Largest number of entries of a page. 0 stands for 20; more than 1000 stands for 1000."""
+    page: _builtins.int
+    """Which page. 0 and 1 are the first."""
+    topic_filter: _builtins.str
+    """Only messages whose topic matches this topic filter. Empty stands for all but those below $SYS."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page: _builtins.int = ...,
+        topic_filter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page", "page_size", b"page_size", "topic_filter", b"topic_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRetainedRequest: _TypeAlias = ListRetainedRequest  # noqa: Y015
+
+@_typing.final
+class ListRetainedResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    TOTAL_COUNT_FIELD_NUMBER: _builtins.int
+    total_count: _builtins.int
+    """Number of all messages that are asked for, whatever the page."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RetainedMessage]: ...
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___RetainedMessage] | None = ...,
+        total_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "total_count", b"total_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRetainedResponse: _TypeAlias = ListRetainedResponse  # noqa: Y015
+
+@_typing.final
+class RetainedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    topic_name: _builtins.str
+    def __init__(
+        self,
+        *,
+        topic_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic_name", b"topic_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetainedRequest: _TypeAlias = RetainedRequest  # noqa: Y015
+
+@_typing.final
+class RetainedMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    PAYLOAD_RAW_FIELD_NUMBER: _builtins.int
+    PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    QOS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    EXPIRES_SECONDS_FIELD_NUMBER: _builtins.int
+    topic_name: _builtins.str
+    payload: _builtins.str
+    """The payload as text, empty where it is no UTF-8. A list has its first 256 bytes."""
+    payload_raw: _builtins.bytes
+    """The payload where it is no UTF-8. A list has its first 256 bytes."""
+    payload_bytes: _builtins.int
+    """Size of the whole payload."""
+    qos: _builtins.int
+    client_id: _builtins.str
+    """Who published it; empty for the API and for messages of other nodes that do not say it."""
+    expires_seconds: _builtins.float
+    """Seconds until it expires; absent for a message that does not."""
+    def __init__(
+        self,
+        *,
+        topic_name: _builtins.str = ...,
+        payload: _builtins.str = ...,
+        payload_raw: _builtins.bytes = ...,
+        payload_bytes: _builtins.int = ...,
+        qos: _builtins.int = ...,
+        client_id: _builtins.str = ...,
+        expires_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_seconds", b"_expires_seconds", "expires_seconds", b"expires_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_seconds", b"_expires_seconds", "client_id", b"client_id", "expires_seconds", b"expires_seconds", "payload", b"payload", "payload_bytes", b"payload_bytes", "payload_raw", b"payload_raw", "qos", b"qos", "topic_name", b"topic_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expires_seconds: _TypeAlias = _typing.Literal["expires_seconds"]  # noqa: Y015
+    _WhichOneofArgType__expires_seconds: _TypeAlias = _typing.Literal["_expires_seconds", b"_expires_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_seconds) -> _WhichOneofReturnType__expires_seconds | None: ...
+
+Global___RetainedMessage: _TypeAlias = RetainedMessage  # noqa: Y015
+
+@_typing.final
+class Access(_message.Message):
+    """What the rules say about one client and one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOWED_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    allowed: _builtins.bool
+    reason: _builtins.str
+    """The rule that decides, as its file has it, or why there is none."""
+    def __init__(
+        self,
+        *,
+        allowed: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Access: _TypeAlias = Access  # noqa: Y015
+
+@_typing.final
+class ExplainTopicRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    USERNAME_FIELD_NUMBER: _builtins.int
+    topic_name: _builtins.str
+    """A topic name."""
+    client_id: _builtins.str
+    """Also: whether this client may publish to the topic, and read it."""
+    username: _builtins.str
+    """Its user name, where it has no session here."""
+    def __init__(
+        self,
+        *,
+        topic_name: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        username: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "topic_name", b"topic_name", "username", b"username"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainTopicRequest: _TypeAlias = ExplainTopicRequest  # noqa: Y015
+
+@_typing.final
+class TopicReceiver(_message.Message):
+    """A subscription that matches the topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FILTER_FIELD_NUMBER: _builtins.int
+    QOS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    LINK_DOMAIN_FIELD_NUMBER: _builtins.int
+    READ_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    topic_filter: _builtins.str
+    """The topic filter; a shared one with $share/NAME/ in front."""
+    qos: _builtins.int
+    state: _builtins.str
+    """connected or away; queue for the queue of a shared group."""
+    link_domain: _builtins.str
+    """The domain at the other end of a link; empty for a client that is no link."""
+    @_builtins.property
+    def read(self) -> Global___Access:
+        """Whether it may read the topic. Without, it gets no message."""
+
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+        topic_filter: _builtins.str = ...,
+        qos: _builtins.int = ...,
+        state: _builtins.str = ...,
+        link_domain: _builtins.str = ...,
+        read: Global___Access | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["read", b"read"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "link_domain", b"link_domain", "qos", b"qos", "read", b"read", "state", b"state", "topic_filter", b"topic_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicReceiver: _TypeAlias = TopicReceiver  # noqa: Y015
+
+@_typing.final
+class TopicNode(_message.Message):
+    """Another node that gets messages of the topic, for subscriptions there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
+    node_name: _builtins.str
+    reached: _builtins.bool
+    """The event stream to it is up. Otherwise messages wait in its outbox."""
+    def __init__(
+        self,
+        *,
+        node_name: _builtins.str = ...,
+        reached: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_name", b"node_name", "reached", b"reached"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicNode: _TypeAlias = TopicNode  # noqa: Y015
+
+@_typing.final
+class TopicGroup(_message.Message):
+    """A shared group that matches: each message goes to one of its members."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """As clients subscribe: $share/NAME/FILTER."""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Other nodes with members."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicGroup: _TypeAlias = TopicGroup  # noqa: Y015
+
+@_typing.final
+class ExplainTopicResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    RECEIVERS_FIELD_NUMBER: _builtins.int
+    RECEIVERS_COUNT_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    RETAINED_FIELD_NUMBER: _builtins.int
+    PUBLISH_FIELD_NUMBER: _builtins.int
+    READ_FIELD_NUMBER: _builtins.int
+    LINKED_FIELD_NUMBER: _builtins.int
+    topic_name: _builtins.str
+    node_name: _builtins.str
+    """The node that answers: what a message is that is published here."""
+    receivers_count: _builtins.int
+    """Number of all of them."""
+    retained: _builtins.bool
+    """There is a retained message."""
+    linked: _builtins.bool
+    """Links take messages of the topic; gmqttctl policies explain names them."""
+    @_builtins.property
+    def receivers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicReceiver]:
+        """Subscriptions of clients of this node that match, at most 1000."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicGroup]: ...
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicNode]: ...
+    @_builtins.property
+    def publish(self) -> Global___Access:
+        """Of the client that is asked about; absent without one."""
+
+    @_builtins.property
+    def read(self) -> Global___Access: ...
+    def __init__(
+        self,
+        *,
+        topic_name: _builtins.str = ...,
+        node_name: _builtins.str = ...,
+        receivers: _abc.Iterable[Global___TopicReceiver] | None = ...,
+        receivers_count: _builtins.int = ...,
+        groups: _abc.Iterable[Global___TopicGroup] | None = ...,
+        nodes: _abc.Iterable[Global___TopicNode] | None = ...,
+        retained: _builtins.bool = ...,
+        publish: Global___Access | None = ...,
+        read: Global___Access | None = ...,
+        linked: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["publish", b"publish", "read", b"read"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "linked", b"linked", "node_name", b"node_name", "nodes", b"nodes", "publish", b"publish", "read", b"read", "receivers", b"receivers", "receivers_count", b"receivers_count", "retained", b"retained", "topic_name", b"topic_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainTopicResponse: _TypeAlias = ExplainTopicResponse  # noqa: Y015
+
+@_typing.final
+class TrafficRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECONDS_FIELD_NUMBER: _builtins.int
+    TOPIC_FILTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    seconds: _builtins.int
+    """How long messages are counted, 1 to 10; 0 stands for 2. The call takes so long."""
+    topic_filter: _builtins.str
+    """Only topics that match this topic filter. Empty stands for all."""
+    limit: _builtins.int
+    """Largest number of topics, and of clients, in the answer, the busiest first. 0 stands for 100; more than 1000 for 1000."""
+    def __init__(
+        self,
+        *,
+        seconds: _builtins.int = ...,
+        topic_filter: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "seconds", b"seconds", "topic_filter", b"topic_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrafficRequest: _TypeAlias = TrafficRequest  # noqa: Y015
+
+@_typing.final
+class TopicTraffic(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    topic_name: _builtins.str
+    messages: _builtins.int
+    bytes: _builtins.int
+    """Of payloads."""
+    def __init__(
+        self,
+        *,
+        topic_name: _builtins.str = ...,
+        messages: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "messages", b"messages", "topic_name", b"topic_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicTraffic: _TypeAlias = TopicTraffic  # noqa: Y015
+
+@_typing.final
+class PublisherTraffic(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    """Empty for the API."""
+    messages: _builtins.int
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+        messages: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "client_id", b"client_id", "messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublisherTraffic: _TypeAlias = PublisherTraffic  # noqa: Y015
+
+@_typing.final
+class TrafficResponse(_message.Message):
+    """Messages that were published on this node: by clients, wills and the API, not by other nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECONDS_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TOPICS_COUNT_FIELD_NUMBER: _builtins.int
+    CLIENTS_FIELD_NUMBER: _builtins.int
+    NOT_TOLD_FIELD_NUMBER: _builtins.int
+    seconds: _builtins.float
+    """For which they were counted."""
+    messages: _builtins.int
+    bytes: _builtins.int
+    topics_count: _builtins.int
+    """Number of all topics that had messages, at most 10000."""
+    not_told: _builtins.int
+    """Messages of further topics, or of further clients: they are counted in the sums only."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicTraffic]: ...
+    @_builtins.property
+    def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublisherTraffic]: ...
+    def __init__(
+        self,
+        *,
+        seconds: _builtins.float = ...,
+        messages: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        topics: _abc.Iterable[Global___TopicTraffic] | None = ...,
+        topics_count: _builtins.int = ...,
+        clients: _abc.Iterable[Global___PublisherTraffic] | None = ...,
+        not_told: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "clients", b"clients", "messages", b"messages", "not_told", b"not_told", "seconds", b"seconds", "topics", b"topics", "topics_count", b"topics_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrafficResponse: _TypeAlias = TrafficResponse  # noqa: Y015

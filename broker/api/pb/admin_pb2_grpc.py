@@ -545,6 +545,11 @@ class NodeServiceStub:
                 request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.WatchEventsRequest.SerializeToString,
                 response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.NodeEvent.FromString,
                 _registered_method=True)
+        self.GetConfiguration = channel.unary_unary(
+                '/gmqtt.admin.api.NodeService/GetConfiguration',
+                request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.Configuration.FromString,
+                _registered_method=True)
         self.SetLogLevel = channel.unary_unary(
                 '/gmqtt.admin.api.NodeService/SetLogLevel',
                 request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.LogLevelRequest.SerializeToString,
@@ -577,6 +582,13 @@ class NodeServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetConfiguration(self, request, context):
+        """The configuration that the node runs with, as `gmqttd check` prints that of a file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetLogLevel(self, request, context):
         """Change the level of the log while the node runs.
         """
@@ -601,6 +613,11 @@ def add_NodeServiceServicer_to_server(servicer, server):
                     servicer.Events,
                     request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.WatchEventsRequest.FromString,
                     response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.NodeEvent.SerializeToString,
+            ),
+            'GetConfiguration': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetConfiguration,
+                    request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.Configuration.SerializeToString,
             ),
             'SetLogLevel': grpc.unary_unary_rpc_method_handler(
                     servicer.SetLogLevel,
@@ -690,6 +707,33 @@ class NodeService:
             '/gmqtt.admin.api.NodeService/Events',
             broker_dot_api_dot_pb_dot_admin__pb2.WatchEventsRequest.SerializeToString,
             broker_dot_api_dot_pb_dot_admin__pb2.NodeEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetConfiguration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.NodeService/GetConfiguration',
+            google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.Configuration.FromString,
             options,
             channel_credentials,
             insecure,
@@ -925,6 +969,290 @@ class TraceService:
             '/gmqtt.admin.api.TraceService/Delete',
             broker_dot_api_dot_pb_dot_admin__pb2.DeleteTraceRequest.SerializeToString,
             google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class RetainedServiceStub:
+    """The retained messages of this node, which are those of the federation.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.List = channel.unary_unary(
+                '/gmqtt.admin.api.RetainedService/List',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ListRetainedRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ListRetainedResponse.FromString,
+                _registered_method=True)
+        self.Get = channel.unary_unary(
+                '/gmqtt.admin.api.RetainedService/Get',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.RetainedRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.RetainedMessage.FromString,
+                _registered_method=True)
+        self.Delete = channel.unary_unary(
+                '/gmqtt.admin.api.RetainedService/Delete',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.RetainedRequest.SerializeToString,
+                response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                _registered_method=True)
+
+
+class RetainedServiceServicer:
+    """The retained messages of this node, which are those of the federation.
+    """
+
+    def List(self, request, context):
+        """List retained messages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Get(self, request, context):
+        """Show the retained message of a topic, with its whole payload. NOT_FOUND when there is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Delete(self, request, context):
+        """Delete the retained message of a topic, on all nodes, as an empty retained message does. NOT_FOUND when there is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_RetainedServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ListRetainedRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ListRetainedResponse.SerializeToString,
+            ),
+            'Get': grpc.unary_unary_rpc_method_handler(
+                    servicer.Get,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.RetainedRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.RetainedMessage.SerializeToString,
+            ),
+            'Delete': grpc.unary_unary_rpc_method_handler(
+                    servicer.Delete,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.RetainedRequest.FromString,
+                    response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'gmqtt.admin.api.RetainedService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('gmqtt.admin.api.RetainedService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class RetainedService:
+    """The retained messages of this node, which are those of the federation.
+    """
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.RetainedService/List',
+            broker_dot_api_dot_pb_dot_admin__pb2.ListRetainedRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.ListRetainedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Get(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.RetainedService/Get',
+            broker_dot_api_dot_pb_dot_admin__pb2.RetainedRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.RetainedMessage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Delete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.RetainedService/Delete',
+            broker_dot_api_dot_pb_dot_admin__pb2.RetainedRequest.SerializeToString,
+            google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class TopicServiceStub:
+    """Topics: who gets messages, and how many there are.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Explain = channel.unary_unary(
+                '/gmqtt.admin.api.TopicService/Explain',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicResponse.FromString,
+                _registered_method=True)
+        self.Traffic = channel.unary_unary(
+                '/gmqtt.admin.api.TopicService/Traffic',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.TrafficRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.TrafficResponse.FromString,
+                _registered_method=True)
+
+
+class TopicServiceServicer:
+    """Topics: who gets messages, and how many there are.
+    """
+
+    def Explain(self, request, context):
+        """Who gets a message of a topic that is published on this node, and by which rule.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Traffic(self, request, context):
+        """The busiest topics and publishers. Messages are counted only while such a call runs, of which there may be 16.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_TopicServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicResponse.SerializeToString,
+            ),
+            'Traffic': grpc.unary_unary_rpc_method_handler(
+                    servicer.Traffic,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.TrafficRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.TrafficResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'gmqtt.admin.api.TopicService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('gmqtt.admin.api.TopicService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class TopicService:
+    """Topics: who gets messages, and how many there are.
+    """
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.TopicService/Explain',
+            broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Traffic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.TopicService/Traffic',
+            broker_dot_api_dot_pb_dot_admin__pb2.TrafficRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.TrafficResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -219,6 +219,8 @@ class NodeServiceStub:
     """Figures of the last hour, every 10 seconds."""
     Events: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchEventsRequest, _admin_pb2.NodeEvent]
     """What happens on this node, as it happens; over REST as Server-Sent Events, whose stream can be resumed."""
+    GetConfiguration: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.Configuration]
+    """The configuration that the node runs with, as `gmqttd check` prints that of a file."""
     SetLogLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LogLevelRequest, _empty_pb2.Empty]
     """Change the level of the log while the node runs."""
 
@@ -233,6 +235,8 @@ class NodeServiceAsyncStub(NodeServiceStub):
     """Figures of the last hour, every 10 seconds."""
     Events: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchEventsRequest, _admin_pb2.NodeEvent]  # type: ignore[assignment]
     """What happens on this node, as it happens; over REST as Server-Sent Events, whose stream can be resumed."""
+    GetConfiguration: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.Configuration]  # type: ignore[assignment]
+    """The configuration that the node runs with, as `gmqttd check` prints that of a file."""
     SetLogLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.LogLevelRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Change the level of the log while the node runs."""
 
@@ -262,6 +266,14 @@ class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.NodeEvent], _abc.AsyncIterator[_admin_pb2.NodeEvent]]:
         """What happens on this node, as it happens; over REST as Server-Sent Events, whose stream can be resumed."""
+
+    @_abc_1.abstractmethod
+    def GetConfiguration(
+        self,
+        request: _empty_pb2.Empty,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Configuration, _abc.Awaitable[_admin_pb2.Configuration]]:
+        """The configuration that the node runs with, as `gmqttd check` prints that of a file."""
 
     @_abc_1.abstractmethod
     def SetLogLevel(
@@ -339,3 +351,101 @@ class TraceServiceServicer(metaclass=_abc_1.ABCMeta):
         """End a trace and forget its lines."""
 
 def add_TraceServiceServicer_to_server(servicer: TraceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class RetainedServiceStub:
+    """The retained messages of this node, which are those of the federation."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> RetainedServiceAsyncStub: ...
+    List: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListRetainedRequest, _admin_pb2.ListRetainedResponse]
+    """List retained messages."""
+    Get: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RetainedRequest, _admin_pb2.RetainedMessage]
+    """Show the retained message of a topic, with its whole payload. NOT_FOUND when there is none."""
+    Delete: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RetainedRequest, _empty_pb2.Empty]
+    """Delete the retained message of a topic, on all nodes, as an empty retained message does. NOT_FOUND when there is none."""
+
+@_typing.type_check_only
+class RetainedServiceAsyncStub(RetainedServiceStub):
+    """The retained messages of this node, which are those of the federation."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    List: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListRetainedRequest, _admin_pb2.ListRetainedResponse]  # type: ignore[assignment]
+    """List retained messages."""
+    Get: _aio.UnaryUnaryMultiCallable[_admin_pb2.RetainedRequest, _admin_pb2.RetainedMessage]  # type: ignore[assignment]
+    """Show the retained message of a topic, with its whole payload. NOT_FOUND when there is none."""
+    Delete: _aio.UnaryUnaryMultiCallable[_admin_pb2.RetainedRequest, _empty_pb2.Empty]  # type: ignore[assignment]
+    """Delete the retained message of a topic, on all nodes, as an empty retained message does. NOT_FOUND when there is none."""
+
+class RetainedServiceServicer(metaclass=_abc_1.ABCMeta):
+    """The retained messages of this node, which are those of the federation."""
+
+    @_abc_1.abstractmethod
+    def List(
+        self,
+        request: _admin_pb2.ListRetainedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListRetainedResponse, _abc.Awaitable[_admin_pb2.ListRetainedResponse]]:
+        """List retained messages."""
+
+    @_abc_1.abstractmethod
+    def Get(
+        self,
+        request: _admin_pb2.RetainedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RetainedMessage, _abc.Awaitable[_admin_pb2.RetainedMessage]]:
+        """Show the retained message of a topic, with its whole payload. NOT_FOUND when there is none."""
+
+    @_abc_1.abstractmethod
+    def Delete(
+        self,
+        request: _admin_pb2.RetainedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
+        """Delete the retained message of a topic, on all nodes, as an empty retained message does. NOT_FOUND when there is none."""
+
+def add_RetainedServiceServicer_to_server(servicer: RetainedServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class TopicServiceStub:
+    """Topics: who gets messages, and how many there are."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> TopicServiceAsyncStub: ...
+    Explain: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ExplainTopicRequest, _admin_pb2.ExplainTopicResponse]
+    """Who gets a message of a topic that is published on this node, and by which rule."""
+    Traffic: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TrafficRequest, _admin_pb2.TrafficResponse]
+    """The busiest topics and publishers. Messages are counted only while such a call runs, of which there may be 16."""
+
+@_typing.type_check_only
+class TopicServiceAsyncStub(TopicServiceStub):
+    """Topics: who gets messages, and how many there are."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Explain: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExplainTopicRequest, _admin_pb2.ExplainTopicResponse]  # type: ignore[assignment]
+    """Who gets a message of a topic that is published on this node, and by which rule."""
+    Traffic: _aio.UnaryUnaryMultiCallable[_admin_pb2.TrafficRequest, _admin_pb2.TrafficResponse]  # type: ignore[assignment]
+    """The busiest topics and publishers. Messages are counted only while such a call runs, of which there may be 16."""
+
+class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Topics: who gets messages, and how many there are."""
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _admin_pb2.ExplainTopicRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ExplainTopicResponse, _abc.Awaitable[_admin_pb2.ExplainTopicResponse]]:
+        """Who gets a message of a topic that is published on this node, and by which rule."""
+
+    @_abc_1.abstractmethod
+    def Traffic(
+        self,
+        request: _admin_pb2.TrafficRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.TrafficResponse, _abc.Awaitable[_admin_pb2.TrafficResponse]]:
+        """The busiest topics and publishers. Messages are counted only while such a call runs, of which there may be 16."""
+
+def add_TopicServiceServicer_to_server(servicer: TopicServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

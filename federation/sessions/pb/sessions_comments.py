@@ -3,6 +3,10 @@
 # ruff: noqa
 # fmt: off
 COMMENTS: dict[str, str] = {
+    "gmqtt.sessions.api.Copies": "The copies of the store of this node on other nodes.",
+    "gmqtt.sessions.api.Copies.short_seconds": "Seconds for which there have been fewer whole copies than there should be; 0 while there are enough.",
+    "gmqtt.sessions.api.Copies.wanted": "How many there should be; 0 without a store, or without copies.",
+    "gmqtt.sessions.api.Copies.whole": "How many are whole: acknowledgements to clients wait for them.",
     "gmqtt.sessions.api.DrainRequest": "Example: {\"rate\": 500}",
     "gmqtt.sessions.api.DrainRequest.rate": "Clients and sessions a second, 1 to 100000; 0 or missing: 500.",
     "gmqtt.sessions.api.DrainStatus.clients_closed": "By all drains since the start of the node.",
@@ -24,6 +28,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.sessions.api.Session.waits_for": "arriving and leaving: the nodes that it still waits for.",
     "gmqtt.sessions.api.Sessions": "Sessions among the nodes.",
     "gmqtt.sessions.api.Sessions.Drain": "Take no new clients, and give all clients and sessions to other nodes, at a rate; on a node that is drained already, at another rate. It goes on after the answer (GET). It ends with undrain, and with the process. FAILED_PRECONDITION when no other node can take them.",
+    "gmqtt.sessions.api.Sessions.GetCopies": "The copies of the store of this node.",
     "gmqtt.sessions.api.Sessions.GetDrain": "How far the drain of this node is.",
     "gmqtt.sessions.api.Sessions.GetSession": "Where the session of a client is, as far as this node knows.",
     "gmqtt.sessions.api.Sessions.Undrain": "Take clients again.",

@@ -178,6 +178,43 @@ class Keeper(_message.Message):
 Global___Keeper: _TypeAlias = Keeper  # noqa: Y015
 
 @_typing.final
+class Copies(_message.Message):
+    """The copies of the store of this node on other nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    SHORT_SECONDS_FIELD_NUMBER: _builtins.int
+    KEEPERS_FIELD_NUMBER: _builtins.int
+    node_name: _builtins.str
+    wanted: _builtins.int
+    """How many there should be; 0 without a store, or without copies."""
+    whole: _builtins.int
+    """How many are whole: acknowledgements to clients wait for them."""
+    short_seconds: _builtins.float
+    """Seconds for which there have been fewer whole copies than there should be; 0 while there are enough."""
+    @_builtins.property
+    def keepers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Keeper]: ...
+    def __init__(
+        self,
+        *,
+        node_name: _builtins.str = ...,
+        wanted: _builtins.int = ...,
+        whole: _builtins.int = ...,
+        short_seconds: _builtins.float = ...,
+        keepers: _abc.Iterable[Global___Keeper] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keepers", b"keepers", "node_name", b"node_name", "short_seconds", b"short_seconds", "wanted", b"wanted", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Copies: _TypeAlias = Copies  # noqa: Y015
+
+@_typing.final
 class GetSessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

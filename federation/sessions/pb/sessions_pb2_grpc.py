@@ -51,6 +51,11 @@ class SessionsStub:
                 request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
                 response_deserializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.DrainStatus.FromString,
                 _registered_method=True)
+        self.GetCopies = channel.unary_unary(
+                '/gmqtt.sessions.api.Sessions/GetCopies',
+                request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+                response_deserializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.Copies.FromString,
+                _registered_method=True)
         self.GetSession = channel.unary_unary(
                 '/gmqtt.sessions.api.Sessions/GetSession',
                 request_serializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.GetSessionRequest.SerializeToString,
@@ -85,6 +90,13 @@ class SessionsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetCopies(self, request, context):
+        """The copies of the store of this node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetSession(self, request, context):
         """Where the session of a client is, as far as this node knows.
         """
@@ -109,6 +121,11 @@ def add_SessionsServicer_to_server(servicer, server):
                     servicer.GetDrain,
                     request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                     response_serializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.DrainStatus.SerializeToString,
+            ),
+            'GetCopies': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCopies,
+                    request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                    response_serializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.Copies.SerializeToString,
             ),
             'GetSession': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSession,
@@ -198,6 +215,33 @@ class Sessions:
             '/gmqtt.sessions.api.Sessions/GetDrain',
             google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
             federation_dot_sessions_dot_pb_dot_sessions__pb2.DrainStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCopies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.sessions.api.Sessions/GetCopies',
+            google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            federation_dot_sessions_dot_pb_dot_sessions__pb2.Copies.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,8 @@ class SessionsStub:
     """Take clients again."""
     GetDrain: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _sessions_pb2.DrainStatus]
     """How far the drain of this node is."""
+    GetCopies: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _sessions_pb2.Copies]
+    """The copies of the store of this node."""
     GetSession: _grpc.UnaryUnaryMultiCallable[_sessions_pb2.GetSessionRequest, _sessions_pb2.Session]
     """Where the session of a client is, as far as this node knows."""
 
@@ -63,6 +65,8 @@ class SessionsAsyncStub(SessionsStub):
     """Take clients again."""
     GetDrain: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _sessions_pb2.DrainStatus]  # type: ignore[assignment]
     """How far the drain of this node is."""
+    GetCopies: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _sessions_pb2.Copies]  # type: ignore[assignment]
+    """The copies of the store of this node."""
     GetSession: _aio.UnaryUnaryMultiCallable[_sessions_pb2.GetSessionRequest, _sessions_pb2.Session]  # type: ignore[assignment]
     """Where the session of a client is, as far as this node knows."""
 
@@ -95,6 +99,14 @@ class SessionsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_sessions_pb2.DrainStatus, _abc.Awaitable[_sessions_pb2.DrainStatus]]:
         """How far the drain of this node is."""
+
+    @_abc_1.abstractmethod
+    def GetCopies(
+        self,
+        request: _empty_pb2.Empty,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sessions_pb2.Copies, _abc.Awaitable[_sessions_pb2.Copies]]:
+        """The copies of the store of this node."""
 
     @_abc_1.abstractmethod
     def GetSession(

@@ -28,6 +28,11 @@ PATHS = {
     "/v1/traces/{id}": {"delete"},
     "/v1/traces/{id}/lines": {"get"},
     "/v1/publish": {"post"},
+    "/v1/configuration": {"get"},
+    "/v1/retained": {"get"},
+    "/v1/retained/{topic_name}": {"get", "delete"},
+    "/v1/topics/explain": {"get"},
+    "/v1/topics/traffic": {"get"},
 }
 
 
@@ -51,6 +56,8 @@ async def test_the_document_lists_every_path(rest: Any) -> None:
         "NodeService",
         "TraceService",
         "PublishService",
+        "RetainedService",
+        "TopicService",
     ]
     assert document["info"]["version"]
 

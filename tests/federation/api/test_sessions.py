@@ -57,7 +57,7 @@ class Drained:
         node, log = self.process.node, get_logger("federation")
         self.control = DrainControl(node, self.membership, lambda: self.federation.world.now, lambda: None, log)
         self.api = ApiServer(api_settings(["tcp://127.0.0.1:0"], ["tcp://127.0.0.1:0"]), {}, get_logger("api"))
-        service = SessionsService(node, self.control, lambda at: 1_800_000_000 + at)
+        service = SessionsService(node, self.control, lambda at: 1_800_000_000 + at, lambda: self.federation.world.now)
         self.api.register(DESCRIPTOR.services_by_name["Sessions"], service)
 
     async def call(self, verb: str, path: str, body: str | None = None) -> tuple[int, dict[str, Any]]:

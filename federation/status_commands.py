@@ -1,0 +1,237 @@
+"""The commands `gmqttctl status`, `health` and `doctor`."""
+
+# not a core: commands
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from broker import __version__
+from broker.server.form import version_text
+from federation.alarms import alarms
+from federation.links.commands import LINK_COLUMNS
+from federation.member_commands import member_state, round_trip
+from federation.services import LINKS, MEMBERSHIP, PARAMETERS, PEERS, POLICIES, QUEUES, SESSIONS
+from gmqttctl.command import Command
+from gmqttctl.connection import read_connection
+from gmqttctl.connection_options import connection_options
+from gmqttctl.errors import EXIT_NOT_HEALTHY, CommandError, NoAnswer, NotServed
+from gmqttctl.node_calls import NodeCalls
+from gmqttctl.output import Column, Item, Output, output_options
+from gmqttctl.service import CLIENTS, NODE, SUBSCRIPTIONS, TRACES, Service
+from gmqttctl.text import duration, printable, size
+
+LOOK_SECONDS: Final = 1.0
+PAGE: Final = {"page_size": 1000}
+# What `status` asks for. Plugins that the node does not have are left out.
+STATUS_CALLS: Final = {
+    "node": (NODE, "Get"),
+    "members": (MEMBERSHIP, "ListMembers"),
+    "peers": (PEERS, "ListPeers"),
+    "copies": (SESSIONS, "GetCopies"),
+    "links": (LINKS, "List"),
+}
+# What `doctor` asks for. No secret is in these answers: URIs are without passwords, the configuration without secrets.
+DOCTOR_CALLS: Final[dict[str, tuple[Service, str, dict[str, Any]]]] = {
+    **{name: (service, method, {}) for name, (service, method) in STATUS_CALLS.items()},
+    "configuration": (NODE, "GetConfiguration", {}),
+    "gossip": (MEMBERSHIP, "GetHealth", {}),
+    "drain": (SESSIONS, "GetDrain", {}),
+    "clients": (CLIENTS, "List", PAGE),
+    "subscriptions": (SUBSCRIPTIONS, "List", PAGE),
+    "traces": (TRACES, "List", {}),
+    "parameters": (PARAMETERS, "List", {}),
+    "policies": (POLICIES, "List", {}),
+    "queues": (QUEUES, "List", {}),
+}
+
+
+def wait_option(command: Any) -> Any:
+    return click.option(
+        "--wait",
+        "wait_seconds",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="Look each second until all is well, so long at most.",
+    )(command)
+
+
+def ask(calls: NodeCalls) -> dict[str, Any]:
+    """The answers that `alarms` judges."""
+    found: dict[str, Any] = {}
+    for name, (service, method) in STATUS_CALLS.items():
+        try:
+            found[name] = calls.values(service, method)
+        except NotServed:
+            if name == "node":
+                raise
+    found["alarms"] = alarms(found)
+    return found
+
+
+def until_well(look: Callable[[], list[str]], wait_seconds: float | None) -> list[str]:
+    """What `look` says is wrong; with a time to wait, it looks until nothing is, and the node answers."""
+    until = time.monotonic() + (wait_seconds or 0.0)
+    while True:
+        try:
+            wrong = look()
+        except NoAnswer:
+            if time.monotonic() >= until:
+                raise
+        else:
+            if not wrong or time.monotonic() >= until:
+                return wrong
+        time.sleep(LOOK_SECONDS)
+
+
+@click.command(cls=Command, example="gmqttctl status\ngmqttctl status --wait 60 && echo all is well")
+@connection_options
+@output_options
+@wait_option
+def status(connection: dict[str, str], output: Output, wait_seconds: float | None) -> None:
+    """Show a node and what it sees of its cluster on one screen: members, streams, copies, links, and what is wrong. Exit
+    status 6 when something is."""
+    wrong: list[str] = []
+
+    def show() -> None:
+        found: dict[str, Any] = {}
+
+        def look() -> list[str]:
+            with NodeCalls(read_connection(connection)) as calls:  # anew: a server that answered may be gone
+                found.update(ask(calls))
+            return list(found["alarms"])
+
+        wrong[:] = until_well(look, wait_seconds)
+        if output.is_for_people:
+            show_status(output, found)
+        elif output.format == "name":
+            for text in wrong:
+                output.line(printable(text))
+        else:
+            output.document(found)
+
+    output.repeat(show)
+    if wrong:
+        sys.exit(EXIT_NOT_HEALTHY)
+
+
+def show_status(output: Output, found: Item) -> None:
+    """The answers for people."""
+    node = found["node"]
+    name = printable(node["node_name"]) or "node"
+    up = duration(node["uptime_seconds"])
+    output.line(f"{name}  gmqttd {node['version']} {node['form']}, up {up}, {', '.join(node['listeners'])}")
+    output.line(
+        f"clients {node['clients_connected']} connected, {node['sessions']} sessions, {node['subscriptions']} subscriptions, "
+        f"{node['retained_messages']} retained, {node['messages_waiting']} waiting, "
+        f"{sum(map(int, node['dropped'].values()))} dropped"
+    )
+    copies = found.get("copies")
+    if copies is not None and copies["wanted"]:
+        keepers = ", ".join(keeper["node_name"] for keeper in copies["keepers"])
+        output.line(f"copies {copies['whole']} of {copies['wanted']} whole, at {printable(keepers) or 'no node'}")
+    peers = {peer["node_name"]: peer for peer in found.get("peers", {}).get("peers", ())}
+    members = found.get("members", {}).get("members", ())
+    if members:
+        columns = (
+            Column("node", "name"),
+            Column("status", member_state),
+            Column("zone"),
+            Column("round trip", round_trip),
+            Column("stream", lambda item: peers[item["name"]]["state"] if item["name"] in peers else ""),
+            Column(
+                "waiting", lambda item: size(int(peers[item["name"]]["outbox_bytes"])) if item["name"] in peers else ""
+            ),
+        )
+        output.line("")
+        for line in output.table(members, columns):
+            output.line(line)
+    links = found.get("links", {}).get("links", ())
+    if links:
+        output.line("")
+        for line in output.table(links, LINK_COLUMNS):
+            output.line(line)
+    output.line("")
+    for text in found["alarms"]:
+        output.line(f"{output.painted('wrong')}: {printable(text)}")
+    if not found["alarms"]:
+        output.line(f"{output.painted('ok')}: all is well")
+
+
+@click.command(cls=Command, example="gmqttctl health --wait 30")
+@connection_options
+@wait_option
+def health(connection: dict[str, str], wait_seconds: float | None) -> None:
+    """Say whether clients may be sent to a node, as /readyz does. Exit status 6 with the reasons when they may not."""
+
+    def look() -> list[str]:
+        with NodeCalls(read_connection(connection)) as calls:
+            return list(calls.call(NODE, "Get").not_ready)
+
+    wrong = until_well(look, wait_seconds)
+    for text in wrong:
+        click.echo(printable(text))
+    if wrong:
+        sys.exit(EXIT_NOT_HEALTHY)
+    click.echo("ok")
+
+
+@click.command(cls=Command, example="gmqttctl doctor --server 10.0.0.1:8084,10.0.0.2:8084 --file report.tar.gz")
+@connection_options
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="gmqttd-report.tar.gz",
+    show_default=True,
+    help="Written anew, readable by its owner only.",
+)
+def doctor(connection: dict[str, str], file: Path) -> None:
+    """Write one archive for a report of a fault: what each of the servers says about itself. It has names and addresses of
+    clients and their subscriptions, and no message, no password, no token and no key."""
+    servers = read_connection(connection)
+    parts = {"gmqttctl.txt": f"gmqttctl {__version__} {version_text()}\npython {sys.version}\n"}
+    answered = 0
+    for server in servers.servers:
+        with NodeCalls(replace(servers, servers=(server,))) as calls:
+            for name, (service, method, request) in DOCTOR_CALLS.items():
+                try:
+                    values = calls.values(service, method, request)
+                    answered += 1
+                except CommandError as error:
+                    values = {"error": str(error)}
+                folder = server.replace(":", "_").replace("/", "_")
+                parts[f"{folder}/{name}.json"] = json.dumps(values, indent=2)
+                if values.keys() == {"error"} and name == "node":
+                    click.echo(f"gmqttctl: {printable(str(values['error']))}", err=True)
+                    break
+    if not answered:
+        raise NoAnswer(", ".join(servers.servers), "no server answers, so there is nothing to write")
+    write_archive(file, parts)
+    click.echo(f"{file}: {len(parts)} files of {len(servers.servers)} nodes. Look at it before you send it")
+
+
+def write_archive(file: Path, parts: dict[str, str]) -> None:
+    """Raises CommandError."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        for name, text in parts.items():
+            content = text.encode()
+            entry = tarfile.TarInfo(f"gmqttd-report/{name}")
+            entry.size, entry.mtime = len(content), int(time.time())
+            archive.addfile(entry, io.BytesIO(content))
+    try:
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+            opened.write(data.getvalue())
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written: {error.strerror}") from None

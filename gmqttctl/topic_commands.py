@@ -1,0 +1,260 @@
+"""The commands of `gmqttctl` for topics: retained messages, publishing, who gets what and why, traffic."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import Any, Final
+
+import click
+
+from gmqttctl.command import Command, Group
+from gmqttctl.connection import read_connection
+from gmqttctl.connection_options import connection_options
+from gmqttctl.errors import CommandError
+from gmqttctl.listing import changing, listing, request_of, showing
+from gmqttctl.output import Column, Item, Output, output_options
+from gmqttctl.service import PUBLISHING, RETAINED, TOPICS
+from gmqttctl.text import printable, size
+from gmqttctl.traffic_tree import tree_rows
+
+MESSAGE_BYTES_MAX: Final = 3 * 2**20  # a node takes requests of 4 MiB
+PAYLOAD_SHOWN: Final = 60  # characters in a table
+
+
+def topic_argument() -> click.Argument:
+    return click.Argument(["topic_name"], metavar="TOPIC")
+
+
+def payload_text(item: Item) -> str:
+    """The payload for people: text, or hexadecimal digits."""
+    return str(item["payload"]) if item["payload"] or not item["payload_raw"] else f"0x{_raw(item).hex()}"
+
+
+def _raw(item: Item) -> bytes:
+    return base64.b64decode(item["payload_raw"])
+
+
+def short_payload(item: Item) -> str:
+    text = payload_text(item)
+    return text if len(text) <= PAYLOAD_SHOWN else f"{text[:PAYLOAD_SHOWN]}…"
+
+
+def expires(item: Item) -> str:
+    seconds = item.get("expires_seconds")
+    return "never" if seconds is None else f"{seconds:.0f} s"
+
+
+RETAINED_COLUMNS: Final = (
+    Column("topic", "topic_name"),
+    Column("payload", short_payload),
+    Column("bytes", "payload_bytes"),
+    Column("qos"),
+    Column("expires", expires),
+    Column("published by", "client_id", is_wide=True),
+)
+
+
+@click.group(cls=Group)
+def retained() -> None:
+    """Retained messages, which are the same on all nodes of a federation."""
+
+
+retained.add_command(
+    listing(
+        "list",
+        "List the retained messages whose topic matches FILTER; without it all but those below $SYS.",
+        RETAINED,
+        "List",
+        "messages",
+        RETAINED_COLUMNS,
+        "gmqttctl retained list 'sensors/#'",
+        (click.Argument(["topic_filter"], default="", metavar="[FILTER]"),),
+        empty="no retained messages",
+        key=("topic_name",),
+    )
+)
+retained.add_command(
+    changing(
+        "delete",
+        "Delete the retained message of a topic, on all nodes.",
+        RETAINED,
+        "Delete",
+        "gmqttctl retained delete sensors/1/temperature --yes",
+        (topic_argument(),),
+        done="the retained message of {topic_name} is deleted",
+        asks="Delete the retained message of {topic_name}?",
+    )
+)
+retained.add_command(
+    showing(
+        "get",
+        "Show the retained message of a topic.",
+        RETAINED,
+        "Get",
+        (
+            Column("topic", "topic_name"),
+            Column("payload", payload_text),
+            *RETAINED_COLUMNS[2:-1],
+            Column("published by", "client_id"),
+        ),
+        "gmqttctl retained get sensors/1/temperature",
+        (topic_argument(),),
+    )
+)
+
+
+@click.command(cls=Command, example="gmqttctl publish sensors/1/temperature 21.5 --qos 1 --retain")
+@connection_options
+@click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True, help="Quality of Service.")
+@click.option("--retain", is_flag=True, help="Keep it as the retained message of the topic.")
+@click.option("--expiry", type=click.IntRange(1), help="Seconds after which it is not delivered any more.")
+@click.option("--content-type", help="Content Type of the message.")
+@click.option("--response-topic", metavar="TOPIC", help="Response Topic of the message.")
+@click.argument("topic", metavar="TOPIC")
+@click.argument("payload", default="-")
+def publish(
+    connection: dict[str, str],
+    qos: int,
+    retain: bool,
+    expiry: int | None,
+    content_type: str | None,
+    response_topic: str | None,
+    topic: str,
+    payload: str,
+) -> None:
+    """Publish a message as the node, to subscribers on all nodes. PAYLOAD is text; without it, or with -, it is standard
+    input, whatever its bytes are."""
+    from gmqttctl.node_calls import NodeCalls
+
+    data = payload.encode(errors="surrogateescape") if payload != "-" else sys.stdin.buffer.read(MESSAGE_BYTES_MAX + 1)
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise CommandError(f"the payload has more than {MESSAGE_BYTES_MAX} bytes, which the API does not take")
+    given = {"message_expiry": expiry, "content_type": content_type, "response_topic": response_topic}
+    request = {
+        "topic_name": topic,
+        "payload_raw": base64.b64encode(data).decode(),
+        "qos": qos,
+        "retained": retain,
+        **request_of(given),
+    }
+    with NodeCalls(read_connection(connection)) as calls:
+        calls.call(PUBLISHING, "Publish", request)
+
+
+def verdict(access: Item | None) -> str:
+    return "" if access is None else "allowed" if access["allowed"] else "refused"
+
+
+RECEIVER_COLUMNS: Final = (
+    Column("client", "client_id"),
+    Column("filter", "topic_filter"),
+    Column("qos"),
+    Column("state"),
+    Column("reads", lambda item: verdict(item["read"])),
+    Column("rule", lambda item: item["read"]["reason"]),
+    Column("link of", "link_domain"),
+)
+
+
+@click.command(cls=Command, example="gmqttctl explain sensors/1/temperature --client sensor-1")
+@connection_options
+@output_options
+@click.option("--client", "client_id", metavar="ID", help="Also: may this client publish to the topic, and read it?")
+@click.option("--user", "username", metavar="NAME", help="Its user name, where it has no session on the node.")
+@click.argument("topic_name", metavar="TOPIC")
+def explain(connection: dict[str, str], output: Output, **given: str | None) -> None:
+    """Show who gets a message that is published to TOPIC at this node: which clients here, by which subscription and rule,
+    which shared groups, which other nodes and links."""
+    from gmqttctl.node_calls import NodeCalls
+
+    with NodeCalls(read_connection(connection)) as calls:
+        found = calls.values(TOPICS, "Explain", request_of(given))
+    if not output.is_for_people:
+        output.show(found, "receivers", RECEIVER_COLUMNS, "")
+        return
+    output.show(found, "receivers", RECEIVER_COLUMNS, "no subscription of a client of this node matches")
+    for line in explanation_lines(found):
+        output.line(printable(line))
+
+
+def explanation_lines(found: Item) -> list[str]:
+    """What is not in the table of receivers."""
+    lines = []
+    if found["receivers_count"] > len(found["receivers"]):
+        lines.append(f"… and {found['receivers_count'] - len(found['receivers'])} more subscriptions")
+    for group in found["groups"]:
+        nodes = f"; members on the nodes {', '.join(group['nodes'])} too" if group["nodes"] else ""
+        lines.append(f"group {group['group']}: one member gets each message{nodes}")
+    for node in found["nodes"]:
+        how = "" if node["reached"] else "; its event stream is down: they wait here"
+        lines.append(f"node {node['node_name']}: has subscriptions, gets each message{how}")
+    if not found["nodes"]:
+        lines.append("other nodes: none has a subscription")
+    if found["linked"]:
+        lines.append("links take it too: gmqttctl policies explain names them")
+    if found["retained"]:
+        lines.append("there is a retained message: gmqttctl retained get shows it")
+    asked = [what for what in ("publish", "read") if found.get(what) is not None]
+    return lines + [f"may {what}: {verdict(found[what])}, by {found[what]['reason']}" for what in asked]
+
+
+@click.group(cls=Group)
+def acl() -> None:
+    """Who may do what."""
+
+
+ACCESS_COLUMNS: Final = (Column("action"), Column("verdict", verdict), Column("rule", "reason"))
+
+
+@acl.command(example="gmqttctl acl test sensor-1 sensors/1/temperature --user site1")
+@connection_options
+@output_options
+@click.option("--user", "username", metavar="NAME", help="Its user name, where it has no session on the node.")
+@click.argument("client_id")
+@click.argument("topic_name", metavar="TOPIC")
+def test(connection: dict[str, str], output: Output, **given: str | None) -> None:
+    """Show whether a client may publish to a topic and read it, and by which rule of which file."""
+    from gmqttctl.node_calls import NodeCalls
+
+    with NodeCalls(read_connection(connection)) as calls:
+        found = calls.values(TOPICS, "Explain", request_of(given))
+    access = [{"action": action, **found[action]} for action in ("publish", "read")]
+    output.show({"access": access}, "access", ACCESS_COLUMNS, "")
+
+
+seconds_option = click.option(
+    "--seconds", type=click.IntRange(1, 10), default=2, show_default=True, help="How long messages are counted."
+)
+
+
+@click.command(cls=Command, example="gmqttctl topics 'sensors/#' --depth 3 --seconds 10")
+@connection_options
+@output_options
+@seconds_option
+@click.option("--depth", type=click.IntRange(1), default=2, show_default=True, help="Levels of the topics.")
+@click.argument("topic_filter", metavar="[FILTER]", default="")
+def topics(connection: dict[str, str], output: Output, depth: int, **given: Any) -> None:
+    """Show what is published on one node as a tree of topics, the busiest first. It is counted while the command runs."""
+    from gmqttctl.node_calls import NodeCalls
+
+    with NodeCalls(read_connection(connection)) as calls:
+
+        def show() -> None:
+            found = calls.values(TOPICS, "Traffic", {**request_of(given), "limit": 1000})
+            if not output.is_for_people:
+                output.show(found, "topics", (Column("topic", "topic_name"),), "")
+                return
+            rows = {"rows": tree_rows(found["topics"], depth)}
+            seconds = found["seconds"]
+            columns = (
+                Column("topic", lambda row: "  " * row["level"] + row["name"]),
+                Column("messages/s", lambda row: f"{row['messages'] / seconds:.1f}"),
+                Column("bytes/s", lambda row: size(round(row["bytes"] / seconds))),
+                Column("topics", lambda row: row["topics"]),
+            )
+            left_out = found["topics_count"] - len(found["topics"])
+            notes = [f"… and {left_out} quieter topics"] if left_out else []
+            output.show(rows, "rows", columns, f"no message in {seconds:.0f} s", notes)
+
+        output.repeat(show)

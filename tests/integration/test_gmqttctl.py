@@ -1,0 +1,273 @@
+"""Commands of `gmqttctl` against one node in this process: what they show for people and as JSON, and what they change."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import tarfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from auth_plugin import port_of
+from broker.codec.properties import SESSION_EXPIRY_INTERVAL
+from gmqttctl.cli import main
+from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_NOT_FOUND, EXIT_NOT_HEALTHY
+from waiting import eventually
+from wording import check_named
+
+if TYPE_CHECKING:
+    from broker.server.lifecycle import Server
+    from mqtt_client import Clients
+
+    StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
+
+HOSTILE = "c \x1b[31m\u202ered\n[bold]"
+SHOWN = r"c \x1b[31m\u202ered\n[bold]"
+TOKEN_TEXT = "gmqttd_secret"
+
+
+class Ctl:
+    """Runs gmqttctl; a client of gRPC would block the loop of the node."""
+
+    def __init__(self, server: Server) -> None:
+        assert server.api is not None
+        self.address = server.api.grpc_addresses[0]
+
+    async def run(self, *arguments: str, text: str | bytes | None = None, **environment: str) -> Result:
+        names = {"GMQTTCTL_SERVERS": self.address, **environment}
+        return await asyncio.to_thread(
+            CliRunner().invoke, main, arguments, input=text, env=names, catch_exceptions=False
+        )
+
+    async def done(self, *arguments: str, text: str | bytes | None = None) -> str:
+        result = await self.run(*arguments, text=text)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    async def values(self, *arguments: str) -> Any:
+        return json.loads(await self.done(*arguments, "-o", "json"))
+
+
+@pytest.fixture
+async def server(start_server: StartServer, tmp_path: Path) -> Server:
+    (tmp_path / "acl").write_text(
+        "topic readwrite #\ntopic deny secret/#\npattern read own/%c\nuser site\ntopic read a/#\ntopic write a/b\n"
+    )
+    return await start_server(
+        {
+            "plugin_order": ["admin", "auth", "federation"],
+            "api": {"grpc": [{"address": "127.0.0.1:0"}]},
+            "plugins": {
+                "auth": {
+                    "acl_file": str(tmp_path / "acl"),
+                    "password_file": str(tmp_path / "accounts.yml"),
+                    "allow_anonymous": True,
+                },
+                "federation": {"node_name": "n1", "fed_addr": "127.0.0.1:0", "gossip_addr": "127.0.0.1:0"},
+            },
+        }
+    )
+
+
+@pytest.fixture
+def ctl(server: Server) -> Ctl:
+    return Ctl(server)
+
+
+async def test_status_and_health_of_a_node_that_is_well(ctl: Ctl) -> None:
+    shown = await ctl.done("status")
+    check_named(shown, ["n1", "alive", "all is well"])
+    found = await ctl.values("status")
+    assert (found["node"]["node_name"], found["alarms"]) == ("n1", [])
+    assert [member["name"] for member in found["members"]["members"]] == ["n1"]
+    assert await ctl.done("health", "--wait", "5") == "ok\n"
+
+
+async def test_what_is_wrong_is_the_exit_status(ctl: Ctl) -> None:
+    await ctl.done("members", "leave", "--yes")
+    result = await ctl.run("status")
+    assert result.exit_code == EXIT_NOT_HEALTHY, result.output
+    assert "left the federation" in result.output
+    result = await ctl.run("health")
+    assert (result.exit_code, "left" in result.output) == (EXIT_NOT_HEALTHY, True)
+
+
+async def test_retained_messages_are_listed_shown_and_deleted(ctl: Ctl) -> None:
+    assert "no retained" in await ctl.done("retained")
+    await ctl.done("publish", "a/1", "21.5", "--retain", "--qos", "1")
+    await ctl.done("publish", "a/2", "--retain", "--expiry", "100", text=b"\xff\x00")
+    await ctl.done("publish", "b/\u202e", "x" * 300, "--retain")
+    lines = (await ctl.done("retained")).splitlines()
+    assert [line.split()[:2] for line in lines[1:3]] == [["a/1", "21.5"], ["a/2", "0xff00"]]
+    assert lines[3].startswith(r"b/\u202e")
+    found = await ctl.values("retained", "list", "a/+")
+    assert [message["topic_name"] for message in found["messages"]] == ["a/1", "a/2"]
+    assert (await ctl.done("retained", "list", "-o", "name")).splitlines()[:2] == ["a/1", "a/2"]
+    cut = (await ctl.values("retained", "list", "b/#"))["messages"][0]
+    assert (len(cut["payload"]), cut["payload_bytes"]) == (256, "300")
+    assert len((await ctl.values("retained", "get", "b/\u202e"))["payload"]) == 300
+    raw = await ctl.values("retained", "get", "a/2")
+    assert base64.b64decode(raw["payload_raw"]) == b"\xff\x00"
+    assert 0 < raw["expires_seconds"] <= 100
+    await ctl.done("retained", "delete", "a/1", "--yes")
+    assert (await ctl.run("retained", "get", "a/1")).exit_code == EXIT_NOT_FOUND
+    assert (await ctl.run("retained", "delete", "a/1", "--yes")).exit_code == EXIT_NOT_FOUND
+    assert (await ctl.run("retained", "list", "a/#/b")).exit_code == 1
+
+
+async def test_a_retained_list_in_pages(ctl: Ctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gmqttctl.listing.PAGE_SIZE", 2)
+    for number in range(5):
+        await ctl.done("publish", f"a/{number}", "x", "--retain")
+    for arguments in ([], ["a/#"]):
+        found = await ctl.values("retained", "list", *arguments)
+        assert [message["topic_name"] for message in found["messages"]] == [f"a/{number}" for number in range(5)]
+
+
+async def test_who_gets_a_topic_and_by_which_rule(ctl: Ctl, server: Server, clients: Clients) -> None:
+    reader = await clients.connect(port_of(server), HOSTILE.replace("\n", ""))
+    await reader.subscribe("a/#", qos=1)
+    member = await clients.connect(port_of(server), "member")
+    await member.subscribe("$share/crew/a/b", "+/x")
+    shown = await ctl.done("explain", "a/b", "--client", "x", "--user", "site")
+    check_named(
+        shown,
+        [r"\x1b", "a/#", "$share/crew/a/b", "topic readwrite #", "may publish: allowed", "user site: topic write a/b"],
+    )
+    assert "\x1b" not in shown
+    found = await ctl.values("explain", "a/b")
+    assert [(each["topic_filter"], each["state"], each["read"]["allowed"]) for each in found["receivers"]] == [
+        ("a/#", "connected", True),
+        ("$share/crew/a/b", "connected", True),
+    ]
+    assert [group["group"] for group in found["groups"]] == ["$share/crew/a/b"]
+    refused = (await ctl.values("explain", "secret/x"))["receivers"]
+    assert [(each["client_id"], each["read"]["allowed"]) for each in refused] == [("member", False)]
+    assert "topic deny secret/#" in refused[0]["read"]["reason"]
+    assert "no subscription" in await ctl.done("explain", "b")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "publish", "read"),
+    [
+        (["c", "a"], ("allowed", "topic readwrite #"), ("allowed", "topic readwrite #")),
+        (["c", "secret/c"], ("refused", "topic deny secret/#"), ("refused", "topic deny secret/#")),
+        (["c", "a/b", "--user", "site"], ("allowed", "topic write a/b"), ("allowed", "topic read a/#")),
+        (["c", "b", "--user", "site"], ("refused", "no rule"), ("refused", "no rule")),
+        (["c", "own/c", "--user", "site"], ("refused", "no rule"), ("allowed", "pattern read own/%c")),
+    ],
+)
+async def test_the_rule_of_a_client(
+    ctl: Ctl, arguments: list[str], publish: tuple[str, str], read: tuple[str, str]
+) -> None:
+    lines = (await ctl.done("acl", "test", *arguments)).splitlines()
+    for line, (verdict, rule) in zip(lines[1:], (publish, read), strict=True):
+        check_named(line, [verdict, rule])
+
+
+async def test_traffic_is_counted_while_it_is_asked_for(ctl: Ctl, server: Server, clients: Clients) -> None:
+    publisher = await clients.connect(port_of(server), "publisher")
+
+    async def while_messages_come(asked: Awaitable[Any]) -> Any:
+        """One runner at a time: it takes the output of the process."""
+        task = asyncio.ensure_future(asked)
+        await eventually(lambda: len(server.broker._taps) == 1, "it counts")
+        for topic, count in (("a/b/1", 3), ("a/b/2", 2), ("c", 4)):
+            for _ in range(count):
+                await publisher.publish(topic, b"1234", qos=1)
+        return await task
+
+    found = await while_messages_come(ctl.values("topics", "--seconds", "2"))
+    assert [(each["topic_name"], each["messages"], each["bytes"]) for each in found["topics"]] == [
+        ("c", "4", "16"),
+        ("a/b/1", "3", "12"),
+        ("a/b/2", "2", "8"),
+    ]
+    assert [(each["client_id"], each["messages"]) for each in found["clients"]] == [("publisher", "9")]
+    tree = await while_messages_come(ctl.done("topics", "a/#", "--seconds", "2", "--depth", "2"))
+    lines = tree.splitlines()
+    assert [line.split()[0] for line in lines] == ["topic", "a", "b"]
+    assert lines[2].startswith("  b")
+    assert lines[1].split()[-1] == "2"
+    assert server.broker._taps == []
+
+
+async def test_top_shows_rates_and_the_fullest_queues(ctl: Ctl, server: Server, clients: Clients) -> None:
+    away = await clients.connect(port_of(server), "sleeper", properties={SESSION_EXPIRY_INTERVAL: 100})
+    await away.subscribe("a", qos=1)
+    await away.close()
+    publisher = await clients.connect(port_of(server), "publisher")
+    asked = asyncio.create_task(ctl.done("top", "-n", "1", "--seconds", "1"))
+    await eventually(lambda: bool(server.broker._taps), "it counts")
+    await publisher.publish("a", b"1", qos=1)
+    check_named(await asked, ["n1", "publisher", "sleeper", "messages/s"])
+
+
+async def test_the_configuration_of_the_node_and_of_a_file(ctl: Ctl, tmp_path: Path) -> None:
+    text = await ctl.done("config")
+    shown = yaml.safe_load(text)
+    assert shown["plugins"]["federation"]["node_name"] == "n1"
+    assert await ctl.values("config", "show") == shown
+    file = tmp_path / "other.yml"
+    file.write_text(text)
+    assert (await ctl.run("config", "diff", str(file))).output == ""
+    file.write_text(text.replace("node_name: n1", "node_name: n2"))
+    result = await ctl.run("config", "diff", str(file))
+    assert result.exit_code == 1
+    assert {line.strip() for line in result.output.splitlines() if "node_name" in line} == {
+        "-    node_name: n1",
+        "+    node_name: n2",
+    }
+    assert "no fault" in await ctl.done("config", "check", str(file))
+    file.write_text("mqtt: {max_inflight: many}\n")
+    result = await ctl.run("config", "check", str(file))
+    assert (result.exit_code, "max_inflight" in result.output) == (1, True)
+
+
+async def test_a_trace_shows_packets(ctl: Ctl, server: Server, clients: Clients) -> None:
+    asked = asyncio.create_task(ctl.done("trace", "--topic", "a/#", "--seconds", "2"))
+    await eventually(lambda: server.traces is not None and bool(server.traces.by_id), "the trace runs")
+    publisher = await clients.connect(port_of(server), "publisher")
+    await publisher.publish("a/1", b"x", qos=1)
+    check_named(await asked, ["publisher", "PUBLISH", "a/1"])
+    assert (await ctl.run("trace")).exit_code == 2
+
+
+async def test_the_archive_of_a_report_has_no_secret(ctl: Ctl, tmp_path: Path) -> None:
+    file = tmp_path / "report.tar.gz"
+    said = await ctl.done("doctor", "--file", str(file), "--server", f"{ctl.address},127.0.0.1:1")
+    assert str(file) in said
+    assert file.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(file) as archive:
+        names = archive.getnames()
+        node = json.load(archive.extractfile(next(name for name in names if name.endswith("/node.json"))))  # type: ignore[arg-type]
+    assert node["node_name"] == "n1"
+    assert any(name.endswith("/configuration.json") for name in names)
+    assert not any("keys" in name for name in names)
+    assert (await ctl.run("doctor", "--file", str(file), "--server", "127.0.0.1:1")).exit_code == EXIT_NO_ANSWER
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["health"], ["retained"], ["explain", "a"], ["topics"], ["publish", "a", "x"], ["config"], ["top"]],
+)
+async def test_a_node_that_does_not_answer(arguments: list[str]) -> None:
+    result = CliRunner().invoke(
+        main, [*arguments, *(["-n", "1"] if arguments == ["top"] else []), "--server", "127.0.0.1:1"]
+    )
+    assert result.exit_code == EXIT_NO_ANSWER, result.output
+    check_named(result.output, ["gmqttctl: node 127.0.0.1:1: no answer", "--server"])
+
+
+async def test_formats(ctl: Ctl) -> None:
+    assert yaml.safe_load(await ctl.done("members", "-o", "yaml"))["members"][0]["name"] == "n1"
+    assert (await ctl.done("members", "-o", "name")) == "n1\n"
+    head = (await ctl.done("members", "-o", "wide")).splitlines()[0]
+    assert "gossip" in head
+    assert "gossip" not in (await ctl.done("members")).splitlines()[0]
