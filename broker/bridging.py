@@ -85,7 +85,7 @@ class Bridging:
         publisher: Publisher | None,
         now: float,
     ) -> None:
-        """What the other end has sent is published. A further copy, which has passed fewer domains, goes to those that
+        """Messages of the other end are published. A further copy, which has passed fewer domains, goes to those that
         need it only."""
         raise AssertionError("a subclass implements this")
 

@@ -1,4 +1,4 @@
-"""What a session writes to its connection: messages, those of before a reconnect, and what subscriptions brought."""
+"""The writing of a session to its connection: messages, those of before a reconnect, and what subscriptions brought."""
 
 # compiled with mypyc
 from __future__ import annotations
