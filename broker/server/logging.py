@@ -55,8 +55,9 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
         return event
 
     def filter_lines() -> None:
-        wrapper = structlog.make_filtering_bound_logger(LOG_LISTENERS.lowest(level))
-        structlog.configure(wrapper_class=wrapper)  # the rest stays
+        if structlog.get_config()["processors"] is processors:  # else somebody else has set the log up since
+            wrapper = structlog.make_filtering_bound_logger(LOG_LISTENERS.lowest(level))
+            structlog.configure(wrapper_class=wrapper)  # the rest stays
 
     processors: list[Any] = [_add_level, _add_time, add_lost]
     if _process_fields:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from broker.config.addresses import parse_address
@@ -59,7 +60,8 @@ class SeedResolver:
         return found
 
     async def _ask(self, name: str) -> Answer:
-        # Imported where it is used: most nodes have no seeds of this kind, and the module has 3 MB.
+        # Imported where it is used, and beside the loop: most nodes have no seeds of this kind, and the module has 3 MB.
+        await asyncio.to_thread(import_module, "dns.asyncresolver")
         from dns.asyncresolver import Resolver
         from dns.exception import DNSException
 
