@@ -71,7 +71,7 @@ STORE_ID_CHARS_MAX: Final = 64  # of a tag that are shown
 class Node(Nodes):
     """`senders` and `counters` are by the name of the other node; `counters` stay until it is reaped. `tls_members` are those
     that this node reaches with TLS, until they are reaped, and other workers of the node. `siblings` are those by name, with
-    the paths of their Unix sockets as addresses: `unix:///PATH`."""
+    the paths of their Unix sockets as addresses: `unix:///PATH`. `ending` are those that do not come back when they leave."""
 
     def __init__(self, name: str, broker: Broker, settings: FederationSettings, rng: random.Random) -> None:
         self.name = name
@@ -90,6 +90,7 @@ class Node(Nodes):
         self.counters: dict[str, StreamCounters] = {}
         self.tls_members: dict[str, None] = {}
         self.siblings: dict[str, str] = {}
+        self.ending: frozenset[str] = frozenset()
         self.has_left = False
         self._sessions: dict[str, tuple[str, int]] = {}  # of nodes that are no members any more, until they are reaped
         self._rng = rng
@@ -264,7 +265,8 @@ class Node(Nodes):
         """Return whether the member, which left, has durable sessions that are promised what is published meanwhile: a program
         that is updated leaves, too, and it may be taken for failed before its leave is heard."""
         member = event.member
-        return not event.is_forced and member.name in self.senders and bool(member.tags.get(TAG_STORE))
+        is_known = member.name in self.senders and member.name not in self.ending
+        return not event.is_forced and is_known and bool(member.tags.get(TAG_STORE))
 
     def forget(self, name: str) -> bool:
         """Give up what the store keeps for a node that has not been a member since the start. False where there is nothing."""

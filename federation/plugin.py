@@ -36,7 +36,7 @@ from federation.pb.keys_pb2 import DESCRIPTOR as KEYS
 from federation.refusals import Refusals
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
-from federation.sessions.drain import SERVING
+from federation.sessions.drain import SERVING, DrainRefused
 from federation.sessions.pb.sessions_pb2 import DESCRIPTOR as SESSIONS
 from federation.settings import FederationSettings
 from federation.shell.dialer import Dialer
@@ -51,6 +51,7 @@ from federation.shell.peer_client import PeerClient
 from federation.shell.private_folder import PrivateFolder
 from federation.shell.rpc import RpcShell
 from federation.shell.stream_server import StreamServer
+from federation.shell.worker_leaves import WorkerLeaves
 from federation.stream.state import State
 from federation.tags import TAG_CLIENTS, TAG_ZONE, own_tags
 from federation.trust import PLAIN
@@ -90,10 +91,12 @@ class FederationPlugin(Plugin):
         server.members = self.membership
         self._worker = server.worker
         if self._worker is not None:
+            siblings = self._worker.place.siblings(self.settings.node_name)
             self.node.siblings = {
-                name: f"unix://{self._worker.path(STREAM, index)}"
-                for name, index in self._worker.place.siblings(self.settings.node_name).items()
+                name: f"unix://{self._worker.path(STREAM, index)}" for name, index in siblings.items()
             }
+            count = self._worker.place.count
+            self.node.ending = frozenset(name for name, index in siblings.items() if index >= count)
         self.extensions: list[Extension] = []
         self.refusals = Refusals()
         self._folder = PrivateFolder()
@@ -112,6 +115,7 @@ class FederationPlugin(Plugin):
         self._keepers = KeeperClients(self._changed, self._log, self.dialer)
         self.drain = DrainControl(self.node, self.membership, server.now, self._drain_changed, self._log)
         self._outlet_flush = OutletFlush(self.node, self._arm_timer, server.flush_soon)
+        self._leaves: WorkerLeaves | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._twin = ""  # that was told
@@ -242,6 +246,12 @@ class FederationPlugin(Plugin):
                 await self._rpc.start(settings.rpc_addr)
             except OSError as error:
                 raise bind_error(error, str(settings.rpc_addr), f"{KEY}.rpc_addr") from error
+        if self._worker is not None and self._worker.place.is_leaving:
+            self._leaves = WorkerLeaves(self.drain, self._worker.finish, self._log)
+            try:
+                self._leaves.start()
+            except DrainRefused as refused:
+                raise StartError(f"worker {self._worker.place.index} cannot leave: {refused}") from None
         self._log.info(
             "federation started",
             node=settings.node_name,
@@ -254,6 +264,8 @@ class FederationPlugin(Plugin):
         await self.membership.leave_at_stop()
 
     async def stop(self) -> None:
+        if self._leaves is not None:
+            self._leaves.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

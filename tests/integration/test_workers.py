@@ -8,12 +8,13 @@ import signal
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
+import pytest
 
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck
 from broker.codec.reason_codes import SESSION_TAKEN_OVER
 from mqtt_client import reached
-from waiting import eventually
+from waiting import eventually, stand_still
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +47,14 @@ async def serving(node: Node, times: int = 1) -> None:
 def processes(node: Node) -> dict[int, int]:
     """The newest process of each worker."""
     return {int(worker): int(process) for worker, process in STARTED.findall(node.log())}
+
+
+def is_running(process: int) -> bool:
+    """Whether the process has not ended; nobody may have waited for it yet."""
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def worker_of(node: Node, client_id: str) -> int:
@@ -110,7 +119,7 @@ async def test_two_workers_are_one_broker(nodes: Nodes, clients: Clients, tmp_pa
         assert old.disconnect.reason_code == SESSION_TAKEN_OVER
         old = new
     await node.stop()
-    assert not [process for process in processes(node).values() if psutil.pid_exists(process)]
+    assert not [process for process in processes(node).values() if is_running(process)]
 
 
 async def test_a_worker_that_dies_comes_back_with_its_sessions(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
@@ -132,4 +141,65 @@ async def test_a_worker_that_dies_comes_back_with_its_sessions(nodes: Nodes, cli
         came.add((await back.message()).payload)
     node.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
     await eventually(lambda: node.log().count("configuration reloaded") >= 2, "both read the file again")
+    await node.stop()
+
+
+async def test_sessions_of_workers_that_are_no_more_go_to_the_others(
+    nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    """Also when the start in which they do is cut off."""
+    node = await start(nodes, tmp_path)
+    names = [f"c{number}" for number in range(12)]
+    publisher = await clients.connect(node.port, "p")
+    for name in names:
+        client = await clients.connect(node.port, name, clean_start=False, properties=EXPIRY)
+        await client.subscribe(f"to/{name}", qos=1)
+        await client.close(goodbye=False)
+    homes = {name: await worker_of(node, name) for name in names}
+    assert set(homes.values()) == {0, 1}
+    await publisher.publish_all([(f"to/{name}", name.encode(), 1) for name in names])
+    await node.stop()
+    node.config["workers"] = 1
+    node.spawn()
+    await eventually(lambda: "workers of an earlier start" in node.log(), "the former worker is found")
+    await eventually(lambda: 1 in processes(node) and "sessions go to the other workers" in node.log(), "it leaves")
+    await node.kill()
+    await eventually(lambda: not any(map(is_running, processes(node).values())), "its workers end with it")
+    node.spawn()
+    await eventually(lambda: "its folder is removed" in node.log(), "the other one has all sessions")
+    assert not (tmp_path / "data" / "worker-1").exists()
+    for name in names:
+        client = await clients.connect(node.port, name, clean_start=False, properties=EXPIRY)
+        assert is_present(client)
+        assert (await client.message()).payload == name.encode()
+    await node.stop()
+    node.spawn()  # without a supervisor by now
+    await eventually(lambda: node.log().rstrip().splitlines()[-1].count("serving process"), "the node serves")
+    assert node.log().count("workers start") == 3
+
+
+async def test_a_port_that_another_node_has_ends_the_start(nodes: Nodes, tmp_path: Path) -> None:
+    """Also where that node has workers, which would let others share the port."""
+    first = await start(nodes, tmp_path)
+    second = nodes.make({"workers": 2, "listeners": [{"address": f"127.0.0.1:{first.port}"}]})
+    second.spawn()
+    assert await second.wait_ended() == 1
+    assert "listeners[0].address" in second.log()
+    assert str(first.port) in second.log()
+    await first.stop()
+
+
+@pytest.mark.slow  # 8 s of silence
+async def test_a_worker_that_stands_still_is_ended_and_started_again(
+    nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    node = await start(nodes, tmp_path)
+    first = processes(node)
+    there = await one_at_each(node, clients, "c")
+    await stand_still(first[1])
+    await there[0].ping()
+    await eventually(lambda: processes(node)[1] != first[1], "it is started again")
+    assert "a worker is killed" in node.log()
+    await there[1].wait_closed()
+    assert set(await one_at_each(node, clients, "d")) == {0, 1}
     await node.stop()
