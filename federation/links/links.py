@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from broker.broker import Broker
@@ -84,13 +84,14 @@ class Links:
     epochs    the links that this node should run, with its epoch as their owner
     queues    those of shared groups on this node
     interest  that of the cluster; `pass_on` follows its changes
-    are_new_random  client identifiers of links without a session at an upstream get a random part: the owner keeps them
+    plain_ids  the links, by id, whose new sessions at upstreams have client identifiers without a random part; None for all.
+               The owner keeps those with one (`sessions`)
     """
 
     def __init__(
         self, domain: bytes, broker: Broker, rng: random.Random, queue_defaults: QueueDefaults = QUEUE_DEFAULTS
     ) -> None:
-        self.are_new_random = False
+        self.plain_ids: Collection[str] | None = None
         self.by_id: dict[str, Link] = {}
         self.epochs: dict[str, int] = {}
         self.queues = Queues(broker, queue_defaults)
@@ -203,7 +204,7 @@ class Links:
             made = self.by_id[link_id] = TopicLink(plan, interest, link_id in self._relaying, self._domain, now)
             made.epoch = epoch
             is_restored = session is not None and made.restore_session(session, now)
-            if self.are_new_random and not is_restored:
+            if not (is_restored or self.plain_ids is None or link_id in self.plain_ids):
                 made.take_random_id()
             if _asks(plan):
                 self.interest.add_link(interest)

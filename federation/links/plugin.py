@@ -126,10 +126,6 @@ class LinksPlugin(Plugin, TurnEnd):
         return {TAG_LINKS: VERSION}
 
     async def start(self) -> None:
-        # Links of a node that an earlier build has run may have sessions of which nothing is known.
-        self.links.are_new_random = self._sessions.is_known or (
-            self._sessions.is_kept and self.server.broker.identity.is_new
-        )
         broker = self.server.broker
         if broker.commits.journal is not None:
             try:
@@ -140,6 +136,7 @@ class LinksPlugin(Plugin, TurnEnd):
         self.server.turns.ends.append(self)
         self._owners.start()
         self._resolve(self.definitions.resolution())
+        self.links.plain_ids = self._sessions.plain_ids(self.links.plans(), broker.identity.is_new)
         self.links.drop_old_queues(self.server.now())
         if self._cluster is not None:
             self._cluster.start()

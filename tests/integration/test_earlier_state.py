@@ -70,20 +70,25 @@ async def payloads(client: MqttClient, count: int) -> list[bytes]:
     return [publish.payload for publish in await client.take(count)]
 
 
-async def check(server: Server, clients: Clients) -> None:
-    """The node has everything that the node before it had."""
-    broker = server.broker
-    names = ["five", "three", "member", "worker", "publisher", "dying", "delayed", LINK]
-    assert set(broker.sessions) == {*names, "link:south:42fc1fd0", "$queue/workers/jobs/#"}
+async def check_links(server: Server) -> None:
+    """They have the client identifiers of before, so that their queues at upstreams are not lost."""
     links = next(plugin.links for plugin in server.plugins if isinstance(plugin, LinksPlugin))
     await eventually(lambda: len(links.by_id) == 2, "both links run here")
     assert {link.plan.link_id: link.client_id for link in links.by_id.values()} == {
-        "d9b871ec": "federation-link-berlin-north-d9b871ec",  # as before, so that their queues at upstreams are not lost
+        "d9b871ec": "federation-link-berlin-north-d9b871ec",
         "42fc1fd0": "federation-link-berlin-south-42fc1fd0",
     }
     north = links.by_id["d9b871ec"].plan.upstream
     assert (north.uris[0].username, north.uris[0].password) == ("link", "pa55/word")
     assert (north.max_hops, north.prefetch_count, north.reconnect_delay) == (2, 7, 60.0)
+
+
+async def check(server: Server, clients: Clients) -> None:
+    """The node has everything that the node before it had."""
+    broker = server.broker
+    names = ["five", "three", "member", "worker", "publisher", "dying", "delayed", LINK]
+    assert set(broker.sessions) == {*names, "link:south:42fc1fd0", "$queue/workers/jobs/#"}
+    await check_links(server)
     assert broker.sessions["link:south:42fc1fd0"].queue_length() == 1
     wills = {name: session.will for name, session in broker.sessions.items() if session.will is not None}
     reason = props.encode_publish_properties(user_properties=[("why", "test")])
@@ -141,7 +146,10 @@ async def check_qos_2(clients: Clients, port: int) -> None:
 
 async def test_a_sqlite_store(start_server: StartServer, opened: Clients, tmp_path: Path) -> None:
     folder = folder_with(tmp_path, "store.db", "definitions.json")
-    await check(await start_server(settings(folder)), opened)
+    server = await start_server(settings(folder))
+    await check(server, opened)
+    await server.stop()
+    await check_links(await start_server(settings(folder)))
 
 
 @pytest.mark.skipif(REDIS_SERVER is None, reason=REDIS_MISSING)

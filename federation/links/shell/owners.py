@@ -291,15 +291,10 @@ Places = dict[str, SessionPlace]
 
 
 class SessionsFile:
-    """`folder`: "" for a node that keeps nothing. The file is written by one thread at a time, the newest state only.
-
-    is_kept   there is a folder
-    is_known  there is a file of the process before
-    """
+    """`folder`: "" for a node that keeps nothing. The file is written by one thread at a time, the newest state only."""
 
     def __init__(self, folder: str) -> None:
-        self.is_kept = bool(folder)
-        self.is_known = False
+        self._plain: frozenset[str] | None = None  # None before `plain_ids` where the file does not say it
         self._file = PrivateFile(os.path.join(folder, FILE)) if folder else None
         self._log = get_logger("links")
         self._wanted: Places = {}
@@ -312,15 +307,23 @@ class SessionsFile:
         if file is None:
             return {}
         try:
-            data = await asyncio.to_thread(file.read, FILE_BYTES_MAX)
-            places = _decoded(data)
+            places, self._plain = _decoded(await asyncio.to_thread(file.read, FILE_BYTES_MAX))
         except (OSError, ValueError) as error:
             self._log.warning("sessions of links not known", file=file.path, reason=str(error))
             return {}
-        self.is_known = bool(data)
-        if data:
-            self._wanted = self._written = places
+        self._wanted = places
+        if self._plain is not None:
+            self._written = places
         return places
+
+    def plain_ids(self, link_ids: Iterable[str], is_new: bool) -> frozenset[str] | None:
+        """Return which links never get a client identifier with a random part, for `Links.plain_ids`. These are the links of a
+        node that an earlier build has run: they may have sessions of which nothing is known. `is_new`: no build has."""
+        if self._file is None:
+            return None
+        if self._plain is None:
+            self._plain = frozenset() if is_new else frozenset(link_ids)
+        return self._plain
 
     def follow(self, places: Places) -> None:
         """The sessions are these now."""
@@ -330,8 +333,9 @@ class SessionsFile:
 
     async def _write(self, file: PrivateFile) -> None:
         while (places := self._wanted) != self._written:
+            data = _encoded(places, self._plain)
             try:
-                await asyncio.to_thread(_store, file, places)
+                await asyncio.to_thread(_store, file, data)
             except OSError as error:
                 self._log.error("sessions of links not stored", file=file.path, reason=error.strerror or str(error))
                 self._written = None
@@ -345,19 +349,22 @@ class SessionsFile:
             await self._writing
 
 
-def _store(file: PrivateFile, places: Places) -> None:
-    file.change(lambda: _encoded(places))
+def _store(file: PrivateFile, data: bytes) -> None:
+    file.change(lambda: data)
 
 
-def _encoded(places: Places) -> bytes:
+def _encoded(places: Places, plain: frozenset[str] | None) -> bytes:
     sessions = {link_id: place._asdict() for link_id, place in places.items()}
-    return json.dumps({"format": 1, "sessions": sessions}).encode()
+    document: dict[str, Any] = {"format": 1, "sessions": sessions}
+    if plain is not None:
+        document["plain"] = sorted(plain)
+    return json.dumps(document).encode()
 
 
-def _decoded(data: bytes) -> Places:
+def _decoded(data: bytes) -> tuple[Places, frozenset[str] | None]:
     """Raises ValueError."""
     if not data:
-        return {}
+        return {}, None
     document: Any = json.loads(data)
     sessions = document.get("sessions") if isinstance(document, dict) and document.get("format") == 1 else None
     if not isinstance(sessions, dict) or len(sessions) > LINKS_MAX:
@@ -369,4 +376,9 @@ def _decoded(data: bytes) -> Places:
                 found[link_id] = SessionPlace(client_id, host, port)
             case _:
                 raise ValueError(f"sessions.{link_id[:64]}: client_id, host and port are not there")
-    return found
+    match document.get("plain"):
+        case None:
+            return found, None
+        case [*names] if all(isinstance(name, str) for name in names):
+            return found, frozenset(names)
+    raise ValueError("plain: it is no list of the ids of links")

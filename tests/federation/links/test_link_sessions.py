@@ -151,7 +151,7 @@ def test_a_session_that_is_lost_while_the_node_is_down_is_counted(is_present: bo
 def random_world(body: dict[str, Any] = KEYS, session: SessionPlace | None = None) -> World:
     """A node that names the sessions of its links at random, where it knows of none."""
     world = World(body)
-    world.links.are_new_random = True
+    world.links.plain_ids = ()
     (link_id,) = world.links.plans()
     world.links.end(link_id, world.now)
     world.links.run(link_id, 2, world.now, session)
@@ -175,6 +175,16 @@ def test_a_new_session_has_a_random_name_which_stays_with_it() -> None:
     (changed,) = world.links.by_id.values()
     assert changed is not world.link
     assert changed.client_id == place.client_id
+
+
+def test_a_link_that_may_have_an_unknown_session_keeps_its_name() -> None:
+    world = World(KEYS)
+    (link_id,) = world.links.plans()
+    for plain in (None, {link_id}):
+        world.links.plain_ids = plain
+        world.links.end(link_id, world.now)
+        world.links.run(link_id, 2, world.now)
+        assert world.links.by_id[link_id].client_id == world.link.client_id
 
 
 def test_a_session_of_a_build_without_random_names_keeps_its_name() -> None:

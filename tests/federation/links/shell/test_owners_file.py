@@ -26,7 +26,15 @@ async def test_the_next_process_reads_the_newest_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"{", b"[]", b"7", b'{"format": 2}', b'{"format": 1, "sessions": {"a": {"port": "x"}}}']
+    "data",
+    [
+        b"{",
+        b"[]",
+        b"7",
+        b'{"format": 2}',
+        b'{"format": 1, "sessions": {"a": {"port": "x"}}}',
+        b'{"format": 1, "sessions": {}, "plain": [7]}',
+    ],
 )
 async def test_a_damaged_file_is_as_none_and_is_replaced(tmp_path: Path, data: bytes) -> None:
     (tmp_path / FILE).write_bytes(data)
@@ -53,3 +61,22 @@ async def test_a_folder_that_is_gone_stops_nothing(tmp_path: Path) -> None:
     file.follow(PLACES)
     await file.stop()
     assert await file.read() == PLACES
+
+
+async def test_the_links_of_an_earlier_build_are_remembered(tmp_path: Path) -> None:
+    """Those that were there at the first start of a build with random client identifiers."""
+    assert SessionsFile("").plain_ids(["a"], True) is None
+    for name, is_new, expected in (("new", True, set()), ("old", False, {"a", "b"})):
+        (tmp_path / name).mkdir()
+        file = SessionsFile(str(tmp_path / name))
+        await file.read()
+        assert file.plain_ids(["a", "b"], is_new) == expected
+        file.follow({})
+        await file.stop()
+        file = SessionsFile(str(tmp_path / name))
+        await file.read()
+        assert file.plain_ids(["a", "b", "c"], False) == expected
+    (tmp_path / FILE).write_text('{"format": 1, "sessions": {}}')  # of a build without them
+    file = SessionsFile(str(tmp_path))
+    await file.read()
+    assert file.plain_ids(["a"], False) == {"a"}
