@@ -24,6 +24,7 @@ COMMANDS: Final = CommandList(
         "completion": ("gmqttctl.context_commands:completion", "Complete commands in bash, zsh and fish."),
         "context": ("gmqttctl.context_commands:context", "Remember servers and tokens under a name."),
         "log-level": ("gmqttctl.node_commands:log_level", "Change the level of the log of a node."),
+        "subscribe": ("gmqttctl.topic_commands:subscribe", "Print messages as they come."),
         "subscriptions": ("gmqttctl.node_commands:subscriptions", "Subscriptions of a node: list, search."),
     },
     {"list_clients": "clients list"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
+from contextlib import suppress
 from typing import Any, Final
 
 import click
@@ -140,6 +141,36 @@ def publish(
     }
     with NodeCalls(read_connection(connection)) as calls:
         calls.call(PUBLISHING, "Publish", request)
+
+
+@click.command(cls=Command, example="gmqttctl subscribe 'sensors/#' --retained\ngmqttctl subscribe '#' -n 10 -o json")
+@connection_options
+@output_options
+@click.option("--retained", is_flag=True, help="Also retained messages that match, first.")
+@click.option("-n", "--count", type=click.IntRange(1), help="End after so many messages.  [default: at Ctrl-C]")
+@click.argument("topic_filter", metavar="FILTER")
+def subscribe(connection: dict[str, str], output: Output, count: int | None, **given: Any) -> None:
+    """Print the messages of the whole federation that match FILTER as they come: topic and payload, as JSON one on each line.
+    The rules of clients do not count here: it takes a token of the role write."""
+    from broker.api.transcoding import as_values
+    from gmqttctl.node_calls import NodeCalls
+
+    missing = 0
+    output.watches = True  # one line each
+    with NodeCalls(read_connection(connection)) as calls, suppress(KeyboardInterrupt):
+        for number, message in enumerate(calls.stream(TOPICS, "Watch", request_of(given)), 1):
+            values = as_values(message)
+            if output.is_for_people:
+                output.line(f"{printable(values['topic_name'])} {printable(payload_text(values))}")
+            elif output.format == "name":
+                output.line(printable(values["topic_name"]))
+            else:
+                output.document(values)
+            if int(values["missing"]) > missing:
+                missing = int(values["missing"])
+                click.echo(f"gmqttctl: {missing} messages are missing: they came faster than they were read", err=True)
+            if number == count:
+                break
 
 
 def verdict(access: Item | None) -> str:

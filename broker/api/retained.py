@@ -32,7 +32,7 @@ WALK_NODES: Final = 100  # that one step of a search looks at
 
 
 class RetainedService(RetainedServiceServicer):
-    roles: Final = {"List": Role.READ, "Get": Role.READ, "Delete": Role.WRITE}
+    roles: Final = {"List": Role.WRITE, "Get": Role.WRITE, "Delete": Role.WRITE}  # as messages of the event log
 
     def __init__(self, server: Host, long_calls: LongCalls) -> None:
         self._server = server

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, cast
 
 import grpc
@@ -19,10 +21,13 @@ from broker.api.pb.admin_pb2 import (
     TopicReceiver,
     TrafficRequest,
     TrafficResponse,
+    WatchedMessage,
+    WatchRequest,
 )
 from broker.api.pb.admin_pb2_grpc import TopicServiceServicer
 from broker.api.tokens import Role
 from broker.api.traffic import Traffic
+from broker.api.watch import wanted_filter, watch
 from broker.authorization import ClientIdentity, Verdict
 from broker.routing.names import check_topic_filter, check_topic_name, full_filter
 from broker.routing.subscription import FilterEntry, Subscription
@@ -36,17 +41,21 @@ SECONDS_DEFAULT: Final = 2
 SECONDS_MAX: Final = 10
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1000
+WATCHING_MAX: Final = 16  # calls at once
+WATCHER_PREFIX: Final = "$api/"  # of client identifiers in `Explain`
 COUNTING_MAX: Final = 16  # calls that count at once
 ALL_ALLOWED: Final = "there are no rules: no plugin judges topics"
 
 
 class TopicService(TopicServiceServicer):
-    roles: Final = {"Explain": Role.READ, "Traffic": Role.READ}
+    roles: Final = {"Explain": Role.READ, "Traffic": Role.READ, "Watch": Role.WRITE}
 
     def __init__(self, server: Host, long_calls: LongCalls) -> None:
         self._server = server
         self._long_calls = long_calls
         self._counting = 0
+        self._watching = 0
+        self._watched = 0  # calls until now
 
     async def Explain(self, request: ExplainTopicRequest, context: object) -> ExplainTopicResponse:
         topic = topic_field(request.topic_name, check_topic_name, "topic_name")
@@ -122,6 +131,21 @@ class TopicService(TopicServiceServicer):
             except Exception as error:
                 reasons.append(f"{type(authorizer).__name__} has failed, which denies: {error}")
         return Access(allowed=allowed, reason="; ".join(filter(None, reasons)) or "no rule allows it")
+
+    async def Watch(self, request: WatchRequest, context: object) -> AsyncIterator[WatchedMessage]:
+        topic_filter = wanted_filter(request)
+        if self._watching >= WATCHING_MAX:
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{WATCHING_MAX} calls watch already")
+        self._watching += 1
+        self._watched += 1
+        try:
+            async with aclosing(
+                watch(self._server, f"{WATCHER_PREFIX}{self._watched}", topic_filter, request.retained)
+            ) as messages:
+                async for message in messages:
+                    yield message
+        finally:
+            self._watching -= 1
 
     async def Traffic(self, request: TrafficRequest, context: object) -> TrafficResponse:
         seconds = request.seconds or SECONDS_DEFAULT

@@ -271,3 +271,40 @@ async def test_formats(ctl: Ctl) -> None:
     head = (await ctl.done("members", "-o", "wide")).splitlines()[0]
     assert "gossip" in head
     assert "gossip" not in (await ctl.done("members")).splitlines()[0]
+
+
+async def test_messages_are_watched_as_they_come(ctl: Ctl, server: Server, clients: Clients) -> None:
+    """Also those that a rule keeps from clients, and runs of QoS 0."""
+    await ctl.done("publish", "a/0", "kept", "--retain")
+    publisher = await clients.connect(port_of(server), HOSTILE.replace("\n", ""))
+
+    def is_watched() -> bool:
+        return server.broker.router.tree.get(b"#") is not None
+
+    async def while_messages_come(*arguments: str) -> str:
+        task = asyncio.create_task(ctl.done("subscribe", "#", *arguments))
+        await eventually(is_watched, "it subscribes")
+        for number in range(3):
+            await publisher.publish(
+                f"a/{number}", b"\xff" if number == 2 else f"text \x1b{number}".encode(), qos=number % 2
+            )
+        text = await task
+        await eventually(lambda: not is_watched(), "it unsubscribes")
+        return text
+
+    assert (await while_messages_come("-n", "4", "--retained")).splitlines() == [
+        "a/0 kept",
+        r"a/0 text \x1b0",
+        r"a/1 text \x1b1",
+        "a/2 0xff",
+    ]
+    found = [json.loads(line) for line in (await while_messages_come("-n", "3", "-o", "json")).splitlines()]
+    assert [(each["topic_name"], each["payload"], each["qos"]) for each in found] == [
+        ("a/0", "text \x1b0", 0),
+        ("a/1", "text \x1b1", 1),
+        ("a/2", "", 0),
+    ]
+    assert found[0]["client_id"].startswith("c ")
+    assert len(server.broker.sessions) == 1
+    result = await ctl.run("subscribe", "$share/g/a")
+    assert (result.exit_code, "no plain one" in result.output) == (1, True)

@@ -1641,3 +1641,74 @@ class TrafficResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrafficResponse: _TypeAlias = TrafficResponse  # noqa: Y015
+
+@_typing.final
+class WatchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FILTER_FIELD_NUMBER: _builtins.int
+    RETAINED_FIELD_NUMBER: _builtins.int
+    topic_filter: _builtins.str
+    """A topic filter, no shared one."""
+    retained: _builtins.bool
+    """Also retained messages that match, first, at most 1000."""
+    def __init__(
+        self,
+        *,
+        topic_filter: _builtins.str = ...,
+        retained: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["retained", b"retained", "topic_filter", b"topic_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
+
+@_typing.final
+class WatchedMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    PAYLOAD_RAW_FIELD_NUMBER: _builtins.int
+    QOS_FIELD_NUMBER: _builtins.int
+    RETAINED_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    topic_name: _builtins.str
+    payload: _builtins.str
+    """The payload as text, empty where it is no UTF-8."""
+    payload_raw: _builtins.bytes
+    """The payload where it is no UTF-8."""
+    qos: _builtins.int
+    retained: _builtins.bool
+    client_id: _builtins.str
+    """Who published it; empty for the API and for messages of other nodes that do not say it."""
+    missing: _builtins.int
+    """Number of messages until now that are missing, because the reader was too slow."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When the node got it; of a retained message when it was sent."""
+
+    def __init__(
+        self,
+        *,
+        topic_name: _builtins.str = ...,
+        payload: _builtins.str = ...,
+        payload_raw: _builtins.bytes = ...,
+        qos: _builtins.int = ...,
+        retained: _builtins.bool = ...,
+        client_id: _builtins.str = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        missing: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "missing", b"missing", "payload", b"payload", "payload_raw", b"payload_raw", "qos", b"qos", "retained", b"retained", "time", b"time", "topic_name", b"topic_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchedMessage: _TypeAlias = WatchedMessage  # noqa: Y015

@@ -1159,6 +1159,11 @@ class TopicServiceStub:
                 request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicRequest.SerializeToString,
                 response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicResponse.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/gmqtt.admin.api.TopicService/Watch',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.WatchRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.WatchedMessage.FromString,
+                _registered_method=True)
         self.Traffic = channel.unary_unary(
                 '/gmqtt.admin.api.TopicService/Traffic',
                 request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.TrafficRequest.SerializeToString,
@@ -1172,6 +1177,13 @@ class TopicServiceServicer:
 
     def Explain(self, request, context):
         """Who gets a message of a topic that is published on this node, and by which rule.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """The messages that match a filter, as they come, of the whole federation, whatever the rules of clients. At most 16 calls.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1191,6 +1203,11 @@ def add_TopicServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicRequest.FromString,
                     response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.WatchRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.WatchedMessage.SerializeToString,
             ),
             'Traffic': grpc.unary_unary_rpc_method_handler(
                     servicer.Traffic,
@@ -1226,6 +1243,33 @@ class TopicService:
             '/gmqtt.admin.api.TopicService/Explain',
             broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicRequest.SerializeToString,
             broker_dot_api_dot_pb_dot_admin__pb2.ExplainTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/gmqtt.admin.api.TopicService/Watch',
+            broker_dot_api_dot_pb_dot_admin__pb2.WatchRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.WatchedMessage.FromString,
             options,
             channel_credentials,
             insecure,

@@ -416,6 +416,8 @@ class TopicServiceStub:
     def __new__(cls, channel: _aio.Channel) -> TopicServiceAsyncStub: ...
     Explain: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ExplainTopicRequest, _admin_pb2.ExplainTopicResponse]
     """Who gets a message of a topic that is published on this node, and by which rule."""
+    Watch: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchRequest, _admin_pb2.WatchedMessage]
+    """The messages that match a filter, as they come, of the whole federation, whatever the rules of clients. At most 16 calls."""
     Traffic: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TrafficRequest, _admin_pb2.TrafficResponse]
     """The busiest topics and publishers. Messages are counted only while such a call runs, of which there may be 16."""
 
@@ -426,6 +428,8 @@ class TopicServiceAsyncStub(TopicServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Explain: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExplainTopicRequest, _admin_pb2.ExplainTopicResponse]  # type: ignore[assignment]
     """Who gets a message of a topic that is published on this node, and by which rule."""
+    Watch: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchRequest, _admin_pb2.WatchedMessage]  # type: ignore[assignment]
+    """The messages that match a filter, as they come, of the whole federation, whatever the rules of clients. At most 16 calls."""
     Traffic: _aio.UnaryUnaryMultiCallable[_admin_pb2.TrafficRequest, _admin_pb2.TrafficResponse]  # type: ignore[assignment]
     """The busiest topics and publishers. Messages are counted only while such a call runs, of which there may be 16."""
 
@@ -439,6 +443,14 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ExplainTopicResponse, _abc.Awaitable[_admin_pb2.ExplainTopicResponse]]:
         """Who gets a message of a topic that is published on this node, and by which rule."""
+
+    @_abc_1.abstractmethod
+    def Watch(
+        self,
+        request: _admin_pb2.WatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.WatchedMessage], _abc.AsyncIterator[_admin_pb2.WatchedMessage]]:
+        """The messages that match a filter, as they come, of the whole federation, whatever the rules of clients. At most 16 calls."""
 
     @_abc_1.abstractmethod
     def Traffic(

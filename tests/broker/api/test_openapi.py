@@ -33,6 +33,7 @@ PATHS = {
     "/v1/retained/{topic_name}": {"get", "delete"},
     "/v1/topics/explain": {"get"},
     "/v1/topics/traffic": {"get"},
+    "/v1/topics/watch": {"get"},
 }
 
 
