@@ -46,12 +46,13 @@ export function Map({own, members, peers, links}) {
   const hidden = members.length - others.length - 1;
   const byName = Object.fromEntries(peers.map((peer) => [peer.node_name, peer]));
   const domains = [...new Set(links.map((link) => link.upstream))].slice(0, 8);
-  const width = 900, height = domains.length ? 380 : 300, cx = width / 2, cy = 150;
+  const isFlat = others.length <= 2, cy = isFlat ? 60 : 150;
+  const width = 900, height = cy * 2 + (domains.length ? 80 : 0), cx = width / 2;
   const at = (index, count) => {
     const angle = Math.PI * 2 * index / count - Math.PI / 2;
     return [cx + Math.cos(angle) * (count > 1 ? 330 : 250), cy + Math.sin(angle) * 105];
   };
-  const points = others.length === 1 ? [[cx + 250, cy]] : others.map((_, index) => at(index + .5, others.length));
+  const points = isFlat ? [[cx + 330, cy], [cx - 330, cy]] : others.map((_, index) => at(index + .5, others.length));
   return html`<svg class="map" viewBox="0 0 ${width} ${height}" role="img"
       aria-label=${`${members.length} members and ${domains.length} upstreams; the tables below have the same`}>
     ${others.map((member, index) => {

@@ -82,7 +82,8 @@ def test_an_api_that_strangers_reach_draws_a_warning(
 ) -> None:
     """Without tokens, and with tokens that everybody can read on the way."""
     listener = replace(ApiListener(parse_address(address)), tls=tls)
-    settings = Settings(api=ApiSettings(token_file=token_file, **{kind: (listener,)}))
+    addresses = {"grpc": (), "http": ()} | {kind: (listener,)}
+    settings = Settings(api=ApiSettings(addresses["grpc"], addresses["http"], token_file))
     assert [key for key, _ in api_warnings(settings)] == ([f"api.{kind}[0].address"] if is_named else [])
 
 
