@@ -72,6 +72,23 @@ class KafkaNode:
 
     # --- partitions ---
 
+    def first_start(self, now_ns: int) -> int:
+        """`since` of this node's entry on its first start in this folder: what other nodes know of it, else a time behind that
+        of all nodes."""
+        entries = self._entries()
+        if self.name in entries:
+            return entries[self.name].since
+        return max([now_ns, *(entry.since + 1 for entry in entries.values())])
+
+    def _entries(self) -> dict[str, Entry]:
+        """What the nodes of the federation have announced, by their names."""
+        entries: dict[str, Entry] = {}
+        for message in self._retained(NODES) if self.server.members.node_name else ():
+            entry = decode_entry(message.payload)
+            if entry is not None:
+                entries[unquote(message.topic.decode().removeprefix(NODES))] = entry
+        return entries
+
     def announce(self, since: int, address: str) -> None:
         """Tell all nodes of this one."""
         self._own = Entry(since, address, self.epoch)
@@ -98,14 +115,8 @@ class KafkaNode:
         return self._partitions
 
     def _partitions_now(self) -> list[Partition]:
-        entries: dict[str, Entry] = {}
-        if self.server.members.node_name:
-            self._keep_announced()
-            for message in self._retained(NODES):
-                name = unquote(message.topic.decode().removeprefix(NODES))
-                entry = decode_entry(message.payload)
-                if entry is not None:
-                    entries[name] = entry
+        self._keep_announced()
+        entries = self._entries()
         if self._own is not None:
             entries[self.name] = self._own
         alive = {other.name for other in self.server.members.others() if other.status == ALIVE}

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from broker.server.host import Host
 
 KEY: Final = "plugins.kafka"
+SETTLE_SECONDS: Final = 5.0  # of a node's first start in a federation, until its partition has a number
 SINCE_FILE: Final = "kafka_since"  # in the folder of the log: Unix nanoseconds of the first start, in decimal
 
 
@@ -55,6 +56,8 @@ class KafkaPlugin(Plugin):
         self._reading: Reading | None = None
         self._grouping: Grouping | None = None
         self._server: KafkaServer | None = None
+        self._since_file = Path()
+        self._settling: asyncio.Task[None] | None = None
 
     @property
     def addresses(self) -> list[str]:
@@ -103,14 +106,31 @@ class KafkaPlugin(Plugin):
         address, warning = kafka_addr(self._server.addresses, self.settings.advertised, local_ipv4_addresses())
         if warning:
             self._log.warning(warning, key=f"{KEY}.advertised")
+        self._since_file = Path(self.server.settings.plugins.event_log.dir) / SINCE_FILE
         try:
-            since = await asyncio.to_thread(first_start, Path(self.server.settings.plugins.event_log.dir))
+            since = await asyncio.to_thread(read_since, self._since_file)
         except (OSError, ValueError) as error:
-            raise StartError(
-                f"{KEY}: {SINCE_FILE} in plugins.event_log.dir cannot be read or written: {error}"
-            ) from error
-        self._node.announce(since, address)
+            raise StartError(f"{KEY}: {self._since_file} cannot be read: {error}") from error
+        if since is not None:
+            self._node.announce(since, address)
+        elif self.server.members.node_name:
+            # What other nodes know of this one, and of themselves, comes first: a node that was emptied keeps its number.
+            self._settling = asyncio.create_task(self._announce_first(address, SETTLE_SECONDS))
+        else:
+            await self._announce_first(address, 0.0)
         self._log.info("Kafka's protocol is served", addresses=self._server.addresses, advertised=address)
+
+    async def _announce_first(self, address: str, seconds: float) -> None:
+        """The first start in this folder of the log."""
+        assert self._node is not None
+        await asyncio.sleep(seconds)
+        since = self._node.first_start(time.time_ns())
+        try:
+            await asyncio.to_thread(Files().replace, self._since_file, str(since).encode())
+        except OSError as error:
+            self._log.error("the partition of this node has no number: its file cannot be written", error=str(error))
+            return
+        self._node.announce(since, address)
 
     async def reload(self) -> None:
         if self._server is not None and self._server.context is not None:
@@ -120,6 +140,8 @@ class KafkaPlugin(Plugin):
         await self.stop()
 
     async def stop(self) -> None:
+        if self._settling is not None:
+            self._settling.cancel()
         if self._server is not None:
             await self._server.close()
         if self._grouping is not None:
@@ -172,12 +194,9 @@ def kafka_addr(opened: list[str], advertised: Address | None, local_addresses: l
     return found.host_port, warning
 
 
-def first_start(folder: Path) -> int:
-    """Unix nanoseconds of the first start with this plugin; the first call writes it down. Raises OSError, ValueError."""
-    path = folder / SINCE_FILE
+def read_since(path: Path) -> int | None:
+    """None where this is the first start. Raises OSError, ValueError."""
     try:
         return int(path.read_text())
     except FileNotFoundError:
-        since = time.time_ns()
-        Files().replace(path, str(since).encode())
-        return since
+        return None
