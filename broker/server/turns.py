@@ -26,21 +26,21 @@ SMALL_CHUNK: Final = 512  # bytes; larger chunks come under load, where one flus
 SINGLE_SECONDS: Final = 0.00025  # shortest time between two chunks that are flushed at once
 
 
-class ReadingOwner(Protocol):
+class ReadingShell(Protocol):
     """The shell of a publisher."""
 
     def set_reading(self, publisher: Publisher) -> None:
         """Pause reading while `publisher.held` is above zero."""
 
 
-class WritingOwner(Protocol):
+class WritingShell(Protocol):
     """The shell of a connection."""
 
     def carry_out(self, connection: Connection) -> None:
         """Write the connection's output; close the socket when the core has closed the connection."""
 
 
-class FaultOwner(Protocol):
+class FaultShell(Protocol):
     """Handles exceptions. The rest of the turn goes on after each of them."""
 
     def internal_error(self, connection: Connection, error: Exception) -> None:
@@ -64,7 +64,7 @@ class TurnEnd:
 class Turns:
     """ends   called after each flush; the federation writes its event streams there"""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, faults: FaultOwner) -> None:
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, faults: FaultShell) -> None:
         self.ends: list[TurnEnd] = []
         self._broker = broker
         self._loop = loop
@@ -130,7 +130,7 @@ class Turns:
             for publisher in dirty:
                 connection = cast(Connection, publisher)
                 try:
-                    cast(WritingOwner, connection.owner).carry_out(connection)
+                    cast(WritingShell, connection.owner).carry_out(connection)
                 except Exception as error:  # the other connections must still be written
                     self._faults.internal_error(connection, error)
             if broker.reading_changes:
@@ -165,7 +165,7 @@ class Turns:
             if publisher.owner is None:
                 continue
             try:
-                cast(ReadingOwner, publisher.owner).set_reading(publisher)
+                cast(ReadingShell, publisher.owner).set_reading(publisher)
             except Exception as error:
                 if isinstance(publisher, Connection):
                     self._faults.internal_error(publisher, error)
