@@ -11,11 +11,11 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-import google_crc32c
 from mypy_extensions import mypyc_attr
 
 from broker.event_log.block import SECTION_FIELDS, BlockHeader, read_header
 from broker.event_log.records import block_texts, decode_extra, section_fields
+from broker.kafka.checksum import crc32c
 
 BATCH_HEADER: Final = struct.Struct(">qiib")  # base offset, bytes behind this field, leader epoch, magic
 CHECKED: Final = struct.Struct(">hiqqqhii")  # what the checksum begins with: attributes to number of records
@@ -272,7 +272,7 @@ class BatchWriter:
             fixed = CHECKED.pack(0, covered - 1 - self._base, self._first_ms, self._last_ms, -1, -1, -1, self._count)
             checked = fixed + b"".join(self._parts)
             begin = BATCH_HEADER.pack(self._base, BEHIND_LENGTH + len(checked) - CHECKED.size, self._epoch, MAGIC)
-            batch = b"".join((begin, CHECKSUM.pack(google_crc32c.value(checked)), checked))
+            batch = b"".join((begin, CHECKSUM.pack(crc32c(checked)), checked))
             self._batches.append(batch)
             self.size += len(batch)
             self.records += self._count
