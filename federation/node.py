@@ -393,6 +393,8 @@ class Node(Nodes):
             self._told,
         )
         sender.is_direct = is_direct
+        if self.sessions is not None and not self.senders:
+            self.sessions.homes.meets_others()
         self.senders[name] = sender
         self.tree.add_node(sender)
         self._add_receiver(name, extended, now)

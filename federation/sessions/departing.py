@@ -90,7 +90,7 @@ class Departing(Sources):
         self.is_handed = False
         self.copied = 0, 0
         self.adopted: Adopted | None = None
-        self.includes: dict[str, int] = {}
+        self.includes: dict[str, int] | None = None
         self.told_until = 0.0
         self.record = 0
         self.due: dict[Departing, None] | None = None
@@ -148,7 +148,8 @@ class Departing(Sources):
         session = self.session
         own = session.context.identity.store_id, self.since
         records = head_records(session, wall_offset, self.copied)
-        records.insert(1, (INCLUDES, (*self.includes.items(), own)))
+        includes = () if self.includes is None else self.includes.items()
+        records.insert(1, (INCLUDES, (*includes, own)))
         inflight = session.inflight
         if inflight is not None:
             records += self._message_records(inflight.messages(), wall_offset)

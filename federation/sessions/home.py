@@ -17,6 +17,7 @@ from broker.store.journal import Content, Journal, checked
 from broker.store.kinds import ENDED, HEAD, HOME
 from federation.sessions.arriving import Arriving
 
+NOT_TAKEN: Final = -1
 INCLUDES_MAX: Final = 16  # stores of former homes; policy: the one that is named least is forgotten
 
 Adopted = tuple[str, int, int, int, int]
@@ -33,9 +34,10 @@ class Home(Content):
     is_clean  the client wanted a new session: what another node has of an older one ends
     record    number of its record in the store, 0 for none
     adopted   the session comes from the copy of a lost store, None when it does not
-    includes  by store id: up to which claim of it the session has what that home has handed on itself
+    includes  by store id: up to which claim of it the session has what that home has handed on itself; None for none
     arriving  the session comes from another node, None when all of it is here
-    exchanges  (counter of a former home, packet identifiers of the client that it had not released): those that were taken
+    taken_at  counter of the home, this one or a former one, whose exchanges with the client were taken; NOT_TAKEN for none
+    packet_ids  of the client, which that home had not released; None for none
     is_opening  a client is being let in
     claimant  it waits for the answers of other nodes, None while none does
     awaited   those that have not answered it
@@ -50,14 +52,15 @@ class Home(Content):
         "claimant",
         "client_id",
         "counter",
-        "exchanges",
         "first",
         "includes",
         "is_clean",
         "is_opening",
         "is_promised",
         "number",
+        "packet_ids",
         "record",
+        "taken_at",
         "until",
     )
 
@@ -68,9 +71,10 @@ class Home(Content):
         self.is_clean = False
         self.record = 0
         self.adopted: Adopted | None = None
-        self.includes: dict[str, int] = {}
+        self.includes: dict[str, int] | None = None
         self.arriving: Arriving | None = None
-        self.exchanges: tuple[int, list[int]] | None = None
+        self.taken_at = NOT_TAKEN
+        self.packet_ids: list[int] | None = None
         self.is_opening = False
         self.is_promised = False
         self.claimant: Claimant | None = None
@@ -86,22 +90,28 @@ class Home(Content):
             return (*record, self.adopted, tuple(self.includes.items()))
         return record if self.adopted is None else (*record, self.adopted)
 
+    def take_exchanges(self) -> None:
+        """What comes from now on is older than those of the connection that begins, or has begun, here."""
+        self.taken_at = self.counter
+        self.packet_ids = None
+
     def include(self, stores: object) -> None:
         """Former homes have handed on what they had: (store id, counter of the claim) of each. Raises ValueError and TypeError
         for a record that no node has written."""
-        includes = self.includes
+        includes = {} if self.includes is None else self.includes
         for store in checked(tuple, stores):
             store_id, counter = store
             name = checked(str, store_id)
             includes[name] = max(checked(int, counter), includes.pop(name, 0))
         while len(includes) > INCLUDES_MAX:
             del includes[next(iter(includes))]
+        self.includes = includes or None
 
 
-def is_included(copied: tuple[object, ...], includes: dict[str, int], identity: StoreIdentity) -> bool:
+def is_included(copied: tuple[object, ...], includes: dict[str, int] | None, identity: StoreIdentity) -> bool:
     """Return whether the home of COPIED (wire) has handed on itself what it had at this claim, or has this store."""
     store_id, counter = cast(tuple[str, int], copied[1:])
-    return identity.is_or_was(store_id) or includes.get(store_id, -1) >= counter
+    return identity.is_or_was(store_id) or (includes is not None and includes.get(store_id, -1) >= counter)
 
 
 class Ended(Content):

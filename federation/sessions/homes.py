@@ -8,6 +8,7 @@ from typing import Final
 from broker.broker import Broker
 from broker.hooks import Waiter
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX
+from broker.session.session import Session
 from broker.store.journal import Journal
 from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.home import Ended, Home
@@ -71,6 +72,29 @@ class Homes(Told):
     def made(self, client_id: str, counter: int) -> Home:
         return Home(client_id, counter, self.next_number())
 
+    def opened(self, session: Session) -> Home | None:
+        """Return the home of a session that a connection serves. None for one that needs none: there is no other node, nor a
+        store that keeps it."""
+        home = self.by_client.get(session.client_id)
+        if home is None and session.records is not None:
+            home = self._made_late(session)
+        return home
+
+    def meets_others(self) -> None:
+        """There is another node from now on: it hears of the clients, too, that were let in while there was none."""
+        for session in self._broker.sessions.values():
+            if session.client_id not in self.by_client:
+                self._made_late(session)
+
+    def _made_late(self, session: Session) -> Home | None:
+        """Return the home of a client that has begun anew while there was no other node, by the time of its last connection."""
+        if session.bridge_end is not None or not is_claimed(session.client_id):
+            return None
+        home = self.by_client[session.client_id] = self.made(session.client_id, self._counter_at(session.connected_at))
+        home.is_clean = True
+        home.take_exchanges()
+        return home
+
     def epoch_of(self, home: Home) -> Epoch:
         return home.counter, self._broker.identity.store_id
 
@@ -86,7 +110,10 @@ class Homes(Told):
         return self._wall_milliseconds() + AHEAD_MILLISECONDS_MAX
 
     def _wall_milliseconds(self) -> int:
-        return int((self._broker.now + self._broker.wall_offset) * 1000.0)
+        return self._counter_at(self._broker.now)
+
+    def _counter_at(self, now: float) -> int:
+        return int((now + self._broker.wall_offset) * 1000.0)
 
     def tell_claim(self, client_id: str) -> None:
         """Tell the others of a claim for which no client waits, or of the end of a session."""

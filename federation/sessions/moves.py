@@ -21,7 +21,7 @@ from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.content import checked_hand, take_head, take_outgoing
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
-from federation.sessions.home import Head, Home, is_included
+from federation.sessions.home import NOT_TAKEN, Head, Home, is_included
 from federation.sessions.homes import Homes
 from federation.sessions.switches import Nodes, Switches
 from federation.sessions.wire import (
@@ -342,15 +342,14 @@ class Moves:
             home.adopted = None  # the lost home was not lost, and has no session any more
         known = self._broker.sessions.get(home.client_id)
         others_send = known is not None and bool(known.subscriptions)
-        exchanges = home.exchanges
-        has_newer = known is None if exchanges is None else exchanges[0] < since  # else the client has begun anew here
+        has_newer = known is None if home.taken_at == NOT_TAKEN else home.taken_at < since  # else it has begun anew here
         session, packet_ids = take_head(self._broker, home.client_id, head.records, has_newer, now)
         if has_newer:
-            if exchanges is not None:
-                for packet_id in exchanges[1]:
-                    if packet_id not in packet_ids:
-                        session.release(packet_id)
-            home.exchanges = since, packet_ids
+            for packet_id in home.packet_ids or ():
+                if packet_id not in packet_ids:
+                    session.release(packet_id)
+            home.taken_at = since
+            home.packet_ids = packet_ids or None
         for record in head.records:
             if record[0] == INCLUDES:
                 home.include(record[1])

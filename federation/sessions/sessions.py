@@ -114,13 +114,17 @@ class Sessions(Ownership):
         self.counters.claims += 1
         passed = self.moves.passed_on.pop(client_id, None)
         ended = self.homes.ended.get(client_id)
+        departings = self.moves.departing.get(client_id)
+        is_known = passed is not None or ended is not None or departings or self.moves.heads
+        is_alone = not self._senders and not self._is_starting(now)
+        if is_alone and not is_known and (clean_start or client_id in self._broker.sessions):
+            return True  # there is nobody to tell: its home is made when it is needed
         known = max(0 if passed is None else passed[1][0], 0 if ended is None else ended.counter)
         if ended is not None:
             self.homes.forget_ended(ended)
         home = self.homes.by_client[client_id] = self.homes.made(client_id, self.homes.counter_above(known))
         home.is_clean = clean_start
         home.is_opening = True
-        departings = self.moves.departing.get(client_id)
         if departings and departings[-1].marks is not None:
             self.moves.bring_back(departings[-1], home)
         return not self._ask(home, claimant, now)
@@ -229,12 +233,12 @@ class Sessions(Ownership):
         self.homes.end(home, had_session)
 
     def opened(self, session: Subscriber) -> None:
-        home = self.homes.by_client.get(session.client_id)
+        home = self.homes.opened(cast(Session, session))
         if home is not None:
             self._let_in_next.pop(home, None)
             home.is_opening = False
             if home.arriving is None:
-                home.exchanges = home.counter, []  # what comes from now on is older than those of this connection
+                home.take_exchanges()
             if self._is_somebody_away():
                 # The client may go on with exchanges of another session, on the other side of a partition: other identifiers.
                 cast(Session, session).begin_packet_ids(1 + home.counter * SPREAD % PACKET_ID_MAX)
