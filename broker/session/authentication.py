@@ -102,12 +102,14 @@ class ConnectAnswer(ConnectRequest):
         if self._session is not None:  # CONNACK has waited for the store
             self._welcome(self._session, now)
             return True
-        if self._claim is not None:
-            if not self._claim.is_decided:
+        claim = self._claim
+        if claim is not None:
+            if not claim.is_decided:
                 connection.answer = self
                 return False
-            if self._claim.refusal:
-                raise MqttError(SERVER_UNAVAILABLE, self._claim.refusal)
+            self._claim = None  # each knows the other one: only the garbage collection would free them
+            if claim.refusal:
+                raise MqttError(SERVER_UNAVAILABLE, claim.refusal)
             if self._open_session(now):
                 return True
             self._wait()
@@ -191,8 +193,9 @@ class ConnectAnswer(ConnectRequest):
         if is_client and broker.elsewhere is not None:
             raise MqttError(USE_ANOTHER_SERVER, "this node is drained: it takes no clients")
         if is_client and broker.ownership is not None:
-            self._claim = SessionClaim(self)
-            if not broker.ownership.claim(self._claim, self.client_id, self.username, packet.clean_start, now):
+            claim = SessionClaim(self)
+            if not broker.ownership.claim(claim, self.client_id, self.username, packet.clean_start, now):
+                self._claim = claim
                 return False
         return self._open_session(now)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any, Final
 
 import pytest
 
 from broker.broker import Broker
 from broker.codec.packets import Connect
+from broker.session.authentication import SessionClaim
 from federation.sessions.home import Home
 from simulator.client import Client
 from simulator.federation import Federation, address
@@ -81,10 +83,25 @@ def test_a_node_alone_keeps_nothing_of_a_client_that_begins_anew_but_for_its_sto
     homes = meeting.homes(0)
     assert set(homes) >= {"short", "lasting", "going on"}
     assert {name: homes[name].counter for name in counters} == counters
-    assert sorted((home.number for home in homes.values())) == [home.number for home in homes.values()]
+    assert sorted(home.number for home in homes.values()) == [home.number for home in homes.values()]
     meeting.connect(1, "short")
     assert short.is_closed
     assert meeting.nodes_with("short") == [1]
+
+
+@pytest.mark.parametrize("meets", [False, True])
+def test_nothing_of_a_claim_waits_for_the_garbage_collection(meets: bool) -> None:
+    meeting = Meeting(False)
+    if meets:
+        meeting.meet()
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(3):
+            assert not meeting.connect(0, f"c{number}").is_closed
+        assert [one for one in gc.get_objects() if isinstance(one, SessionClaim)] == []
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("has_stores", [False, True])
