@@ -11,7 +11,6 @@ A home that was not lost, but away, hears of this with the claims: it hands over
 # compiled with mypyc
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, cast
 
 from broker.broker import Broker
@@ -20,9 +19,10 @@ from broker.origin import HeaderError
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.session.outgoing import QUEUED
 from broker.store.journal import checked
-from broker.store.kinds import DEPARTING, ENDED, OUTBOX, OUTGOING, POSITION, SUBSCRIPTION, WILL
+from broker.store.kinds import DEPARTING, ENDED, OUTGOING, SUBSCRIPTION, WILL
 from broker.store.restoring import message_of, outgoing_of, session_of
 from broker.store.shapes import check_shape, count_of
+from federation.replication.adopting import Adoption, RelayedAll
 from federation.replication.contents import Contents, Record
 from federation.replication.relay import Adopter, Relay, behind, choose_again, done_of, take_promised
 from federation.replication.replica import Replica
@@ -57,27 +57,9 @@ from federation.stream.tree import FederationTree
 FAULTS: Final = (FrameError, TypeError, ValueError, IndexError, KeyError, HeaderError, MqttError)
 SESSIONS_OF_A_TURN: Final = 256
 RECORDS_OF_A_TURN: Final = 8_192  # that are sorted
+REST_STEPS_OF_A_TURN: Final = 2_000  # an end of a session is one
+BLOCK_STEPS: Final = 100  # of a block for another node
 ADOPTERS_MAX: Final = 4_096  # lost homes whose adopters are known; policy: the oldest is forgotten
-
-
-class Adoption:
-    """One replica that is becoming this node's own sessions.
-
-    is_open  the records were sorted, which takes some turns
-    left   numbers of sessions that are still to be adopted; a client may have two, of which one was leaving
-    below  the numbers of all records of the replica are below it
-    """
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        self.is_open = False
-        self.left: deque[int] = deque()
-        self.below = 0
-
-    def opened(self, contents: Contents) -> None:
-        self.is_open = True
-        self.left.extend(sorted(contents.sessions))
-        self.below = max(contents.records, default=0) + 1
 
 
 class Adoptions:
@@ -116,12 +98,13 @@ class Adoptions:
         self._moves: Moves = sessions.moves
         self._begun: dict[str, Adoption] = {}  # by store id
         self._untold: list[tuple[PeerSender, bytes]] = []  # ADOPTED (wire)
+        self._relayed_all = RelayedAll(self._homes)
         self._relayed: dict[str, int] = {}  # by lost home: the mark of the outbox to it until which all was relayed
         self._lost: dict[str, None] = {}  # those of these that were not heard since
         self._adopters: dict[str, Adopter] = {}  # by lost home
 
     def is_active(self) -> bool:
-        return bool(self._begun) or bool(self._untold)
+        return bool(self._begun) or bool(self._untold) or self._relayed_all.is_active()
 
     def begin(self, replica: Replica) -> None:
         """The home is lost."""
@@ -140,22 +123,31 @@ class Adoptions:
             record = replica.record(number)
             if record is not None and record[0] != WILL and not adoption.is_open:
                 self._open(adoption, len(replica.where) + len(replica.runs))
-            self._adopt(adoption, number, now)
+            replica.remove(self._adopt(adoption, number, now))
 
     def turn_ended(self, now: float) -> bool:
         """True when there is more output."""
-        is_more = bool(self._begun)
+        is_more = bool(self._begun) or self._relayed_all.is_active()
         for adoption in list(self._begun.values()):
             if not adoption.is_open and not self._open(adoption, RECORDS_OF_A_TURN):
                 continue
-            count = SESSIONS_OF_A_TURN
-            while adoption.left and count:
-                count -= 1
-                self._adopt(adoption, adoption.left.popleft(), now)
-            if not adoption.left:
+            self._adopt_some(adoption, now)
+            if not adoption.left and self._send_some(adoption, now):
                 del self._begun[adoption.replica.store_id]
                 self._end(adoption, now)
+        if self._relayed_all.is_active():
+            self._relayed_all.go_on(now)
         return self._tell(now) or is_more
+
+    def _adopt_some(self, adoption: Adoption, now: float) -> None:
+        numbers: list[int] = []
+        count = SESSIONS_OF_A_TURN
+        try:
+            while adoption.left and count:
+                count -= 1
+                numbers += self._adopt(adoption, adoption.left.popleft(), now)
+        finally:
+            adoption.replica.remove(numbers)
 
     def _open(self, adoption: Adoption, count: int) -> bool:
         """Sort so many more records. True when all are."""
@@ -165,19 +157,19 @@ class Adoptions:
         adoption.opened(replica.contents)
         return True
 
-    def _adopt(self, adoption: Adoption, number: int, now: float) -> None:
+    def _adopt(self, adoption: Adoption, number: int, now: float) -> list[int]:
+        """Return the numbers of the records that are this node's own from now on."""
         replica = adoption.replica
         record = replica.record(number)
         if record is not None and record[0] == WILL:
-            replica.remove([number])
             try:
                 self._publish_will(record, now)
             except FAULTS:
                 self.refused += 1
-            return
+            return [number]
         contents = replica.contents
         if contents is None or number not in contents.records:
-            return
+            return []
         numbers = [number, *sorted(contents.sessions.get(number, ()))]
         client_id = checked(str, contents.records[number][1])
         try:
@@ -189,7 +181,7 @@ class Adoptions:
             self.refused += 1
         if replica.by_client.get(client_id) == number and client_id in contents.homes:
             numbers.append(contents.homes[client_id])
-        replica.remove(numbers)
+        return numbers
 
     def _publish_will(self, record: Record, now: float) -> None:
         """The session of the client has ended with its connection to the lost home."""
@@ -304,25 +296,28 @@ class Adoptions:
                 except MqttError:
                     continue
 
-    def _end(self, adoption: Adoption, now: float) -> None:
-        """All sessions are here: what other nodes have for them may come, and what the home had for other nodes goes."""
-        replica = adoption.replica
-        positions: list[Record] = []
-        blocks: list[tuple[int, Record]] = []
-        left = {} if replica.contents is None else replica.contents.records
-        for _, record in sorted(left.items()):
-            if record[0] == POSITION:
-                positions.append(record[1:])
-            elif record[0] == OUTBOX:
-                blocks.append((count_of(record[2]), record))
-            elif record[0] == ENDED:
+    def _send_some(self, adoption: Adoption, now: float) -> bool:
+        """All sessions are here: take what is left of the home, and give what it had for other nodes to these. True when
+        nothing is left."""
+        rest = adoption.sort_rest() if adoption.rest is None else adoption.rest
+        steps = REST_STEPS_OF_A_TURN
+        while rest and steps > 0:
+            record = rest.popleft()
+            if record[0] == ENDED:
+                steps -= 1
                 self._take_ended(record)
-        for _, record in sorted(blocks, key=lambda item: item[0]):
+                continue
+            steps -= BLOCK_STEPS
             try:
-                self._send_rest(replica, record, now)
+                self._send_rest(adoption.replica, record, now)
             except FAULTS:
                 self.refused += 1
-        more = replica.node, tuple(positions), adoption.below
+        return not rest
+
+    def _end(self, adoption: Adoption, now: float) -> None:
+        """What other nodes have for the sessions may come."""
+        replica = adoption.replica
+        more = replica.node, tuple(adoption.done), adoption.below
         self._note_adopter(self._name, replica.store_id, more)
         self._relay(more, None, now)
         frame = encode_session_frame(ADOPTED, "", (0, replica.store_id), more)
@@ -470,10 +465,8 @@ class Adoptions:
 
     def handed_over(self, name: str, store_id: str, now: float) -> None:
         """The node has relayed all that it had for that home."""
-        for home in list(self._homes.arriving):
-            if home.arriving is not None and store_id in home.arriving.lost.values():
-                home.arriving.handed(name, now)
-                self._homes.keep(home)
+        self._relayed_all.add(name, store_id)
+        self._relayed_all.go_on(now)
         for departing in self._moves.due:
             if departing.before is not None and store_id in departing.before.lost.values():
                 departing.before.handed(name, now)

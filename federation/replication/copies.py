@@ -267,6 +267,9 @@ class Copies(LostHomes):
             for store_id in self.adoptions.ended:
                 self._kept_by.pop(store_id, None)
             self.adoptions.ended.clear()
+        if self.replicas.dropped:
+            self.replicas.turn_ended()
+            is_more = is_more or bool(self.replicas.dropped)
         if self.replication.kept.is_changed:
             is_more = self.replication.settle() or is_more
         return is_more

@@ -10,7 +10,7 @@ then.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from broker.store.journal import Content, Journal
 from broker.store.kinds import (
@@ -32,6 +32,8 @@ from broker.store.kinds import (
 from federation.replication.contents import WITH_CLIENT, Contents, Record, check_record
 from federation.replication.wire import pack_records, unpack_records
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 COPIED_KINDS: Final = (
     *(SESSION, SUBSCRIPTION, MESSAGE, OUTGOING, RECEIVED),
     *(OUTBOX, POSITION, HOME, DEPARTING, ENDED, HEAD, WILL),
@@ -250,18 +252,28 @@ class Replica(Content):
         self.living -= run.share * run.living
         self._journal.drop(run.own)
 
-    def drop(self) -> None:
-        """Forget all of it."""
-        while self.runs:
+    def end(self) -> None:
+        """It is needed no more, and does not come back with the next start: `drop_some` follows."""
+        self.is_complete = False
+        self.changed()
+
+    def drop_some(self, count: int) -> bool:
+        """Forget so many runs and records. True when all of it is forgotten."""
+        while self.runs and count > 0:
             self._drop_oldest()
+            count -= 1
+        self._closed.clear()
+        contents = self.contents
+        if contents is not None:
+            count = _pop(contents.records, _pop(contents.sessions, _pop(contents.homes, count)))
+        count = _pop(self.where, _pop(self.by_client, _pop(self._sessions, count)))
+        if count == 0:
+            return False
+        self.contents = None
         if self.own:
             self._journal.drop(self.own)
             self.own = 0
-        self.where.clear()
-        self.by_client.clear()
-        self._sessions.clear()
-        self.contents = None
-        self._closed.clear()
+        return True
 
     # --- what is there ---
 
@@ -294,3 +306,11 @@ class Replica(Content):
         where = self.where
         records = unpack_records(run.packed)
         return {number: record for number, record in records.items() if record is not None and where.get(number) is run}
+
+
+def _pop(table: dict[Key, Value], count: int) -> int:
+    """Remove so many entries. Return how many more there may be."""
+    while table and count > 0:
+        table.popitem()
+        count -= 1
+    return count

@@ -3,6 +3,7 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from broker.store.journal import Journal, StoredRecord, checked
@@ -11,6 +12,7 @@ from federation.replication.contents import Record
 from federation.replication.replica import Replica
 from federation.replication.wire import pack_records, unpack_records
 
+DROPPED_OF_A_TURN: Final = 8_192  # runs and records
 REPLICAS_MAX: Final = 64  # of a node; further homes are refused, and look for another keeper
 
 
@@ -30,12 +32,14 @@ class Replicas:
     """by_store   by store id
     members    the store ids of living members, by name
     connections  that bring a store here, by its id
+    dropped    those that are forgotten, some of each in a turn
     """
 
     def __init__(self) -> None:
         self.by_store: dict[str, Replica] = {}
         self.members: dict[str, str] = {}
         self.connections: dict[str, HomeStream] = {}
+        self.dropped: deque[Replica] = deque()
         self.journal: Journal | None = None
 
     def restore(self, journal: Journal) -> None:
@@ -70,6 +74,9 @@ class Replicas:
         for found, records in copies.items():
             for packed in pack_records(records):
                 found.apply(unpack_records(packed), packed)
+        for found in by_number.values():
+            if not found.is_complete:  # its node brings all of it once more, or it was being forgotten
+                self.drop(found)
 
     def _of(self, by_number: dict[int, Replica], number: int, own: object) -> Replica:
         found = by_number.get(checked(int, own))
@@ -102,4 +109,10 @@ class Replicas:
             stream.end("this node keeps the copy no more")
         if self.by_store.get(replica.store_id) is replica:
             del self.by_store[replica.store_id]
-        replica.drop()
+        replica.end()
+        self.dropped.append(replica)
+
+    def turn_ended(self) -> None:
+        """Forget more of what was dropped."""
+        if self.dropped and self.dropped[0].drop_some(DROPPED_OF_A_TURN):
+            self.dropped.popleft()

@@ -142,11 +142,6 @@ class Arriving(Sources):
             self.handing.clear()
             self._deliver_later(now)
 
-    def is_over(self, moves_heard: int) -> bool:
-        """Return whether all of it is here. moves_heard: up to which number all other nodes have heard moves."""
-        is_heard = self.move_number <= moves_heard
-        return not self.handing and not self.waiting and is_heard
-
     def _deliver_later(self, now: float) -> None:
         self.until = NEVER
         session = self.session

@@ -3,10 +3,12 @@
 # compiled with mypyc
 from __future__ import annotations
 
+import heapq
 from typing import Final
 
 from broker.broker import Broker
 from broker.hooks import Waiter
+from broker.message import NEVER
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX
 from broker.session.session import Session
 from broker.store.journal import Journal
@@ -27,9 +29,13 @@ def is_claimed(client_id: str) -> bool:
     return not client_id.startswith((GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX))
 
 
+LOOKS_OF_A_TURN: Final = 2_000  # at sessions that may be here as a whole
+
+
 class Homes(Told):
     """by_client  by client id
     arriving   those whose session is not here as a whole
+    due        arriving homes that have changed: all of the session may be here by now
     ended      sessions that have ended while another node was away that may have one, by client id
     senders    to the other nodes, by name
     journal    of the store, None without one
@@ -38,14 +44,22 @@ class Homes(Told):
     def __init__(self, broker: Broker, senders: dict[str, PeerSender]) -> None:
         self.by_client: dict[str, Home] = {}
         self.arriving: dict[Home, None] = {}
+        self.due: dict[Home, None] = {}
         self.ended: dict[str, Ended] = {}
         self.senders = senders
         self.journal: Journal | None = None
         self._broker = broker
         self._number = 0  # of the newest claim or move
+        self._unheard: dict[Home, None] = {}  # arriving homes that only wait until the others have heard of the move
+        self._heard = 0  # as of the last look at these
+        # A heap of (until when a hand-over is waited for, or was before it went on, number of the wait, home).
+        self._hand_over_until: list[tuple[float, int, Home]] = []
+        self._waits = 0
 
     def keep(self, home: Home) -> None:
         """The record of the home follows its session's."""
+        if home.arriving is not None:
+            self.due[home] = None
         journal = self.journal
         if journal is None:
             return
@@ -62,6 +76,59 @@ class Homes(Told):
     def next_number(self) -> int:
         self._number += 1
         return self._number
+
+    def arrives(self, home: Home, arriving: Arriving) -> None:
+        """The session of the home is not here as a whole."""
+        home.arriving = arriving.session.sources = arriving
+        self.arriving[home] = self.due[home] = None
+
+    def wait_for_hand_over(self, home: Home, until: float) -> None:
+        """The former homes of the session are not waited for any longer than this, unless they go on."""
+        self._waits += 1
+        heapq.heappush(self._hand_over_until, (until, self._waits, home))
+
+    def next_timeout(self) -> float:
+        """Return when to call handle_timeout; NEVER for not at all."""
+        return self._hand_over_until[0][0] if self._hand_over_until else NEVER
+
+    def handle_timeout(self, now: float) -> None:
+        """It is that late; harmless when early."""
+        waits = self._hand_over_until
+        while waits and waits[0][0] <= now:
+            _, _, home = heapq.heappop(waits)
+            arriving = home.arriving
+            if arriving is None or home not in self.arriving or arriving.until == NEVER:
+                continue
+            if arriving.until > now:
+                self.wait_for_hand_over(home, arriving.until)
+                continue
+            arriving.wait_no_more(now)
+            arriving.until = NEVER
+            self.keep(home)
+
+    def settle_arrived(self) -> bool:
+        """Sessions that are here as a whole are like others. Returns True when there are more to look at."""
+        heard = self.moves_heard()
+        if heard != self._heard:
+            self._heard = heard
+            self.due.update(self._unheard)
+            self._unheard.clear()
+        due = self.due
+        left = LOOKS_OF_A_TURN
+        while due and left > 0:
+            left -= 1
+            home, _ = due.popitem()
+            arriving = home.arriving
+            if arriving is None or home not in self.arriving or arriving.handing or arriving.waiting:
+                continue
+            if arriving.move_number > heard:
+                self._unheard[home] = None
+                continue
+            arriving.session.sources = None
+            home.arriving = None
+            del self.arriving[home]
+            self.keep(home)
+        return bool(due)
 
     def claim_anew(self, home: Home, counter: int) -> None:
         """The epoch of the home is above this one, and that of its claim before."""
@@ -137,6 +204,7 @@ class Homes(Told):
         if home.arriving is not arriving or arriving.move_number != number:
             return
         arriving.move_number = self.next_number()
+        self.due[home] = None
         for sender in self.senders.values():
             if sender.moves_sessions:
                 sender.news.moves[home.client_id] = None

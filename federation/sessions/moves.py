@@ -112,10 +112,10 @@ class Moves:
         session = departing.session
         self._broker.sessions[home.client_id] = session
         self._broker.timers.schedule(session)
-        home.arriving = departing.before
-        session.sources = home.arriving
-        if home.arriving is not None:
-            self._homes.arriving[home] = None
+        session.sources = departing.before
+        if departing.before is not None:
+            self._homes.arrives(home, departing.before)
+            self._homes.wait_for_hand_over(home, departing.before.until)
             self._homes.tell_move(home)
         self._homes.keep(home)
 
@@ -342,7 +342,9 @@ class Moves:
             home.adopted = None  # the lost home was not lost, and has no session any more
         known = self._broker.sessions.get(home.client_id)
         others_send = known is not None and bool(known.subscriptions)
-        has_newer = known is None if home.taken_at == NOT_TAKEN else home.taken_at < since  # else it has begun anew here
+        has_newer = home.taken_at < since  # else the client has begun anew here
+        if home.taken_at == NOT_TAKEN:
+            has_newer = known is None
         session, packet_ids = take_head(self._broker, home.client_id, head.records, has_newer, now)
         if has_newer:
             for packet_id in home.packet_ids or ():
@@ -363,6 +365,7 @@ class Moves:
             arriving = self.arrives(home, session, waiting)
             arriving.is_merged = others_send
         arriving.begin(homes, now)
+        self._homes.wait_for_hand_over(home, arriving.until)
         self._homes.keep(home)
         self._homes.tell_move(home)
         self.switches.note(home.client_id, self._homes.epoch_of(home))
@@ -398,21 +401,9 @@ class Moves:
                 arriving.relayed_switch(lost, name, epoch)
 
     def arrives(self, home: Home, session: Session, waiting: dict[str, None]) -> Arriving:
-        arriving = home.arriving = Arriving(session, self._homes.first_of(home), self.name, waiting)
-        session.sources = arriving
-        self._homes.arriving[home] = None
+        arriving = Arriving(session, self._homes.first_of(home), self.name, waiting)
+        self._homes.arrives(home, arriving)
         return arriving
-
-    def forget_arrived(self) -> None:
-        """All of these sessions is here."""
-        heard = self._homes.moves_heard()
-        for home in list(self._homes.arriving):
-            if home.arriving is not None and home.arriving.is_over(heard):
-                home.arriving.session.sources = None
-                home.arriving = None
-                self._homes.keep(home)
-            if home.arriving is None:
-                del self._homes.arriving[home]
 
     def turn_ended(self, now: float) -> bool:
         """Hand over what can leave now. True when there is more output."""
@@ -452,20 +443,9 @@ class Moves:
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
         at = NEVER
-        for home in self._homes.arriving:
-            if home.arriving is not None:
-                at = min(at, home.arriving.until)
         for departing in self.due:
             at = min(at, departing.next_timeout())
         return at
-
-    def handle_timeout(self, now: float) -> None:
-        """It is that late; harmless when early. After it, turn_ended."""
-        for home in self._homes.arriving:
-            arriving = home.arriving
-            if arriving is not None and arriving.until <= now:
-                arriving.wait_no_more(now)
-                self._homes.keep(home)
 
     def _hand_on(self, departing: Departing, now: float) -> bool:
         sender = self._senders.get(departing.home)

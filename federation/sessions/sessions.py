@@ -463,7 +463,7 @@ class Sessions(Ownership):
                 del self._let_in_next[home]
                 if self.homes.by_client.get(home.client_id) is home:
                     self.abandoned(home.client_id)
-        self.moves.forget_arrived()
+        is_more = self.homes.settle_arrived() or is_more
         self.homes.forget_heard()
         homes = self.homes
         self.active = bool(self._answers.waiting) or bool(self.moves.due) or bool(homes.ended) or bool(homes.arriving)
@@ -472,7 +472,7 @@ class Sessions(Ownership):
 
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
-        at = min(self.moves.next_timeout(), self._answers.next_timeout())
+        at = min(self.moves.next_timeout(), self.homes.next_timeout(), self._answers.next_timeout())
         for home in self._claiming:
             at = min(at, home.until)
         return at
@@ -484,7 +484,7 @@ class Sessions(Ownership):
                 self.counters.unanswered += 1
                 self._is_silent(home, now)
                 self._let_in(home)
-        self.moves.handle_timeout(now)
+        self.homes.handle_timeout(now)
         self.active = True
 
     def _is_silent(self, home: Home, now: float) -> None:

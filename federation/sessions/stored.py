@@ -81,8 +81,8 @@ def _restore(
             arriving = _arriving(session, moves.name, checked(tuple, values), now)
             arriving.move_number = homes.next_number()
             home.first = arriving.epoch[0]
-            home.arriving = session.sources = arriving
-            homes.arriving[home] = None
+            homes.arrives(home, arriving)
+            homes.wait_for_hand_over(home, arriving.until)
     elif kind == ENDED:
         _, client_id, counter = record
         ended = Ended(checked(str, client_id), checked(int, counter), homes.next_number())

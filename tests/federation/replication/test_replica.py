@@ -90,6 +90,41 @@ def with_copy(records: Records) -> tuple[Disk, Replica]:
     return disk, replica
 
 
+@pytest.mark.parametrize("has_started_again", [False, True])
+def test_a_copy_that_is_forgotten_in_steps_does_not_come_back(has_started_again: bool) -> None:
+    """A new one of the same store may be beside it."""
+    disk, replica = with_copy({1: (SESSION, "one")})
+    for number in range(2, 12):
+        apply(replica, {number: (SUBSCRIPTION, 1)})
+    replica.open_some(5)
+    disk.replicas.drop(replica)
+    assert not replica.drop_some(5)
+    disk.commit()
+    assert disk.rows()
+    new, is_known = disk.hello()
+    assert not is_known
+    apply_base(new, {7: (SESSION, "seven")})
+    new.end_base(1, 5)
+    disk.commit()
+    if has_started_again:
+        disk.start()
+    while disk.replicas.dropped:
+        disk.replicas.turn_ended()
+    disk.commit()
+    assert disk.replicas.by_store[STORE].records() == {7: (SESSION, "seven")}
+    assert len(disk.rows()) == 1
+    assert len(disk.records) == 2
+
+
+def test_a_copy_that_is_not_whole_comes_anew_after_a_start() -> None:
+    disk, replica = with_copy({1: (SESSION, "one")})
+    replica.end()
+    disk.commit()
+    disk.start()
+    assert disk.replicas.by_store == {}
+    assert not disk.hello()[1]
+
+
 def test_a_batch_is_one_row() -> None:
     disk, replica = with_copy({1: (SESSION, "one")})
     batch: Records = dict.fromkeys(range(2, 1000), (MESSAGE, b"t", b"x" * 100))
@@ -107,7 +142,9 @@ def test_a_base_leaves_nothing_that_is_there_no_more() -> None:
     replica.end_base(2, 9)
     assert replica.records() == {5: (SESSION, "other")}
     assert replica.by_client == {"other": 5}
-    replica.drop()
+    replica.end()
+    while not replica.drop_some(1):
+        disk.commit()
     disk.commit()
     assert disk.records == {}
     assert disk.journal.kept == {}
