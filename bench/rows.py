@@ -144,6 +144,17 @@ def secured(load: str, command: str, count: int, **marks: float) -> Row:
     return Row(f"secured, {load}", command, count, figures, WITH_MOSQUITTO, secured=SECURED)
 
 
+def over(
+    name: str, transport: str, load: str, command: str, count: int, mosquitto: float, rounds_max: int = 1000
+) -> Row:
+    """A load over another transport."""
+    figures = cpu(mosquitto=mosquitto)
+    text = f"{name}, {load}"
+    return Row(
+        text, command, count, figures, WITH_MOSQUITTO, 1, False, False, rounds_max, "", transport, secured=SECURED
+    )
+
+
 def fleet(name: str, nodes: int, qos: int, mqtt5: bool) -> Row:
     """Gateways of 100 devices each: another topic and another length from message to message. The aim beside peers is shown in
     docs/performance.md, and judged nowhere. NATS has no MQTT 5, and its QoS 1 is on disk; mosquitto lets a publisher of MQTT 5
@@ -330,7 +341,10 @@ ROWS: Final = (
         "two nodes, connections, 1 subscription each",
         CONNECTIONS,
         5_000,
-        (Figure("us_per_connect", "µs to connect and subscribe, 100 at a time", {OTHER: 1.33}),),
+        (
+            Figure("cpu_us_per_connect", CONNECT_UNIT, {OTHER: 1.33}),
+            Figure("us_per_connect", "µs to connect and subscribe, 100 at a time", {OTHER: 1.33}),
+        ),
         (OTHER,),
         nodes=2,
         starts_anew=True,
@@ -350,6 +364,23 @@ ROWS: Final = (
         nodes=2,
         has_store=True,
         rounds_max=5,
+    ),
+    Row(
+        "two nodes with stores, drain of a node with 10,000 connected durable clients",
+        "mqtt_drain.py --drained {last} --to {first} --http {http} --clients {count}",
+        10_000,
+        (
+            Figure("drained_s", "s until it is drained", limit=60),
+            Figure("away_s.max", "s that a client is away, longest", limit=2),
+            Figure("away_s.p50", "s that a client is away, median"),
+            Figure("sessions_lost", "sessions that were not there", limit=0),
+            Figure("stayed", "clients that were not closed", limit=0),
+        ),
+        (),
+        nodes=2,
+        has_store=True,
+        starts_anew=True,
+        rounds_max=3,
     ),
     secured("10 pairs, QoS 0", LOAD, 100_000, mosquitto=0.1),
     secured("10 pairs, QoS 1", f"{LOAD} --qos 1", 40_000, mosquitto=0.2),
@@ -420,55 +451,13 @@ ROWS: Final = (
         rounds_max=3,
         secured=(THIS, FEW),
     ),
-    Row(
-        "TLS, 10 pairs, QoS 0", LAYERED, 100_000, cpu(mosquitto=0.12), WITH_MOSQUITTO, transport="tls", secured=SECURED
-    ),
-    Row(
-        "TLS, 10 pairs, QoS 1",
-        f"{LAYERED} --qos 1",
-        40_000,
-        cpu(mosquitto=0.3),
-        WITH_MOSQUITTO,
-        transport="tls",
-        secured=SECURED,
-    ),
-    Row(
-        "TLS, 500 pairs, one at a time, QoS 0",
-        f"{LAYERED} {SINGLY}",
-        10_000,
-        cpu(mosquitto=1.6),
-        WITH_MOSQUITTO,
-        transport="tls",
-        secured=SECURED,
-    ),
-    Row(
-        "WebSocket, 10 pairs, QoS 0",
-        LAYERED,
-        100_000,
-        cpu(mosquitto=0.12),
-        WITH_MOSQUITTO,
-        transport="ws",
-        secured=SECURED,
-    ),
-    Row(
-        "WebSocket, 10 pairs, QoS 1",
-        f"{LAYERED} --qos 1",
-        40_000,
-        cpu(mosquitto=0.3),
-        WITH_MOSQUITTO,
-        transport="ws",
-        secured=SECURED,
-    ),
-    Row(
-        "WebSocket, 500 pairs, one at a time, QoS 0",
-        f"{LAYERED} {SINGLY}",
-        10_000,
-        cpu(mosquitto=1.8),
-        WITH_MOSQUITTO,
-        transport="ws",
-        secured=SECURED,
-        rounds_max=3,  # mosquitto takes minutes for a thousand handshakes
-    ),
+    over("TLS", "tls", "10 pairs, QoS 0", LAYERED, 100_000, 0.12),
+    over("TLS", "tls", "10 pairs, QoS 1", f"{LAYERED} --qos 1", 40_000, 0.3),
+    over("TLS", "tls", "500 pairs, one at a time, QoS 0", f"{LAYERED} {SINGLY}", 10_000, 1.6),
+    over("WebSocket", "ws", "10 pairs, QoS 0", LAYERED, 100_000, 0.12),
+    over("WebSocket", "ws", "10 pairs, QoS 1", f"{LAYERED} --qos 1", 40_000, 0.3),
+    # mosquitto takes minutes for a thousand handshakes
+    over("WebSocket", "ws", "500 pairs, one at a time, QoS 0", f"{LAYERED} {SINGLY}", 10_000, 1.8, rounds_max=3),
     Row(
         "TLS, idle connections, 1 subscription each",
         "mqtt_connections.py --to {layered} --transport {transport} --cacert {cacert} --connections {count} {pids}",
