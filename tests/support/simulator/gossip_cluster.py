@@ -14,6 +14,7 @@ from federation.gossip.addresses import Address
 from federation.gossip.broadcasts import Broadcast, BroadcastQueue
 from federation.gossip.config import LAN, GossipConfig
 from federation.gossip.members import STATE_ALIVE, STATE_DEAD, Node, NodeFacts
+from federation.gossip.push_pull import push_pull_scale
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, MemberFailed, MemberStatus
 from federation.serf.roster import MemberRecord
@@ -140,6 +141,9 @@ class Cluster:
             if facts.name != serf.config.node_name:
                 serf.gossip.table.add(Node(facts, self.world.now, 1, STATE_ALIVE))
                 serf.roster.records[facts.name] = MemberRecord(facts, MemberStatus.ALIVE, 1)
+        # Push-pulls of a cluster of this size are so far apart; those of a node that has just started come sooner.
+        interval = self.profile.push_pull_interval * push_pull_scale(len(everybody))
+        serf.gossip._push_pull_at = self.world.now + self.world.schedule_rng.random() * interval
         queue = serf.gossip.membership.queue
         while len(queue) > 0:
             queue.take(0, 1 << 20, 1 << 20, 1)
