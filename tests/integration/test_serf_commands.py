@@ -141,7 +141,15 @@ async def tagged(operator: Operator, name: str, wanted: dict[str, str | None]) -
 async def test_events_queries_and_a_monitor(nodes: Nodes) -> None:
     first, second = await operators(nodes, 2)
     monitor = await second.begin("monitor", "-log-level=info")
+    debugging = await second.begin("monitor", "-log-level=debug")
     try:
+        await lines_until(debugging, "member joined")
+        fed_addr = second.node.config["plugins"]["federation"]["fed_addr"]
+        host, _, port = fed_addr.rpartition(":")
+        _, stranger = await asyncio.open_connection(host, int(port))
+        stranger.write(b"no stream of events\r\n\r\n")
+        await lines_until(debugging, "is not an event stream")  # the node's own log has the level info
+        stranger.close()
         await lines_until(monitor, "member joined")  # of the backlog
         await first.run("event", "-coalesce=false", "deploy", "at noon")
         await first.run("event", "notice", "coalesced")
@@ -160,8 +168,10 @@ async def test_events_queries_and_a_monitor(nodes: Nodes) -> None:
         assert (status, "prefix" in output) == (1, True)
         status, output = await first.fails("event", "-coalesce=false", "long", "x" * 600)
         assert (status, "512" in output) == (1, True)
+        assert "is not an event stream" not in second.node.log()
     finally:
         await ended(monitor)
+        await ended(debugging)
 
 
 async def test_join_leave_and_force_leave(nodes: Nodes) -> None:
