@@ -8,6 +8,7 @@ publish and read what is decided in `authorization`.
 # compiled with mypyc
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
@@ -223,15 +224,28 @@ class OtherNode(NamedTuple):
     tags: dict[str, str]
 
 
+class MemberFault(Exception):
+    """Another member cannot be called, or refuses what it was asked. The text says why."""
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Members:
     """The members of the federation, for plugins (`Host.members`). This base class is a node without a federation.
 
     node_name  the node's name in the federation; "" without one
+    served     what answers the calls of plugins on other members, by method; plugins add to it while they are prepared.
+               Raises MemberFault
+    observers  are called when members came, left, failed, or have other tags
     """
 
     def __init__(self, node_name: str) -> None:
         self.node_name = node_name
+        self.served: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
+        self.observers: list[Callable[[], None]] = []
+
+    def call(self, node: str, method: str, request: bytes, seconds: float) -> Awaitable[bytes]:
+        """Return the answer of `served` on another member. Raises MemberFault."""
+        raise AssertionError("there are no other members")
 
     def others(self) -> list[OtherNode]:
         """All members but this node, also those that left or failed and are not forgotten yet."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.config.addresses import Address
-from broker.hooks import Members, OtherNode
+from broker.hooks import MemberFault, Members, OtherNode
 from broker.server.logging import get_logger
 from federation.errors import JoinFailed, NotRunning
 from federation.member_tags import MemberTags
@@ -34,6 +34,7 @@ from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import GossipSockets
 from federation.shell.key_control import KeyControl
 from federation.shell.keyring_file import KeyringFile
+from federation.shell.plugin_calls import PluginCalls
 from federation.shell.snapshot_file import SnapshotFile, SnapshotWriter
 
 LEAVE_AT_STOP_SECONDS_MAX: Final = 2.5
@@ -76,6 +77,7 @@ class FederationMembership(Members):
         self._loop = asyncio.get_running_loop()
         self.tags = MemberTags({})
         self.listeners: list[Callable[[list[Event]], None]] = []
+        self.plugin_calls: PluginCalls | None = None
         self._gossip: GossipShell | None = None
         self._keys: KeyControl | None = None
         self._retry_join: RetryJoin | None = None
@@ -316,6 +318,11 @@ class FederationMembership(Members):
         if self._gossip is None or self._gossip.stopped:
             raise NotRunning
         return self._gossip
+
+    async def call(self, node: str, method: str, request: bytes, seconds: float) -> bytes:
+        if self.plugin_calls is None:
+            raise MemberFault("the federation does not run")
+        return await self.plugin_calls.call(node, method, request, seconds)
 
     def others(self) -> list[OtherNode]:
         """There are none before the federation starts and after it stops."""

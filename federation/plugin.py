@@ -48,6 +48,7 @@ from federation.shell.keyring_file import KeyringFile
 from federation.shell.node_tls import NodeTls
 from federation.shell.outlet_flush import OutletFlush
 from federation.shell.peer_client import PeerClient
+from federation.shell.plugin_calls import PluginCalls
 from federation.shell.private_folder import PrivateFolder
 from federation.shell.rpc import RpcShell
 from federation.shell.stream_server import StreamServer
@@ -105,6 +106,8 @@ class FederationPlugin(Plugin):
         if self.settings.tls is not None:
             self.tls = NodeTls(self.settings.tls.files(server.path_of), self.settings.node_name, f"{KEY}.tls")
             self.dialer = Dialer(self.tls, self.membership, self.settings.require_tls, self._folder, self.refusals)
+        self.membership.plugin_calls = PluginCalls(self.membership, self.dialer)
+        self.extensions.append(self.membership.plugin_calls)
         self._keyring_file: KeyringFile | None = None
         if self.settings.keyring_file:
             self._keyring_file = KeyringFile(server.path_of(self.settings.keyring_file), f"{KEY}.keyring_file")
@@ -280,6 +283,8 @@ class FederationPlugin(Plugin):
         await self._keepers.stop()
         if self._streams is not None:
             await self._streams.stop()
+        if self.membership.plugin_calls is not None:
+            await self.membership.plugin_calls.stop()
         if self.dialer is not None:
             await self.dialer.stop()
         self._folder.remove()

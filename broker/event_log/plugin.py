@@ -23,6 +23,7 @@ from broker.event_log.sink_service import EventLogSinkService
 from broker.event_log.staged_block import RowLimits
 from broker.event_log.staged_files import StagingFault
 from broker.event_log.staging import Staging
+from broker.event_log.stream.remote_log import TAG_STREAM, TAG_VALUE
 from broker.event_log.stream.streams import Streams
 from broker.event_log.tap import LogTap, LogTurnEnd
 from broker.metrics.metric import Kind, Metric, counter, gauge
@@ -84,7 +85,7 @@ class EventLogPlugin(Plugin):
         )
         log.attach(tap)
         server.broker.add_tap(tap)
-        self.streams = Streams(log, server.now, server.flush_soon)
+        self.streams = Streams(log, server.members, server.now, server.flush_soon)
         server.broker.feeds = self.streams
         self._tap = tap
         self._turn_end = LogTurnEnd(log.appender, log.writer.records_wait)
@@ -119,7 +120,7 @@ class EventLogPlugin(Plugin):
         found, warning = log_addr(addresses, self.settings.advertise_addr, local_ipv4_addresses())
         if warning and self.server.members.node_name:
             self._log.warning(warning, key=f"{KEY}.advertise_addr")
-        return {TAG_ADDR: found} if found else {}
+        return {TAG_STREAM: TAG_VALUE} | ({TAG_ADDR: found} if found else {})
 
     async def start(self) -> None:
         if self._sink is not None:
@@ -210,7 +211,7 @@ class EventLogPlugin(Plugin):
             counter(
                 "gmqtt_event_log_stream_missed_total",
                 "Records that were removed, or damaged, before a subscription to $stream/ came to them.",
-                reads.log.missed,
+                reads.missed,
             ),
             counter(
                 "gmqtt_event_log_stream_topics_left_out_total",

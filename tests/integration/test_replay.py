@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.codec import properties as props
-from broker.codec.packets import PubAck
+from broker.codec.packets import PubAck, Publish
 from mqtt_client import Clients, MqttClient
 from repository import ROOT
 
 if TYPE_CHECKING:
     from mosquitto_process import Mosquitto
-    from node_process import Nodes
+    from node_process import Node, Nodes
 
 PAGE = ROOT / "docs" / "replay.md"
 WINDOW = 20  # Receive Maximum
@@ -37,34 +37,31 @@ async def durable(clients: Clients, port: int, **options: Any) -> MqttClient:
     return await clients.connect(port, "durable", clean_start=False, properties=properties, **options)
 
 
-async def test_a_durable_subscription_loses_nothing_over_kills(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+async def test_a_durable_subscription_loses_nothing_over_a_kill(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """Only what was not acknowledged comes again; a slow reader holds up no publisher."""
     node = await nodes.start(with_log(tmp_path))
     publisher = await clients.connect(node.port, "p")
     await publish(publisher, 0, 300)
     got: list[int] = []
-    for turn in range(2):
-        client = await durable(clients, node.port, acknowledges=False)
-        if turn == 0:
-            assert await client.subscribe("$stream/earliest/sensors/#", qos=1) == [1]
-        unacknowledged = []
-        for _ in range(100):
-            unacknowledged.append(await client.message())
-            if len(unacknowledged) == WINDOW:
-                first = unacknowledged.pop(0)
-                got.append(int(first.payload))
-                client.send(PubAck(first.packet_id))
-        publisher = await clients.connect(node.port, "p")
-        await publish(publisher, 300 + 100 * turn, 400 + 100 * turn)
-        await client.subscribe("none", qos=1)  # the answer comes when the store has all of this
-        await node.kill()
-        await node.start()
+    client = await durable(clients, node.port, acknowledges=False)
+    assert await client.subscribe("$stream/earliest/sensors/#", qos=1) == [1]
+    unacknowledged: list[Publish] = []
+    for _ in range(100):
+        unacknowledged.append(await client.message())
+        if len(unacknowledged) == WINDOW:
+            first = unacknowledged.pop(0)
+            got.append(int(first.payload))
+            client.send(PubAck(first.packet_id))
+    await publish(publisher, 300, 400)
+    await client.subscribe("none", qos=1)  # the answer comes when the store has all of this
+    await node.kill()
+    await node.start()
     client = await durable(clients, node.port)
-    got += [int(message.payload) for message in await client.take(500 - len(got))]
-    assert got == list(range(500)), "in order, and once"
+    got += [int(message.payload) for message in await client.take(400 - len(got))]
+    assert got == list(range(400)), "in order, and once"
     publisher = await clients.connect(node.port, "p")
-    await publish(publisher, 500, 503)
-    assert [int(message.payload) for message in await client.take(3)] == [500, 501, 502]
+    await publish(publisher, 400, 403)
+    assert [int(message.payload) for message in await client.take(3)] == [400, 401, 402]
 
 
 async def test_the_lines_of_the_page_work(nodes: Nodes, mosquitto: Mosquitto, clients: Clients, tmp_path: Path) -> None:
@@ -83,6 +80,56 @@ async def test_the_lines_of_the_page_work(nodes: Nodes, mosquitto: Mosquitto, cl
     await publish(publisher, 9, 10)
     for options, sub in subs:
         assert await sub.payloads(1) == [b"9"], options
+
+
+def logging_member(nodes: Nodes, folder: Path, join: list[Node]) -> Node:
+    name = f"node{len(nodes.all) + 1}"
+    own = {
+        "plugin_order": ["admin", "federation", "event_log"],
+        "plugins": {"event_log": {"dir": str(folder / f"log-{name}")}},
+        "data_dir": str(folder / f"data-{name}"),
+    }
+    return nodes.make_federated(join, own)
+
+
+async def test_the_logs_of_all_members_are_one_history(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """Each log comes whole and in order, over the kill of the other node."""
+    first = await logging_member(nodes, tmp_path, []).start()
+    second = await logging_member(nodes, tmp_path, [first]).start()
+    await nodes.all_alive([first, second])
+    sent: dict[str, list[int]] = {"node1": [], "node2": []}
+
+    async def publish_on(node: Node, start: int, end: int) -> None:
+        publisher = await clients.connect(node.port, f"p-{node.name}")
+        await publish(publisher, start, end)
+        sent[node.name] += range(start, end)
+
+    for turn in range(3):
+        await publish_on(first, 200 * turn, 200 * turn + 50)
+        await publish_on(second, 200 * turn + 100, 200 * turn + 150)
+    client = await durable(clients, first.port)
+    assert await client.subscribe("$stream/earliest/sensors/#", qos=1) == [1]
+    got = await client.take(300)
+    assert [int(message.payload) for message in got] == sorted(sent["node1"] + sent["node2"]), "in the order of time"
+    last = await clients.connect(first.port, "last")
+    await last.subscribe("$stream/last/sensors/#", qos=1)
+    newest = {number % 3: number for number in sorted(sent["node1"] + sent["node2"])}
+    assert [int(message.payload) for message in await last.take(3)] == sorted(newest.values())
+    await publish_on(second, 1000, 1010)
+    got += await client.take(10)
+    await second.kill()
+    await publish_on(first, 1100, 1110)
+    got += await client.take(10)
+    await second.start()
+    await publish_on(second, 1200, 1210)
+    got += await client.take(10)
+    for name, numbers in sent.items():
+        assert [int(one.payload) for one in got if place_of(one)["node"] == name] == numbers
+
+
+def place_of(message: Publish) -> dict[str, str]:
+    """The User Properties that tell the record."""
+    return dict(props.get_user_properties(props.publish_properties_to_dict(message.properties)))
 
 
 async def test_a_node_without_a_log_says_so(nodes: Nodes, clients: Clients) -> None:

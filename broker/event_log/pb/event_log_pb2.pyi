@@ -452,6 +452,118 @@ class ReleaseLogResponse(_message.Message):
 Global___ReleaseLogResponse: _TypeAlias = ReleaseLogResponse  # noqa: Y015
 
 @_typing.final
+class LocateLogRequest(_message.Message):
+    """Between members, for subscriptions to $stream (docs/protocol-extensions.md): where a subscription begins."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HAS_PLACE_FIELD_NUMBER: _builtins.int
+    LOG_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    BARRIER_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    has_place: _builtins.bool
+    """The place where the subscription was; absent for one that was not here."""
+    log_id: _builtins.str
+    """Empty: of whatever log there is."""
+    offset: _builtins.int
+    """-2: the first record, -1: the end."""
+    barrier: _builtins.int
+    since_ns: _builtins.int
+    """Without a place: Unix nanoseconds, 0 for the first record."""
+    def __init__(
+        self,
+        *,
+        has_place: _builtins.bool = ...,
+        log_id: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        barrier: _builtins.int = ...,
+        since_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier", b"barrier", "has_place", b"has_place", "log_id", b"log_id", "offset", b"offset", "since_ns", b"since_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LocateLogRequest: _TypeAlias = LocateLogRequest  # noqa: Y015
+
+@_typing.final
+class LocateLogResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    BARRIER_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    log_id: _builtins.str
+    offset: _builtins.int
+    barrier: _builtins.int
+    next_offset: _builtins.int
+    def __init__(
+        self,
+        *,
+        log_id: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        barrier: _builtins.int = ...,
+        next_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier", b"barrier", "log_id", b"log_id", "next_offset", b"next_offset", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LocateLogResponse: _TypeAlias = LocateLogResponse  # noqa: Y015
+
+@_typing.final
+class FollowLogRequest(_message.Message):
+    """Between members: wait until the log has a record of this offset."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    WAIT_MS_FIELD_NUMBER: _builtins.int
+    log_id: _builtins.str
+    offset: _builtins.int
+    wait_ms: _builtins.int
+    """The answer comes then at the latest."""
+    def __init__(
+        self,
+        *,
+        log_id: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        wait_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_id", b"log_id", "offset", b"offset", "wait_ms", b"wait_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowLogRequest: _TypeAlias = FollowLogRequest  # noqa: Y015
+
+@_typing.final
+class FollowLogResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    def __init__(
+        self,
+        *,
+        next_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_offset", b"next_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowLogResponse: _TypeAlias = FollowLogResponse  # noqa: Y015
+
+@_typing.final
 class StageRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

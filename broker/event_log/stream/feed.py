@@ -46,6 +46,7 @@ class Strand:
 
     node    whose log it is
     log_id  of the log, "" before it is known where to begin
+    lasts   of `last`: by topic, (time in ns, offset) of its last record, until all logs were searched; None before the search
     wanted  of `last`: the offsets that are the last of their topic, in order
     is_following  all was read that the log had; what comes is read for all subscriptions at once
     """
@@ -57,7 +58,9 @@ class Strand:
         self.cursor = cursor
         self.state = READY
         self.is_following = False
+        self.lasts: dict[bytes, tuple[int, int]] | None = None
         self.wanted: list[int] = []
+        self._found: LogPlace | None = None
         self._given = -1  # offset of the message that was handed out and not taken yet
 
     def place_at(self, log_id: str, offset: int, barrier: int, last: dict[bytes, int]) -> None:
@@ -68,6 +71,22 @@ class Strand:
         self.cursor.last = last
         self.wanted = sorted(last.values())
         self.state = READY
+
+    def searched(self, place: LogPlace, lasts: dict[bytes, tuple[int, int]]) -> None:
+        """The log was searched for the last records of topics before the barrier of the place."""
+        self.lasts = lasts
+        self._found = place
+
+    def place_among(self, newest: dict[bytes, Strand]) -> bool:
+        """Begin with those last records that no other log has a newer one of. False for a strand that was not searched, or has
+        begun."""
+        place, lasts = self._found, self.lasts
+        if place is None or lasts is None:
+            return False
+        self._found = None
+        last = {topic: offset for topic, (_, offset) in lasts.items() if newest[topic] is self}
+        self.place_at(place.log_id, place.offset, place.barrier, last)
+        return True
 
     def load(self, portion: Portion, wall_offset: float) -> None:
         """The log was read. `wall_offset` as in Cursor.load."""
@@ -132,6 +151,27 @@ class LogFeed(Feed):
         strand = Strand(self, node, Cursor(self.place.topic_filter, self.reader, node))
         self.strands.append(strand)
         return strand
+
+    def combine(self) -> list[Strand]:
+        """Of `last`: place the strands, once each log was searched, or cannot be read. Returns those that begin now."""
+        is_whole = True
+        newest: dict[bytes, Strand] = {}
+        times: dict[bytes, int] = {}
+        for strand in self.strands:
+            if strand.lasts is None:
+                if strand.state is not AWAY:
+                    return []
+                is_whole = False
+                continue
+            for topic, (time_ns, _) in strand.lasts.items():
+                if time_ns >= times.get(topic, -1):
+                    times[topic] = time_ns
+                    newest[topic] = strand
+        placed = [strand for strand in self.strands if strand.place_among(newest)]
+        if is_whole:
+            for strand in self.strands:
+                strand.lasts = {}
+        return placed
 
     def next(self, now: float) -> Message | None:
         self.steps = 0

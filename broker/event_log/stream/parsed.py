@@ -77,18 +77,18 @@ def parse_portion(parts: Sequence[memoryview], first_offset: int, next_offset: i
     return Portion(blocks, size, first_offset, next_offset)
 
 
-def last_records(portion: Portion, topics: Selection, found: dict[bytes, tuple[int, int]]) -> None:
-    """Note the (time in ns, offset) of the last record of each topic of the selection."""
+def last_records(portion: Portion, topics: Selection, end: int, found: dict[bytes, tuple[int, int]]) -> None:
+    """Note the (time in ns, offset) of the last record before `end` of each topic of the selection."""
     for block in portion.blocks:
         offset = block.header.offset
         at = block.at + HEADER_BYTES
         for _ in range(block.header.sections):
             delta, count, topic, _publisher, _payload, _record, _extra, _flags = SECTION.unpack_from(block.data, at)
             at += SECTION_BYTES
-            offset += count
             name = block.topics[topic]
-            if topics.has(name):
-                found[name] = block.header.time_ns + delta * 1000, offset - 1
+            if offset < end and topics.has(name):
+                found[name] = block.header.time_ns + delta * 1000, min(offset + count, end) - 1
+            offset += count
 
 
 def user_property(name: bytes, value: bytes) -> bytes:

@@ -11,13 +11,13 @@ from typing import Final
 
 from broker.event_log.faults import LogFault
 from broker.event_log.selection import Selection
-from broker.event_log.stream.feed import AT_END, AWAY, READY, LogFeed, Strand, StrandReader
-from broker.event_log.stream.own_log import OwnLog
+from broker.event_log.stream.feed import AT_END, AWAY, READING, READY, LogFeed, Strand, StrandReader
 from broker.event_log.stream.parsed import last_records
 from broker.event_log.stream.place import LogPlace
+from broker.event_log.stream.stream_log import StreamLog
 from broker.server.logging import get_logger
 
-READS_AT_ONCE: Final = 4  # the others wait in their order
+READS_AT_ONCE: Final = 4  # of each log; the others wait in their order
 READ_AHEAD_BYTES: Final = 32 * 2**20
 """Of blocks that were read and that clients have not taken yet. At the bound the oldest are forgotten, and read again when
 their client takes messages again."""
@@ -27,37 +27,71 @@ LAST_TOPICS_MAX: Final = (
 RETRY_SECONDS: Final = 2.0  # between two attempts to read a log that cannot be read
 
 
+class LogReads:
+    """The reads of one log.
+
+    at_end  strands that wait for new records
+    fault   why it could not be read last, as it was told; "" when it could
+    """
+
+    def __init__(self, log: StreamLog) -> None:
+        self.log = log
+        self.turns = asyncio.Semaphore(READS_AT_ONCE)
+        self.at_end: dict[Strand, None] = {}
+        self.fault = ""
+
+
 class StreamReads(StrandReader):
-    """log        of this node
-    feeds      that are open
+    """feeds      that are open
     topics_left_out  of `last`, for want of room
     read_ahead_bytes  of blocks that clients have not taken yet
     """
 
-    def __init__(
-        self, log: OwnLog, wall_ns: Callable[[], int], now: Callable[[], float], flush_soon: Callable[[], None]
-    ) -> None:
+    def __init__(self, wall_ns: Callable[[], int], now: Callable[[], float], flush_soon: Callable[[], None]) -> None:
         super().__init__()
-        self.log = log
         self.feeds: set[LogFeed] = set()
+        self.logs: dict[str, LogReads] = {}  # by node
         self.topics_left_out = 0
-        self.followed: Callable[[bool], None] = lambda is_followed: None
+        self.read_ahead_bytes = 0
+        self.followed: Callable[[], None] = lambda: None
         self._wall_ns = wall_ns
         self._now = now
         self._flush_soon = flush_soon
         self._loop = asyncio.get_running_loop()
         self._log = get_logger("event_log")
-        self._turns = asyncio.Semaphore(READS_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._at_end: dict[Strand, None] = {}
         self._following: dict[Strand, None] = {}
         self._read_ahead: OrderedDict[Strand, int] = OrderedDict()
-        self.read_ahead_bytes = 0
+
+    def add_log(self, log: StreamLog) -> None:
+        """Open feeds read this log, too."""
+        self.logs[log.node] = LogReads(log)
+        for feed in self.feeds:
+            strand = feed.add_strand(log.node)
+            strand.state = AWAY  # nobody waits for the first read of a node that has just come
+            self._begin(strand)
+
+    @property
+    def missed(self) -> int:
+        """Records that were removed, or damaged, before a subscription came to them."""
+        return sum(reads.log.missed for reads in self.logs.values())
+
+    def is_following(self, node: str) -> bool:
+        """Return whether a feed waits for new records of the node."""
+        return any(strand.node == node for strand in self._following)
 
     # --- from feeds ---
 
+    def open(self, feed: LogFeed) -> None:
+        for node in self.logs:
+            feed.add_strand(node)
+        self.feeds.add(feed)
+
     def want(self, strand: Strand) -> None:
         self._forget(strand)
+        self._begin(strand)
+
+    def _begin(self, strand: Strand) -> None:
         task = self._loop.create_task(self._serve(strand))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -66,49 +100,69 @@ class StreamReads(StrandReader):
         self.feeds.discard(feed)
         for strand in feed.strands:
             self._forget(strand)
-            self._at_end.pop(strand, None)
+            self.logs[strand.node].at_end.pop(strand, None)
             self._follow(strand, False)
 
     def stop(self) -> None:
+        for reads in self.logs.values():
+            reads.log.stop()
         for task in self._tasks:
             task.cancel()
 
-    # --- from the log ---
+    # --- from logs ---
 
-    def _has_grown(self, _: asyncio.Future[None]) -> None:
+    def _has_grown(self, reads: LogReads) -> None:
         """There are new records."""
-        waiting, self._at_end = self._at_end, {}
+        waiting, reads.at_end = reads.at_end, {}
         for strand in waiting:
-            self._wake(strand)
+            strand.state = READY
+            self._changed(strand.feed)
 
-    def _wake(self, strand: Strand) -> None:
-        strand.state = READY
-        self._changed(strand)
-
-    def _changed(self, strand: Strand) -> None:
-        """The strand has something, or does not hold up the others any more."""
-        if not strand.feed.is_closed:
-            strand.feed.reader.wake(self._now())
+    def _changed(self, feed: LogFeed) -> None:
+        """A strand has something, or does not hold up the others any more."""
+        if not feed.is_closed:
+            feed.reader.wake(self._now())
             self._flush_soon()
 
     # --- reading ---
 
     async def _serve(self, strand: Strand) -> None:
+        reads = self.logs[strand.node]
         try:
-            async with self._turns:
-                if not strand.feed.is_closed:
-                    await self._place_and_read(strand)
+            async with reads.turns:
+                if strand.feed.is_closed:
+                    return
+                if not strand.log_id and not await self._place(strand, reads.log):
+                    return
+                await self._read(strand, reads)
+            reads.fault = ""
         except LogFault as fault:
-            strand.state = AWAY
-            self._log.warning("a subscription to $stream cannot read a log", node=strand.node, reason=str(fault))
-            self._loop.call_later(RETRY_SECONDS, self._wake, strand)
-        self._changed(strand)
+            self._away(strand, reads, str(fault))
+        except Exception as error:  # the other subscriptions go on
+            self._log.error("fault in a subscription to $stream", node=strand.node, exc_info=error)
+            self._away(strand, reads, type(error).__name__)
+        self._changed(strand.feed)
 
-    async def _place_and_read(self, strand: Strand) -> None:
+    def _away(self, strand: Strand, reads: LogReads, fault: str) -> None:
+        if not reads.fault:
+            self._log.warning("subscriptions to $stream cannot read a log", node=strand.node, reason=fault)
+        reads.fault = fault
+        if strand.log_id:  # it may be another log when it is back
+            strand.feed.place.logs[strand.node] = strand.place()
+            strand.log_id = ""
+        strand.state = AWAY
+        self._follow(strand, False)
+        strand.lasts = None
+        self._combine(strand.feed, strand)
+        self._loop.call_later(RETRY_SECONDS, self._try_again, strand)
+
+    def _try_again(self, strand: Strand) -> None:
+        if not strand.feed.is_closed:
+            self._begin(strand)
+
+    async def _read(self, strand: Strand, reads: LogReads) -> None:
         """Raises LogFault."""
-        if not strand.log_id:
-            await self._place(strand)
-        cursor, log = strand.cursor, self.log
+        cursor, log = strand.cursor, reads.log
         if cursor.offset < cursor.wanted_before:  # on to the next record that is the last of its topic
             at = bisect_left(strand.wanted, cursor.offset)
             cursor.offset = strand.wanted[at] if at < len(strand.wanted) else cursor.wanted_before
@@ -121,9 +175,9 @@ class StreamReads(StrandReader):
         if portion is None:
             self._follow(strand, True)
             strand.state = AT_END
-            if not self._at_end:
-                log.when_grown().add_done_callback(self._has_grown)
-            self._at_end[strand] = None
+            if not reads.at_end:
+                log.when_grown(strand.log_id).add_done_callback(lambda _: self._has_grown(reads))
+            reads.at_end[strand] = None
             return
         if portion.next_offset < log.next_offset:
             self._follow(strand, False)
@@ -136,35 +190,37 @@ class StreamReads(StrandReader):
             self._following[strand] = None
         else:
             self._following.pop(strand, None)
-        self.followed(bool(self._following))
+        self.followed()
 
-    async def _place(self, strand: Strand) -> None:
-        """Raises LogFault."""
+    # --- where strands begin ---
+
+    async def _place(self, strand: Strand, log: StreamLog) -> bool:
+        """Find where the strand begins. False where its place waits for those of other logs. Raises LogFault."""
         feed = strand.feed
         known = feed.place.logs.get(strand.node)
-        place = await self.log.locate(known, feed.place.since_ns)
-        last: dict[bytes, int] = {}
-        if feed.place.is_last:
-            if known is None:
-                place.barrier = self.log.next_offset
-            last = await self._last(strand, place)
-        strand.place_at(place.log_id, place.offset, place.barrier, last)
+        place = await log.locate(known, feed.place.since_ns)
+        if not feed.place.is_last:
+            strand.place_at(place.log_id, place.offset, 0, {})
+            return True
+        if known is None:
+            place.barrier = log.next_offset
+        strand.searched(place, await self._last(feed, log, place))
+        return self._combine(feed, strand)
 
-    async def _last(self, strand: Strand, place: LogPlace) -> dict[bytes, int]:
-        """By topic, the offset of its last record before the barrier. Raises LogFault."""
-        topic_filter = strand.feed.place.topic_filter
+    async def _last(self, feed: LogFeed, log: StreamLog, place: LogPlace) -> dict[bytes, tuple[int, int]]:
+        """By topic, (time in ns, offset) of its last record before the barrier. Raises LogFault."""
+        topic_filter = feed.place.topic_filter
         topics = Selection([topic_filter])
         found: dict[bytes, tuple[int, int]] = {}
         at = 0
-        while at < place.barrier and not strand.feed.is_closed:
-            portion = await self.log.read(place.log_id, at, [topic_filter])
+        while at < place.barrier and not feed.is_closed:
+            portion = await log.read(place.log_id, at, [topic_filter])
             if portion is None:
                 break
-            await asyncio.to_thread(last_records, portion, topics, found)
+            await asyncio.to_thread(last_records, portion, topics, place.barrier, found)
             at = portion.next_offset
-            if len(found) > 2 * LAST_TOPICS_MAX:
-                found = self._newest(found)
-        return {topic: offset for topic, (_, offset) in self._newest(found).items() if offset < place.barrier}
+            found = self._newest(found)
+        return found
 
     def _newest(self, found: dict[bytes, tuple[int, int]]) -> dict[bytes, tuple[int, int]]:
         if len(found) <= LAST_TOPICS_MAX:
@@ -172,6 +228,15 @@ class StreamReads(StrandReader):
         self.topics_left_out += len(found) - LAST_TOPICS_MAX
         kept = sorted(found.items(), key=lambda item: item[1], reverse=True)
         return dict(kept[:LAST_TOPICS_MAX])
+
+    def _combine(self, feed: LogFeed, strand: Strand) -> bool:
+        """Have strands of `last` read on, when all logs that can be read were searched. Returns whether this one may."""
+        placed = feed.combine()
+        for other in placed:
+            other.state = READING
+            if other is not strand:
+                self._begin(other)
+        return strand in placed
 
     # --- memory ---
 

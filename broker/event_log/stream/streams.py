@@ -1,8 +1,9 @@
-"""Serves the subscriptions to `$stream/` from the event log."""
+"""Serves the subscriptions to `$stream/` from the event logs of this node and of the other members."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from broker.codec.reason_codes import TOPIC_FILTER_INVALID
 from broker.errors import MqttError
@@ -11,23 +12,39 @@ from broker.event_log.stream.feed import LogFeed
 from broker.event_log.stream.own_log import OwnLog
 from broker.event_log.stream.place import decode_place, first_place
 from broker.event_log.stream.reads import StreamReads
+from broker.event_log.stream.remote_log import TAG_STREAM, LogForMembers, RemoteLog
 from broker.event_log.stream.start import StartFault, parse_start, split_filter
 from broker.feeds import Feed, FeedReader, Feeds
+from broker.hooks import Members
+
+LOGS_MAX: Final = 1000  # of nodes; the logs of more are not read
 
 
 class Streams(Feeds):
     """reads  of the logs"""
 
-    def __init__(self, log: EventLog, now: Callable[[], float], flush_soon: Callable[[], None]) -> None:
+    def __init__(
+        self, log: EventLog, members: Members, now: Callable[[], float], flush_soon: Callable[[], None]
+    ) -> None:
         super().__init__()
+        self._members = members
         self._wall_ns = log.wall_ns
-        self._own = OwnLog(log)
-        self.reads = StreamReads(self._own, log.wall_ns, now, flush_soon)
-        self.reads.followed = self._followed
         self._writer = log.writer
+        self._own = OwnLog(log)
+        self.reads = StreamReads(log.wall_ns, now, flush_soon)
+        self.reads.add_log(self._own)
+        self._served = LogForMembers(log, self._own, members, self._follow)
+        self.reads.followed = self._follow
+        members.observers.append(self._members_changed)
 
-    def _followed(self, is_followed: bool) -> None:
-        self._writer.is_followed = is_followed
+    def _follow(self) -> None:
+        """Somebody waits for new records of this node, or no more."""
+        self._writer.is_followed = self._served.followers > 0 or self.reads.is_following(self._own.node)
+
+    def _members_changed(self) -> None:
+        for other in self._members.others():
+            if TAG_STREAM in other.tags and other.name not in self.reads.logs and len(self.reads.logs) < LOGS_MAX:
+                self.reads.add_log(RemoteLog(other.name, self._members))
 
     def begin(self, full_filter: bytes, start: str, known: bytes) -> tuple[bytes, bytes]:
         text, topic_filter = split_filter(full_filter, start)
@@ -41,9 +58,9 @@ class Streams(Feeds):
 
     def open(self, reader: FeedReader, position: bytes) -> Feed:
         feed = LogFeed(reader, decode_place(position), self.reads)
-        feed.add_strand(self._own.node)
-        self.reads.feeds.add(feed)
+        self.reads.open(feed)
         return feed
 
     def stop(self) -> None:
+        self._members.observers.remove(self._members_changed)
         self.reads.stop()

@@ -59,15 +59,15 @@ def test_last_gives_the_last_record_of_each_topic_and_then_all(
     cursor = Cursor(topic_filter, OneReader(), "n1")
     found: dict[bytes, tuple[int, int]] = {}
     at = 0
-    while (portion := log.read(at, len(records), 1)) is not None and portion.blocks[-1].header.end_offset <= barrier:
-        last_records(portion, Selection([topic_filter]), found)
+    while (portion := log.read(at, len(records), 1)) is not None:
+        last_records(portion, Selection([topic_filter]), barrier, found)
         at = portion.next_offset
-    cursor.wanted_before = at
+    cursor.wanted_before = barrier
     cursor.last = {topic: offset for topic, (_, offset) in found.items()}
     matching = [offset for offset, entry in enumerate(records) if filter_matches(topic_filter, entry.topic)]
-    before = [offset for offset in matching if offset < at]
+    before = [offset for offset in matching if offset < barrier]
     last = {records[offset].topic: offset for offset in before}
-    wanted = sorted(last.values()) + [offset for offset in matching if offset >= at]
+    wanted = sorted(last.values()) + [offset for offset in matching if offset >= barrier]
     assert [offset for offset, *_ in read_all(cursor, log)] == wanted
     assert all(log.times[offset] == time_ns for time_ns, offset in found.values())
 

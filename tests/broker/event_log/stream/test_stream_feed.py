@@ -8,8 +8,12 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.event_log.stream.feed import AWAY, LogFeed
-from broker.event_log.stream.place import Place, decode_place
+from broker.event_log.selection import Selection
+from broker.event_log.stream.feed import AWAY, READING, LogFeed, Strand
+from broker.event_log.stream.parsed import last_records
+from broker.event_log.stream.place import LogPlace, Place, decode_place
+from broker.message import Message
+from broker.routing.names import filter_matches
 from stream_logs import Entry, OneReader, ScriptedLogs, TestLog, entries, taken
 
 NODES = ("n1", "n2", "n3")
@@ -121,3 +125,43 @@ def test_the_place_keeps_logs_that_are_not_read_here() -> None:
     assert taken(feed) == []
     scripted.serve(scripted.waiting[0])
     assert {node: at.offset for node, at in decode_place(feed.position()).logs.items()} == {"n1": 0, "n9": 7}
+
+
+@given(st.tuples(entries, entries, entries), st.integers(1, 5), st.sets(st.sampled_from(NODES)))
+def test_last_is_the_newest_record_of_each_topic_in_all_logs(
+    contents: tuple[list[Entry], list[Entry], list[Entry]], size: int, away: set[str]
+) -> None:
+    """Of logs that can be read."""
+    logs = {node: TestLog(node, records, size) for node, records in zip(NODES, contents, strict=True)}
+    scripted = ScriptedLogs(logs)
+    scripted.ends = {node: len(log.records) for node, log in logs.items()}
+    feed = open_feed(scripted, Place(b"a/#", "last", 0, True))
+    placed: list[Strand] = []
+    for strand in feed.strands:
+        log = logs[strand.node]
+        if strand.node in away:
+            strand.state = AWAY
+        else:
+            strand.state = READING
+            found: dict[bytes, tuple[int, int]] = {}
+            portion = log.read(0, len(log.records), 1000)
+            if portion is not None:
+                last_records(portion, Selection([b"a/#"]), len(log.records), found)
+            strand.searched(LogPlace("id", 0, len(log.records)), found)
+        placed += feed.combine()
+    assert {strand.node for strand in placed} == set(NODES) - away
+    newest: dict[bytes, tuple[int, int]] = {}
+    for index, (node, log) in enumerate(logs.items()):
+        for offset, entry in enumerate(log.records):
+            if node not in away and filter_matches(b"a/#", entry.topic):
+                newest[entry.topic] = max(newest.get(entry.topic, (0, 0)), (log.times[offset], index))
+    got: list[Message] = []
+    while True:
+        got += taken(feed)
+        if not scripted.waiting:
+            break
+        scripted.serve(scripted.waiting[0])
+    assert sorted(message.topic for message in got) == sorted(newest)
+    for message in got:
+        node, offset = place_of(message.properties)
+        assert (logs[node].times[offset], NODES.index(node)) == newest[message.topic]

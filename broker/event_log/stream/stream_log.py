@@ -1,0 +1,58 @@
+"""A log as streams read it: that of this node, or of another one."""
+
+# not a core: reads logs
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from broker.event_log.stream.parsed import Portion
+from broker.event_log.stream.place import LogPlace
+
+
+class StreamLog:
+    """node   whose log it is
+    next_offset  of the next record that will be served, as far as this node knows
+    missed  number of records that streams were to read and the log does not have any more
+    """
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.missed = 0
+        self._newest: dict[int, asyncio.Task[Portion | None]] = {}  # reads of the end of the log, by their first offset
+        self._newest_end = 0
+
+    @property
+    def next_offset(self) -> int:
+        raise AssertionError("a subclass implements this")
+
+    async def locate(self, place: LogPlace | None, since_ns: int) -> LogPlace:
+        """Return where a stream begins that was here before, or that begins at a Unix time, 0 for the first record. Raises
+        LogFault."""
+        raise AssertionError("a subclass implements this")
+
+    async def read(self, log_id: str, start: int, filters: Sequence[bytes]) -> Portion | None:
+        """What there is from `start` on; blocks without a topic of the filters are left out. None at the end of the log.
+        Raises LogFault."""
+        raise AssertionError("a subclass implements this")
+
+    def when_grown(self, log_id: str) -> asyncio.Future[None]:
+        """Done when there are records that were not there at the call, or the log has to be looked at. Nobody may cancel
+        it."""
+        raise AssertionError("a subclass implements this")
+
+    async def read_newest(self, log_id: str, start: int) -> Portion | None:
+        """As `read`, of all topics. Streams that ask for the same share one read."""
+        end = self.next_offset
+        if start >= end:
+            return None
+        if end != self._newest_end:
+            self._newest.clear()
+            self._newest_end = end
+        task = self._newest.get(start)
+        if task is None:
+            task = self._newest[start] = asyncio.get_running_loop().create_task(self.read(log_id, start, ()))
+        return await asyncio.shield(task)
+
+    def stop(self) -> None:
+        """Read no more."""

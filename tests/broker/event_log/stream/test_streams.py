@@ -1,0 +1,282 @@
+"""Streams of real logs: what is missed, bounded memory, the log of another member, members that send nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.codec.reason_codes import TOPIC_FILTER_INVALID
+from broker.errors import MqttError
+from broker.event_log.pb import event_log_pb2 as pb
+from broker.event_log.settings import EventLogSettings
+from broker.event_log.stream import reads
+from broker.event_log.stream.place import LogPlace, Place
+from broker.event_log.stream.remote_log import FOLLOW, LOCATE, READ, TAG_STREAM
+from broker.event_log.stream.streams import Streams
+from broker.hooks import MemberFault, Members, OtherNode
+from event_log_reader import AppendingLog
+from stream_logs import OneReader
+from waiting import DEADLINE, eventually
+
+EARLIEST = Place(b"#", "earliest", 0, False)
+
+
+class Woken(OneReader):
+    """Sets an event when the feed has something again."""
+
+    def __init__(self) -> None:
+        super().__init__(5)
+        self.event = asyncio.Event()
+
+    def wake(self, now: float) -> None:
+        self.event.set()
+
+
+class Linked(Members):
+    """The members of a federation in one process. `answers` take the place of what a member would answer."""
+
+    def __init__(self, node: str, all_of_them: dict[str, Linked]) -> None:
+        super().__init__(node)
+        self.all = all_of_them
+        self.away: set[str] = set()
+        self.answers: dict[str, bytes] = {}
+        all_of_them[node] = self
+
+    def others(self) -> list[OtherNode]:
+        return [
+            OtherNode(name, "FAILED" if name in self.away else "ALIVE", {TAG_STREAM: "1"})
+            for name in self.all
+            if name != self.node_name
+        ]
+
+    async def call(self, node: str, method: str, request: bytes, seconds: float) -> bytes:
+        if method in self.answers:
+            return self.answers[method]
+        return await self.all[node].served[method](request)
+
+
+class Node:
+    def __init__(self, log: AppendingLog, members: Linked) -> None:
+        self.log = log
+        self.members = members
+        self.loop = asyncio.get_running_loop()
+        self.streams = Streams(log, members, self.loop.time, lambda: None)
+
+    async def write(self, *payloads: bytes) -> None:
+        for payload in payloads:
+            self.log.append(b"t", payload, 1)
+        await self.log.flush()
+
+    async def is_followed(self) -> None:
+        await eventually(lambda: self.log.writer.is_followed, "somebody waits for new records")
+
+    async def read(self, count: int, place: Place = EARLIEST, feed_of: list[object] | None = None) -> list[bytes]:
+        """The next messages of a feed that is opened for them."""
+        reader = Woken()
+        feed = self.streams.open(reader, place.encode())
+        if feed_of is not None:
+            feed_of.append(feed)
+        found: list[bytes] = []
+        async with asyncio.timeout(DEADLINE):
+            while len(found) < count:
+                reader.event.clear()
+                message = feed.next(self.loop.time())
+                if message is not None:
+                    feed.taken()
+                    found.append(message.payload)
+                elif not feed.is_resting:
+                    await reader.event.wait()
+        if feed_of is None:
+            feed.close()
+        return found
+
+
+@pytest.fixture
+async def make_node(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Node]]]:
+    everybody: dict[str, Linked] = {}
+    nodes: list[Node] = []
+
+    async def make(name: str = "n1", **settings: int) -> Node:
+        log = AppendingLog(EventLogSettings(dir=str(tmp_path / name), **settings), name)  # type: ignore[arg-type]
+        await log.start()
+        nodes.append(Node(log, Linked(name, everybody)))
+        for node in nodes:
+            for changed in node.members.observers:
+                changed()
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.streams.stop()
+        await node.log.stop()
+
+
+MakeNode = Callable[..., Awaitable[Node]]
+
+
+async def test_history_and_then_what_is_new(make_node: MakeNode) -> None:
+    node = await make_node()
+    await node.write(b"0", b"1")
+    task = asyncio.create_task(node.read(4))
+    await node.is_followed()
+    await node.write(b"2")
+    await node.write(b"3")
+    assert await task == [b"0", b"1", b"2", b"3"]
+    assert not node.log.writer.is_followed
+    assert node.streams.reads.read_ahead_bytes == 0
+
+
+async def test_many_followers_share_a_read(make_node: MakeNode) -> None:
+    node = await make_node()
+    tasks = [asyncio.create_task(node.read(1)) for _ in range(20)]
+    await node.is_followed()
+    await eventually(lambda: len(node.streams.reads.logs["n1"].at_end) == 20, "all wait")
+    begun: list[Any] = []
+    read_as = node.log.readers.read_as
+
+    async def counted(*arguments: Any) -> Any:
+        begun.append(arguments)
+        return await read_as(*arguments)
+
+    node.log.readers.read_as = counted  # type: ignore[method-assign, assignment]
+    await node.write(b"0")
+    assert await asyncio.gather(*tasks) == [[b"0"]] * 20
+    assert len(begun) == 1
+
+
+async def test_what_was_removed_or_lost_is_counted_as_missed(make_node: MakeNode, tmp_path: Path) -> None:
+    node = await make_node(segment_bytes=2**16)
+    for number in range(30):  # 12 in each segment
+        await node.write(b"%04d" % number * 1250)
+    sorted((tmp_path / "n1").glob("*.log"))[1].unlink()
+    found = await node.read(16, Place(b"#", "x", 0, False, {"n1": LogPlace(node.log.log_id, 2)}))
+    assert [int(payload[:4]) for payload in found] == [*range(2, 12), *range(24, 30)]
+    assert node.streams.reads.missed == 12
+
+
+@pytest.mark.interpreted
+async def test_what_is_read_ahead_is_bounded(make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that takes nothing gives its memory to those that do, and reads again later."""
+    monkeypatch.setattr(reads, "READ_AHEAD_BYTES", 400_000)
+    node = await make_node()
+    for number in range(40):
+        await node.write(b"%04d" % number * 5000)
+    slow: list[object] = []
+    assert await node.read(1, feed_of=slow) == [b"0000" * 5000]
+    assert len(await node.read(40)) == 40
+    assert node.streams.reads.read_ahead_bytes <= 400_000
+    feed = slow[0]
+    rest: list[bytes] = []
+    async with asyncio.timeout(DEADLINE):
+        while len(rest) < 39:
+            message = feed.next(0.0)  # type: ignore[attr-defined]
+            if message is None:
+                await asyncio.sleep(0)
+            else:
+                feed.taken()  # type: ignore[attr-defined]
+                rest.append(message.payload[:4])
+    assert rest == [b"%04d" % number for number in range(1, 40)]
+
+
+async def test_the_log_of_another_member_is_read_and_followed(make_node: MakeNode) -> None:
+    first, second = await make_node("n1"), await make_node("n2")
+    await second.write(b"0")
+    await first.write(b"1")
+    await second.write(b"2")
+    task = asyncio.create_task(first.read(5))
+    await second.is_followed()
+    await second.write(b"3")
+    await first.write(b"4")
+    found = await task
+    assert found[:3] == [b"0", b"1", b"2"]
+    assert set(found[3:]) == {b"3", b"4"}
+
+
+async def test_a_member_that_comes_later_is_read_from_its_begin(make_node: MakeNode) -> None:
+    first = await make_node("n1")
+    task = asyncio.create_task(first.read(1))
+    await first.is_followed()
+    second = await make_node("n2")
+    await second.write(b"0")
+    assert await task == [b"0"]
+
+
+@pytest.mark.interpreted
+async def test_a_member_that_is_away_holds_up_nobody_and_is_read_later(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "RETRY_SECONDS", 0.02)
+    first, second = await make_node("n1"), await make_node("n2")
+    await first.write(b"1")
+    await second.write(b"2")
+    first.members.away.add("n2")
+    task = asyncio.create_task(first.read(2))
+    await first.is_followed()
+    first.members.away.clear()
+    assert await task == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [
+        (LOCATE, b"\xff"),
+        (READ, b"\xff"),
+        (READ, pb.ReadLogResponse(blocks=b"no blocks", next_offset=1).SerializeToString()),
+        (READ, b""),
+        (FOLLOW, b"\xff"),
+    ],
+)
+async def test_a_member_that_answers_nonsense_is_left_out(make_node: MakeNode, method: str, answer: bytes) -> None:
+    first, second = await make_node("n1"), await make_node("n2")
+    await second.write(b"2")
+    await first.write(b"1")
+    first.members.answers[method] = answer
+    found = await first.read(2 if method == FOLLOW else 1)
+    assert found[-1] == b"1"
+
+
+@pytest.mark.parametrize("method", [LOCATE, READ, FOLLOW])
+async def test_requests_of_members_are_refused_by_name(make_node: MakeNode, method: str) -> None:
+    node = await make_node()
+    await node.write(b"0")
+    served = node.members.served[method]
+    with pytest.raises(MemberFault):
+        await served(b"\xff")
+    if method != LOCATE:
+        kind = pb.ReadLogRequest if method == READ else pb.FollowLogRequest
+        with pytest.raises(MemberFault, match=node.log.log_id):
+            await served(kind(log_id="other").SerializeToString())
+
+
+async def test_another_log_is_read_from_its_begin_and_a_former_one_goes_on(make_node: MakeNode) -> None:
+    node = await make_node()
+    await node.write(b"0", b"1", b"2")
+    read = node.read
+    known = LogPlace(node.log.log_id, 1)
+    assert await read(2, Place(b"#", "x", 0, False, {"n1": known})) == [b"1", b"2"]
+    assert await read(3, Place(b"#", "x", 0, False, {"n1": LogPlace("another", 2)})) == [b"0", b"1", b"2"]
+    former = node.log.log_id
+    node.log.lineage = node.log.lineage.child("new", 2)
+    assert await read(1, Place(b"#", "x", 0, False, {"n1": LogPlace(former, 3)})) == [b"2"]
+
+
+def test_a_start_that_cannot_be_read_is_refused() -> None:
+    log = SimpleNamespace(node="n1", writer=None, wall_ns=lambda: 10**18)
+
+    async def judged() -> None:
+        streams = Streams(log, Members("n1"), lambda: 0.0, lambda: None)  # type: ignore[arg-type]
+        for full, start in ((b"$stream/x/a", ""), (b"$stream/a", "x"), (b"$stream/a", "")):
+            with pytest.raises(MqttError) as fault:
+                streams.begin(full, start, b"")
+            assert fault.value.reason_code == TOPIC_FILTER_INVALID
+        topic_filter, position = streams.begin(b"$stream/-1h/a", "", b"")
+        assert topic_filter == b"a"
+        assert streams.begin(b"$stream/-1h/a", "", position)[1] == position, "the same again goes on"
+        assert streams.begin(b"$stream/-1h/a", "last", position)[1] != position
+
+    asyncio.run(judged())
