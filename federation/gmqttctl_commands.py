@@ -9,6 +9,7 @@ from gmqttctl.command_list import CommandList
 COMMANDS: Final = CommandList(
     "The federation",
     {
+        "backup": ("federation.backup_commands:backup", "Write what a node keeps to a file, while it runs."),
         "definitions": (
             "federation.definitions.commands:definitions",
             "Definitions of links: export, import, from other brokers.",
@@ -23,6 +24,7 @@ COMMANDS: Final = CommandList(
         "peers": ("federation.member_commands:peers", "Event streams to other nodes."),
         "policies": ("federation.definitions.commands:policies", "Policies of links: list, set, delete, explain."),
         "queues": ("federation.links.commands:queues", "Queues of shared groups."),
+        "restore": ("federation.backup_commands:restore", "Bring a backup to a machine, before its node is started."),
         "sessions": ("federation.sessions.commands:sessions", "Where the session of a client is."),
         "status": (
             "federation.status_commands:status",

@@ -16,6 +16,7 @@ class Service:
     plugin: str
 
 
+BACKUP: Final = Service("broker.api.pb.admin_pb2:BackupService", "admin")
 CLIENTS: Final = Service("broker.api.pb.admin_pb2:ClientService", "admin")
 NODE: Final = Service("broker.api.pb.admin_pb2:NodeService", "admin")
 PUBLISHING: Final = Service("broker.api.pb.admin_pb2:PublishService", "admin")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.api.backup import BackupService
 from broker.api.clients import ClientService
 from broker.api.node import NodeService
 from broker.api.pb import admin_pb2
@@ -29,6 +30,7 @@ class AdminPlugin(Plugin):
         api.register(services["NodeService"], self._node)
         api.register(services["TraceService"], TraceService(self.server, api.long_calls))
         api.register(services["PublishService"], PublishService(self.server))
+        api.register(services["BackupService"], BackupService(self.server))
         api.register(services["RetainedService"], RetainedService(self.server, api.long_calls))
         api.register(services["TopicService"], TopicService(self.server, api.long_calls))
 

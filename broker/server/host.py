@@ -7,6 +7,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from broker.admission import counted_address
@@ -175,6 +176,10 @@ class Host:
     def listener_addresses(self) -> list[str]:
         """Addresses on which clients connect, with real ports."""
         return []
+
+    async def copy_store(self, folder: Path) -> bool:
+        """Write a copy of the store into an empty folder. False on a node without one. Raises StoreFault."""
+        return False
 
     def observe_clients(self) -> None:
         """Log clients that connect, disconnect or are refused, and the packets of new connections, when the settings ask for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.config.printer import changed_keys
@@ -102,6 +103,9 @@ class Server(Host):
 
     def not_ready(self) -> list[str]:
         return super().not_ready() + self._durability.not_ready() + self._memory_watch.not_ready()
+
+    async def copy_store(self, folder: Path) -> bool:
+        return await self._durability.copy_to(folder)
 
     def listener_addresses(self) -> list[str]:
         return self.listeners.addresses

@@ -97,6 +97,14 @@ class Durability:
                 await asyncio.sleep(0)
         return restoring
 
+    async def copy_to(self, folder: Path) -> bool:
+        """Write a copy of the store into an empty folder. False without a store. Raises StoreFault."""
+        if self._thread is None or self._store is None:
+            return False
+        await committed(self._host)
+        await self._thread.result(self._store.copy_to, str(folder))
+        return True
+
     def metrics(self) -> list[Metric]:
         return [] if self.writer is None else self.writer.metrics()
 

@@ -189,6 +189,15 @@ class SqliteStore(Store):
         with self._faults():
             self._database.execute("VACUUM")
 
+    def copy_to(self, folder: str) -> None:
+        assert self._database is not None
+        with self._faults():
+            copy = sqlite3.connect(Path(folder, FILE_NAME), isolation_level=None)
+            try:
+                self._database.backup(copy)
+            finally:
+                copy.close()
+
     def close(self) -> None:
         if self._database is not None:
             with self._faults():

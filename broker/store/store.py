@@ -71,6 +71,10 @@ class Store(ABC):
     def compact(self) -> None:
         """Give back the space of deleted records. Raises StoreFault."""
 
+    def copy_to(self, folder: str) -> None:
+        """Write a copy of what was committed as a store of SQLite into an empty folder. Raises StoreFault."""
+        raise StoreFault(f"{type(self).__name__}: a store of this type has tools of its own for copies")
+
     @abstractmethod
     def close(self) -> None:
         """Unlock and close. Also called after `open` has failed."""

@@ -242,7 +242,7 @@ definitions.add_command(from_rabbitmq)
 def export(connection: dict[str, str], output: Path | None) -> None:
     """Write all definitions that were made by calls, with their passwords."""
     found = _call(connection, DEFINITIONS, "Export")
-    text = json.dumps(_document(found), indent=2, ensure_ascii=False) + "\n"
+    text = exported(found)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -290,6 +290,11 @@ def _read_json(what: str, text: str | bytes) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"is not JSON: {error}", param_hint=what) from None
+
+
+def exported(found: pb.AllDefinitions) -> str:
+    """The file of an export."""
+    return json.dumps(_document(found), indent=2, ensure_ascii=False) + "\n"
 
 
 def _document(found: pb.AllDefinitions) -> dict[str, Any]:

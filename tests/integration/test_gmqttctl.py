@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
+import itertools
 import json
 import tarfile
 from collections.abc import Awaitable, Callable
@@ -14,7 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from auth_plugin import port_of
+from auth_plugin import passwd, port_of
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
 from gmqttctl.cli import main
 from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_NOT_FOUND, EXIT_NOT_HEALTHY
@@ -308,3 +310,63 @@ async def test_messages_are_watched_as_they_come(ctl: Ctl, server: Server, clien
     assert len(server.broker.sessions) == 1
     result = await ctl.run("subscribe", "$share/g/a")
     assert (result.exit_code, "no plain one" in result.output) == (1, True)
+
+
+async def test_a_backup_of_a_running_node_is_a_node_again(
+    start_server: StartServer, clients: Clients, tmp_path: Path
+) -> None:
+    """With a session and what waits in it, retained messages, accounts and rules."""
+    accounts, folder = tmp_path / "accounts.yml", tmp_path / "other"
+    folder.mkdir()
+
+    def config(place: Path) -> dict[str, Any]:
+        return {
+            "plugin_order": ["admin", "auth"],
+            "data_dir": str(place / "state"),
+            "api": {"grpc": [{"address": "127.0.0.1:0"}]},
+            "plugins": {"auth": {"password_file": str(place / "accounts.yml"), "allow_anonymous": True}},
+        }
+
+    assert passwd("-c", "-b", str(accounts), "alice", "secret").returncode == 0
+    server = await start_server(config(tmp_path))
+    ctl = Ctl(server)
+    away = await clients.connect(port_of(server), "away", properties={SESSION_EXPIRY_INTERVAL: 1000})
+    await away.subscribe("a/#", qos=1)
+    await away.close()
+    publisher = await clients.connect(port_of(server), "publisher")
+
+    async def publish_on() -> None:
+        for number in itertools.count():
+            await publisher.publish(f"a/{number % 10}", b"%d" % number, qos=1, retain=True)
+
+    load = asyncio.create_task(publish_on())
+    await eventually(lambda: len(server.broker.retained) == 10, "there is load")
+    before = server.broker.sessions["away"].queue_length()
+    file = tmp_path / "backup.tar.gz"
+    said = await ctl.done("backup", str(file))
+    load.cancel()
+    check_named(said, ["store.jsonl", "accounts.yml"])
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert list((tmp_path / "state").glob("backup-*")) == []
+    node = folder / "gmqttd.yml"
+    node.write_text(yaml.safe_dump(config(folder)))
+    said = await ctl.done("restore", str(file), "-c", str(node))
+    check_named(said, ["records", "accounts.yml"])
+    assert (folder / "accounts.yml").read_bytes() == accounts.read_bytes()
+    again = await ctl.run("restore", str(file), "-c", str(node))
+    assert (again.exit_code, "--replace" in again.output) == (1, True)
+    assert (await ctl.run("restore", str(file), "-c", str(node), "--replace")).exit_code == 0
+    other = await start_server(config(folder))
+    assert len(other.broker.retained) == 10
+    assert other.broker.sessions["away"].queue_length() >= before
+    back = await clients.connect(port_of(other), "away", clean_start=False)
+    assert (await back.message()).topic == b"a/0"
+
+
+@pytest.mark.parametrize("content", [b"", b"text", gzip.compress(b"text"), b"\x1f\x8b" + bytes(40)])
+def test_a_file_that_is_no_backup(tmp_path: Path, content: bytes) -> None:
+    file, node = tmp_path / "backup.tar.gz", tmp_path / "gmqttd.yml"
+    file.write_bytes(content)
+    node.write_text("{}")
+    result = CliRunner().invoke(main, ["restore", str(file), "-c", str(node)], catch_exceptions=False)
+    assert (result.exit_code, str(file) in result.output) == (1, True), result.output

@@ -1306,3 +1306,80 @@ class TopicService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class BackupServiceStub:
+    """Copies of what a node keeps, made while it runs.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Backup = channel.unary_stream(
+                '/gmqtt.admin.api.BackupService/Backup',
+                request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.BackupPart.FromString,
+                _registered_method=True)
+
+
+class BackupServiceServicer:
+    """Copies of what a node keeps, made while it runs.
+    """
+
+    def Backup(self, request, context):
+        """What the store has now, and the files of accounts and rules. Over gRPC only; one call at a time. The store takes no changes
+        while its file is copied. FAILED_PRECONDITION for a store that has tools of its own for copies.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_BackupServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Backup': grpc.unary_stream_rpc_method_handler(
+                    servicer.Backup,
+                    request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.BackupPart.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'gmqtt.admin.api.BackupService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('gmqtt.admin.api.BackupService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class BackupService:
+    """Copies of what a node keeps, made while it runs.
+    """
+
+    @staticmethod
+    def Backup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/gmqtt.admin.api.BackupService/Backup',
+            google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.BackupPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

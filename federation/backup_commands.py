@@ -1,0 +1,182 @@
+"""The commands `gmqttctl backup` and `restore`."""
+
+# not a core: commands
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
+
+import click
+
+from broker import __version__
+from broker.config.loader import load
+from broker.config.settings import Settings
+from broker.server.named_files import folder_of, path_in
+from broker.server.private_file import PrivateFile
+from broker.store.offline import import_
+from broker.store.store import StoreFault
+from federation.definitions.commands import exported
+from federation.services import DEFINITIONS
+from gmqttctl.command import Command
+from gmqttctl.connection import read_connection
+from gmqttctl.connection_options import connection_options
+from gmqttctl.errors import CommandError, NotServed
+from gmqttctl.node_calls import NodeCalls
+from gmqttctl.service import BACKUP, NODE
+from gmqttctl.text import printable
+
+MANIFEST: Final = "backup.json"
+STORE: Final = "store.jsonl"
+DEFINITIONS_FILE: Final = "definitions.json"
+AUTH_FILES: Final = {"accounts.yml": "password_file", "acl": "acl_file"}
+FORMAT: Final = 1
+
+
+@click.command(cls=Command, example="gmqttctl backup --server node1:8084 node1.tar.gz")
+@connection_options
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def backup(connection: dict[str, str], file: Path) -> None:
+    """Write what one node keeps to FILE, while it runs: its store with sessions, queued and retained messages, its accounts and
+    rules, and the definitions of links, with their passwords. FILE is readable by its owner only. Each node has a store of
+    its own."""
+    beside = file.with_name(f"{file.name}.new")
+    try:
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+            names = _write_archive(connection, opened)
+            opened.flush()
+            os.fsync(opened.fileno())
+        beside.replace(file)
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written: {error.strerror or error}") from None
+    finally:
+        beside.unlink(missing_ok=True)
+    click.echo(f"{file}: {', '.join(names)}")
+
+
+def _write_archive(connection: dict[str, str], opened: IO[bytes]) -> list[str]:
+    """The names of its parts."""
+    names: list[str] = []
+    with NodeCalls(read_connection(connection)) as calls, tarfile.open(fileobj=opened, mode="w:gz") as archive:
+        node = calls.call(NODE, "Get")
+        manifest = {"format": FORMAT, "gmqttd": __version__, "node": node.node_name, "unix_time": int(time.time())}
+        _add(archive, MANIFEST, io.BytesIO(json.dumps(manifest).encode()))
+        for name, part in _parts(calls):
+            _add(archive, name, part)
+            names.append(name)
+        try:
+            found = calls.call(DEFINITIONS, "Export")
+        except NotServed:
+            pass
+        else:
+            _add(archive, DEFINITIONS_FILE, io.BytesIO(exported(found).encode()))
+            names.append(DEFINITIONS_FILE)
+    if STORE not in names:
+        click.echo("warning: the node has no store: sessions and retained messages are in memory only", err=True)
+    return names
+
+
+def _parts(calls: NodeCalls) -> Iterator[tuple[str, IO[bytes]]]:
+    """(name, content) of each part that the node gives; the content is a file on disk until the next one."""
+    name = ""
+    with TemporaryFile() as content:
+        for piece in calls.stream(BACKUP, "Backup"):
+            if name and piece.name != name:
+                yield name, content
+                content.seek(0)
+                content.truncate()
+            name = piece.name
+            content.write(piece.data)
+        if name:
+            yield name, content
+
+
+def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mtime, entry.mode = content.seek(0, io.SEEK_END), int(time.time()), 0o600
+    content.seek(0)
+    archive.addfile(entry, content)
+
+
+@click.command(cls=Command, example="gmqttctl restore node1.tar.gz -c /etc/gmqtt/gmqttd.yml")
+@click.option("-c", "--config", "config_file", required=True, metavar="FILE", help="The configuration of the node.")
+@click.option("--replace", is_flag=True, help="In place of records, accounts and rules that there are.")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def restore(config_file: str, replace: bool, file: Path) -> None:
+    """Bring a backup of a node to the machine of this configuration, before the node is started: the store, accounts and rules.
+    Definitions of links are written beside FILE, for `gmqttctl definitions import` when the node runs."""
+    loaded = load(config_file)
+    if loaded.settings is None:
+        raise CommandError("; ".join(str(fault) for fault in loaded.faults))
+    settings, folder = loaded.settings, folder_of(config_file)
+    with _opened(file) as (archive, names):
+        targets = {name: _target(settings, folder, key) for name, key in AUTH_FILES.items() if name in names}
+        for name, target in targets.items():
+            if target is None:
+                key = f"plugins.auth.{AUTH_FILES[name]}"
+                raise CommandError(f"the backup has {name}, and {config_file} does not set {key}, where it would go")
+            if target.exists() and not replace:
+                raise CommandError(f"{target} exists; --replace writes in place of it")
+        if STORE in names:
+            with io.TextIOWrapper(_member(archive, STORE), encoding="utf-8") as lines:
+                try:
+                    count = import_(settings, folder, lines, replace)
+                except (StoreFault, UnicodeDecodeError) as fault:
+                    raise CommandError(f"{STORE}: {fault}") from None
+            click.echo(f"{count} records of the store")
+        for name, target in targets.items():
+            assert target is not None
+            data = _member(archive, name).read()
+            _write(target, data)
+            click.echo(f"{target}: {len(data)} bytes")
+        if DEFINITIONS_FILE in names:
+            beside = file.with_name(f"{file.name}.{DEFINITIONS_FILE}")
+            _write(beside, _member(archive, DEFINITIONS_FILE).read())
+            click.echo(f"{beside}: when the node runs, gmqttctl definitions import {beside}")
+
+
+def _target(settings: Settings, folder: str, key: str) -> Path | None:
+    auth = getattr(settings.plugins, "auth", None) if "auth" in settings.plugin_order else None
+    file = getattr(auth, key, "")
+    return Path(path_in(folder, file)) if file else None
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[tarfile.TarFile, set[str]]]:
+    """The archive and the names of its parts. Raises CommandError for a file that is no whole backup."""
+    try:
+        with tarfile.open(file, "r:gz") as archive:
+            names = set(archive.getnames())
+            if MANIFEST not in names:
+                raise CommandError(f"{file} is no backup of gmqttctl: it has no {MANIFEST}")
+            manifest: Any = json.loads(_member(archive, MANIFEST).read())
+            if manifest.get("format") != FORMAT:
+                raise CommandError(f"{file} has the format {manifest.get('format')}, this gmqttctl reads {FORMAT}")
+            click.echo(f"backup of the node {printable(str(manifest.get('node')))}")
+            yield archive, names
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror or error}") from None
+    except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
+        raise CommandError(f"{file} is no whole backup of gmqttctl: {error}") from None
+
+
+def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
+    found = archive.extractfile(name)
+    if found is None:
+        raise CommandError(f"{name} of the backup is no file")
+    return found
+
+
+def _write(target: Path, data: bytes) -> None:
+    try:
+        PrivateFile(str(target)).change(lambda: data)
+    except OSError as error:
+        raise CommandError(f"{target} cannot be written: {error.strerror or error}") from None
