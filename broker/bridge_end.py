@@ -61,26 +61,24 @@ class BridgeEnd:
     is_own       the connection is one of this node, which has connected to the other broker
     is_node      the other end is another node of the cluster
     is_released  any user may take up the session
+    kept         what the store keeps of it with the session
     message_ttl  seconds that a message may wait for the other end, 0 or less for no limit
     deletions    deletions of retained messages that a subscription brings, None for none
     dropped      messages of the other end that were not published, by reason
     """
 
-    def __init__(self, name: str, origin: Origin, is_own: bool, is_node: bool) -> None:
+    def __init__(self, name: str, origin: Origin, is_own: bool, is_node: bool, kept: bytes, message_ttl: float) -> None:
         self.name = name
         self.origin = origin
         self.is_own = is_own
         self.is_node = is_node
         self.is_released = False
-        self.message_ttl = -1.0
+        self.kept = kept
+        self.message_ttl = message_ttl
         self.deletions: TopicMessages | None = None
         self.dropped: dict[str, int] = {}
 
     # --- the session
-
-    def encode(self) -> bytes:
-        """Return what the store keeps of it with the session."""
-        raise AssertionError("a subclass implements this")
 
     def subscribing(self, client_id: str, packet: Subscribe, identifier: int) -> Work:
         """The work of a SUBSCRIBE of the session, a Subscribing (session/control.py). Raises ProtocolViolation."""

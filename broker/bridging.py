@@ -51,7 +51,7 @@ class Bridging:
         raise AssertionError("a subclass implements this")
 
     def restored(self, value: bytes) -> BridgeEnd:
-        """The BridgeEnd of a session that the store has kept (BridgeEnd.encode). Raises HeaderError."""
+        """The BridgeEnd of a session that the store has kept (BridgeEnd.kept). Raises HeaderError."""
         raise AssertionError("a subclass implements this")
 
     # --- interest

@@ -83,7 +83,7 @@ class Subscriber(Timed):
         self._identity = None
         if before is None or end is None:
             return before is not end
-        return before is not end and (before.is_own != end.is_own or before.encode() != end.encode())
+        return before is not end and (before.is_own != end.is_own or before.kept != end.kept)
 
     def add_queued_group(self, group: SharedGroup) -> None:
         """The group has a queue, and the session is a member or consumer of it, or is the queue."""

@@ -174,7 +174,7 @@ def encode_session(session: Session, wall_offset: float) -> tuple[object, ...]:
     left = session.left_groups
     if end is None and left is None:
         return record
-    kept = b"" if end is None else end.encode()
+    kept = b"" if end is None else end.kept
     return (*record, kept) if left is None else (*record, kept, tuple(left))
 
 

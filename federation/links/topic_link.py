@@ -40,8 +40,10 @@ class TopicEnd(OwnEnd):
         dropped: dict[str, int],
         interest: LinkInterest,
         is_out: bool,
+        message_ttl: float,
     ) -> None:
-        super().__init__(consumers, domain or NO_DOMAIN, max_hops, dropped, is_out and domain is not None)
+        relays = is_out and domain is not None
+        super().__init__(consumers, domain or NO_DOMAIN, max_hops, dropped, relays, message_ttl=message_ttl)
         self._interest = interest
         self._is_out = is_out
 
@@ -171,15 +173,20 @@ class TopicLink(Link):
     def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, now: float) -> Relay:
         upstream = self.plan.upstream
         is_out = upstream.direction is Direction.OUT
+        message_ttl = upstream.message_ttl if is_out and upstream.message_ttl is not None else -1.0
         end = TopicEnd(
-            self._domain.bridging.consumers, self._other_end, upstream.max_hops, self.dropped, self.interest, is_out
+            self._domain.bridging.consumers,
+            self._other_end,
+            upstream.max_hops,
+            self.dropped,
+            self.interest,
+            is_out,
+            message_ttl,
         )
         if self._other_end is None:
             end.set_addresses(addresses_of(upstream, self.address))
         # Nobody else says where messages come from.
         end.is_explicit = self._other_end is None and client.version == MQTT_5
-        if is_out and upstream.message_ttl is not None:
-            end.message_ttl = upstream.message_ttl
         is_confirmed = upstream.ack_mode is AckMode.ON_CONFIRM and not is_out
         confirmation = Confirmation(self._broker, is_confirmed, accepted.session_present)
         passage = Passage()

@@ -64,26 +64,21 @@ class LinkEnd(BridgeEnd):
     def __init__(
         self, consumers: GroupConsumers, connect: LinkConnect, is_node: bool = False, is_own: bool = False
     ) -> None:
-        super().__init__(connect.domain.decode(), Origin((connect.domain,)), is_own, is_node)
+        domain, ttl = connect.domain, connect.message_ttl
+        kept = encode_connect(domain, connect.max_hops, connect.relays, ttl, takes_deletions=connect.takes_deletions)
+        super().__init__(domain.decode(), Origin((domain,)), is_own, is_node, kept, ttl)
         self.home = consumers.home
         self.consumers = consumers
         self.connect = connect
         self.domain = connect.domain
         self.max_hops = connect.max_hops
         self.relays = connect.relays
-        self.message_ttl = connect.message_ttl
         self.deletions = self.home.deletions if connect.takes_deletions else None
         self.addresses: tuple[bytes, ...] = ()
         self.is_explicit = False
         self.asked: set[bytes] = set()
 
     # --- the session
-
-    def encode(self) -> bytes:
-        takes_deletions = self.deletions is not None
-        return encode_connect(
-            self.domain, self.max_hops, self.relays, self.message_ttl, takes_deletions=takes_deletions
-        )
 
     def subscribing(self, client_id: str, packet: Subscribe, identifier: int) -> Work:
         """A queue link asks for jobs, up to a limit; other links say who is interested in the filters."""
@@ -259,8 +254,9 @@ class OwnEnd(LinkEnd):
         dropped: dict[str, int],
         relays: bool = False,
         is_node: bool = False,
+        message_ttl: float = -1.0,
     ) -> None:
-        super().__init__(consumers, LinkConnect(domain, max_hops, relays), is_node, True)
+        super().__init__(consumers, LinkConnect(domain, max_hops, relays, message_ttl=message_ttl), is_node, True)
         self.dropped = dropped
         self._topics: dict[bytes, bool] = {}
 
