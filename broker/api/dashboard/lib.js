@@ -66,18 +66,31 @@ export function useData(path, seconds = 2) {
   return {data: state.path === path ? state.data : null, error: state.error, reload: () => again.current()};
 }
 
-// The newest events of the node, the newest first. The browser resumes the stream by itself.
-export function useEvents(most) {
-  const [events, setEvents] = useState([]);
+// The newest answers of a stream, the newest first. The browser resumes it by itself; what comes twice is shown once. Answers of
+// one moment are shown together. [answers, whether the stream is open].
+export function useStream(path, most) {
+  const [found, setFound] = useState([]);
+  const [isOpen, setOpen] = useState(false);
   useEffect(() => {
-    const source = new EventSource("/v1/events");
-    source.onmessage = ({data}) => {
-      const event = JSON.parse(data);
-      setEvents((old) => [event, ...old.filter((one) => one.number !== event.number)].slice(0, most));
+    if (!path) return undefined;
+    let coming = [];
+    const source = new EventSource(path);
+    const show = () => {
+      const numbers = new Set(coming.map((one) => one.number).filter(Boolean));
+      const newest = coming.reverse();
+      coming = [];
+      setFound((old) => [...newest, ...old.filter((one) => !numbers.has(one.number))].slice(0, most));
     };
-    return () => source.close();
-  }, [most]);
-  return events;
+    source.onmessage = ({data}) => {
+      if (!coming.length) setTimeout(show, 200);
+      coming.push(JSON.parse(data));
+      if (coming.length > most) coming.shift();
+    };
+    source.onopen = () => setOpen(true);
+    source.onerror = () => setOpen(false);
+    return () => { source.close(); setOpen(false); };
+  }, [path, most]);
+  return [found, isOpen];
 }
 
 // --- formats: everything from the API is shown as text, so that no name becomes markup

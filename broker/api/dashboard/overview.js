@@ -1,6 +1,6 @@
 // Overview: the node, its federation, what is wrong, the last hour.
 import {html} from "/vendor/preact-htm.js";
-import {Since, State, Table, bytes, number, rows, seconds, shown, useData, useEvents} from "/lib.js";
+import {Since, State, Table, bytes, number, rows, seconds, shown, useData, useStream} from "/lib.js";
 import {Graph, Map, memberKind, memberWord} from "/charts.js";
 
 const EVENTS_SHOWN = 30;
@@ -29,7 +29,7 @@ function alarms(node, members, peers, links) {
 const KINDS = {error: "bad", warn: "warn", info: "off"};
 
 export function Overview({has}) {
-  const events = useEvents(EVENTS_SHOWN);
+  const [events] = useStream("/v1/events", EVENTS_SHOWN);
   const node = useData("/v1/node").data, rates = useData("/v1/rates", 10).data;
   const members = rows(useData(has("federation") && "/v1/federation/members").data, "members");
   const peers = rows(useData(has("federation") && "/v1/federation/peers").data, "peers");
