@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from client_library import kafka_jars
 from mqtt_client import Clients
 from node_process import Nodes, nodes_in
 from pipeline.session import prepare_environment, spark_session
@@ -35,6 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
                 "spark.local.dir": str(folder),
                 "spark.driver.memory": "1g",
                 "spark.log.level": "ERROR",
+                "spark.jars": ",".join(kafka_jars()),
             },
         )
     yield session

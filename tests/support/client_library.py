@@ -34,6 +34,11 @@ def missing_library(library: str) -> str:
     return "" if found else f"{library} is missing: scripts/setup --clients installs it"
 
 
+def kafka_jars() -> list[str]:
+    """Spark's Kafka source; none where scripts/setup --clients has not fetched it."""
+    return [str(path) for path in sorted((PACKAGES / "jars").glob("*.jar"))]
+
+
 def driver_environment() -> dict[str, str]:
     """Without the variable that keeps a driver from importing the module beside it."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
