@@ -73,7 +73,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.federation.api.Status.STATUS_FAILED": "It is gone without a word.",
     "gmqtt.federation.api.Status.STATUS_LEAVING": "It said that it goes, and is still there.",
     "gmqtt.federation.api.Status.STATUS_LEFT": "It left gracefully, or was made to by ForceLeave.",
-    "gmqtt.federation.api.Subscribe.link_wants": "Only to nodes that announce fed_ext: which links want the filter (federation/links/bridging/routes.py).",
+    "gmqtt.federation.api.Subscribe.link_interest": "Only to nodes that announce fed_ext: the interest of links in the filter (federation/links/bridging/routes.py).",
     "gmqtt.federation.api.Subscribe.members": "Likewise: how many members of the shared group the node has; 0 for not told, which counts as 1.",
     "gmqtt.federation.api.Unsubscribe.topic_name": "The full filter, with $share/NAME/ in front where shared.",
 }

@@ -125,12 +125,12 @@ class Subscribe(_message.Message):
 
     SHARE_NAME_FIELD_NUMBER: _builtins.int
     TOPIC_FILTER_FIELD_NUMBER: _builtins.int
-    LINK_WANTS_FIELD_NUMBER: _builtins.int
+    LINK_INTEREST_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     share_name: _builtins.str
     topic_filter: _builtins.str
-    link_wants: _builtins.bytes
-    """Only to nodes that announce fed_ext: which links want the filter (federation/links/bridging/routes.py)."""
+    link_interest: _builtins.bytes
+    """Only to nodes that announce fed_ext: the interest of links in the filter (federation/links/bridging/routes.py)."""
     members: _builtins.int
     """Likewise: how many members of the shared group the node has; 0 for not told, which counts as 1."""
     def __init__(
@@ -138,12 +138,12 @@ class Subscribe(_message.Message):
         *,
         share_name: _builtins.str = ...,
         topic_filter: _builtins.str = ...,
-        link_wants: _builtins.bytes = ...,
+        link_interest: _builtins.bytes = ...,
         members: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["link_wants", b"link_wants", "members", b"members", "share_name", b"share_name", "topic_filter", b"topic_filter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["link_interest", b"link_interest", "members", b"members", "share_name", b"share_name", "topic_filter", b"topic_filter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

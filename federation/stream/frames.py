@@ -52,7 +52,7 @@ GROUPS_MAX: Final = 65_535
 NO_NUMBER: Final = bytes(8)  # of a copy for a group
 # Types of the extension area.
 STAMP: Final = 3  # of PUBLISH and RETAINED: the stamp of the change
-LINK_WANTS: Final = 6  # of SUBSCRIBE: which links want the filter (federation/links/bridging/routes.py)
+LINK_INTEREST: Final = 6  # of SUBSCRIBE: the interest of links in the filter (federation/links/bridging/routes.py)
 MEMBERS: Final = 7  # of SUBSCRIBE: how many members of the group the node has, u32
 
 
@@ -75,7 +75,7 @@ def encode_interest(kind: int, share_name: bytes, topic_filter: bytes, note: byt
     body = len(share_name).to_bytes(2, "big") + share_name + topic_filter
     if not note:
         return encode_frame(kind, body)
-    number = MEMBERS if share_name else LINK_WANTS
+    number = MEMBERS if share_name else LINK_INTEREST
     return encode_frame(kind, encode_extension(number, note) + body, HAS_EXTENSIONS)
 
 
@@ -83,7 +83,7 @@ def interest_note(data: bytes, flags: int, start: int, share_name: bytes) -> byt
     """The note of a SUBSCRIBE whose body begins at `start`, b"" for none."""
     if not flags & HAS_EXTENSIONS:
         return b""
-    return extension(data, start, MEMBERS if share_name else LINK_WANTS)
+    return extension(data, start, MEMBERS if share_name else LINK_INTEREST)
 
 
 def encode_digest(time: float, digests: bytes) -> bytes:

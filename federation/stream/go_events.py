@@ -109,7 +109,7 @@ def block_events(block: Block, now: float) -> list[pb.Event]:
             if share_name:
                 subscribe.members = int.from_bytes(note, "big")
             else:
-                subscribe.link_wants = note
+                subscribe.link_interest = note
             events.append(pb.Event(Subscribe=subscribe))
         elif kind == UNSUBSCRIBE:
             share_name, topic_filter = decode_interest(data, start, pos)
@@ -255,7 +255,7 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
             _receive_message(receiver, event.message, now)
         elif kind == "Subscribe":
             filter_event = event.Subscribe
-            note = filter_event.members.to_bytes(4, "big") if filter_event.members else filter_event.link_wants
+            note = filter_event.members.to_bytes(4, "big") if filter_event.members else filter_event.link_interest
             receiver.receive_interest(
                 True, filter_event.share_name.encode(), filter_event.topic_filter.encode(), now, note
             )

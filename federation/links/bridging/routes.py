@@ -1,9 +1,9 @@
-"""Links as receivers of messages: which links want a filter, and which of them get a message of a route.
+"""Links as receivers of messages: the interest of links in a filter, and those of them that get a message of a route.
 
 Interest carries a note to other nodes and to the plugin `links`:
 
-    b""                           clients want the filter, no link does
-    b"1" HEADER… or b"0" HEADER…  links want it, with b"1" clients, too; each HEADER is b"\\n" and a header of SUBSCRIBE
+    b""                           of clients, and of no link
+    b"1" HEADER… or b"0" HEADER…  of links, with b"1" of clients, too; each HEADER is b"\\n" and a header of SUBSCRIBE
                                   (federation/links/bridging/headers.py)
     b"1n" …, b"0n" …              one of the links relays to further domains: messages need numbers
 
@@ -96,10 +96,10 @@ def needs_numbers(note: bytes) -> bool:
     return note[1:2] == NUMBERS
 
 
-def is_relayed(wants: tuple[bytes, ...]) -> bool:
-    """Return whether one of the headers of a SUBSCRIBE has a path of two domains and more: the first one wants the
-    messages, the last one relays them."""
-    return True in [b"," in want.rpartition(b" path=")[2] for want in wants]
+def is_relayed(headers: tuple[bytes, ...]) -> bool:
+    """Return whether one of the headers of a SUBSCRIBE has a path of two domains and more: the interest is that of the
+    first one, and the last one relays the messages."""
+    return True in [b"," in header.rpartition(b" path=")[2] for header in headers]
 
 
 class LinkBridge(Bridge):

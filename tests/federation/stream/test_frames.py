@@ -12,7 +12,7 @@ from broker.message import NEVER, Message
 from federation.stream.frames import (
     HAS_EXTENSIONS,
     HEADER_SIZE,
-    LINK_WANTS,
+    LINK_INTEREST,
     MEMBERS,
     PUBLISH,
     PUBLISH_BLOCK,
@@ -174,8 +174,8 @@ def test_a_filter_with_its_note(share_name: bytes, topic_filter: bytes, note: by
     start = body_start(data, data[1], HEADER_SIZE, len(data))
     assert decode_interest(data, start, len(data)) == (share_name, topic_filter)
     assert interest_note(data, data[1], HEADER_SIZE, share_name) == note
-    assert extension(data, HEADER_SIZE, MEMBERS if share_name else LINK_WANTS) == note
-    assert extension(data, HEADER_SIZE, LINK_WANTS if share_name else MEMBERS) == b""
+    assert extension(data, HEADER_SIZE, MEMBERS if share_name else LINK_INTEREST) == note
+    assert extension(data, HEADER_SIZE, LINK_INTEREST if share_name else MEMBERS) == b""
     assert interest_note(encode_interest(SUBSCRIBE, share_name, topic_filter), 0, HEADER_SIZE, share_name) == b""
 
 

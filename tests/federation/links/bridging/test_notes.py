@@ -26,14 +26,14 @@ class Observed(InterestObserver):
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
 
-    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, link_wants: bytes) -> None:
-        self.calls.append(("added", node, share_name.decode(), topic_filter.decode(), link_wants.decode()))
+    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, link_interest: bytes) -> None:
+        self.calls.append(("added", node, share_name.decode(), topic_filter.decode(), link_interest.decode()))
 
     def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
         self.calls.append(("removed", node, share_name.decode(), topic_filter.decode()))
 
-    def note_changed(self, node: str, topic_filter: bytes, link_wants: bytes) -> None:
-        self.calls.append(("changed", node, topic_filter.decode(), link_wants.decode()))
+    def note_changed(self, node: str, topic_filter: bytes, link_interest: bytes) -> None:
+        self.calls.append(("changed", node, topic_filter.decode(), link_interest.decode()))
 
     def take(self) -> list[tuple[str, ...]]:
         calls, self.calls = self.calls, []
