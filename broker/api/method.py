@@ -57,6 +57,7 @@ class ApiMethod:
     """A method's descriptor and its servicer's coroutine function, or asynchronous generator function of a stream.
 
     calls      of all methods of its kind
+    handler    the servicer's function
     role       what a token needs for a call
     is_stream  answers with several messages
     """
@@ -67,7 +68,8 @@ class ApiMethod:
         self.descriptor = descriptor
         self.is_stream = descriptor.server_streaming
         self.request_class: type[Message] = GetMessageClass(descriptor.input_type)
-        self._call: Callable[[Message, object], Any] = getattr(servicer, descriptor.name)
+        self.response_class: type[Message] = GetMessageClass(descriptor.output_type)
+        self.handler: Callable[[Message, object], Any] = getattr(servicer, descriptor.name)
         roles: Mapping[str, Role] = getattr(servicer, "roles", {})
         if descriptor.name not in roles:
             raise ValueError(f"{type(servicer).__name__}.roles does not say who may call {descriptor.name}")
@@ -85,13 +87,13 @@ class ApiMethod:
     async def call(self, request: Message, context: object) -> Answer:
         """The servicer's answer. Raises ApiError only: every other error is logged and becomes INTERNAL."""
         with self._counted():
-            answer: Answer = await self._call(request, context)
+            answer: Answer = await self.handler(request, context)
             return answer
 
     async def stream(self, request: Message, context: object) -> AsyncIterator[Answer]:
         """The servicer's answers. Raises as `call`."""
         with self._counted():
-            async for answer in self._call(request, context):
+            async for answer in self.handler(request, context):
                 yield answer
 
     @contextmanager

@@ -10,7 +10,7 @@ await api.stop()
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -20,16 +20,23 @@ from broker.api.grpc_server import GrpcServer, ServedFiles
 from broker.api.guard import ApiGuard
 from broker.api.http_server import HttpServer
 from broker.api.long_calls import LongCalls
+from broker.api.merging import merge
 from broker.api.method import STREAMS_MAX, ApiMethod, Calls, service_methods
 from broker.api.pages import PageMaker
+from broker.api.siblings import FIGURES, Siblings
 from broker.api.site import Site
+from broker.config.addresses import Address
 from broker.config.settings import ApiSettings
+from broker.config.settings_listeners import ApiListener
 from broker.server.start_error import StartError
 from broker.server.tls_context import LiveContext
 
 
 class ApiServer:
-    """Made inside a running loop. `grpc_addresses` and `http_addresses` are known after start, with real ports."""
+    """Made inside a running loop. `grpc_addresses` and `http_addresses` are known after start, with real ports.
+
+    siblings  the other workers of this node, for which this one answers, too; set before services are registered
+    """
 
     def __init__(
         self, settings: ApiSettings, pages: Mapping[str, PageMaker], log: Any, guard: ApiGuard | None = None
@@ -42,6 +49,8 @@ class ApiServer:
         self.gateway = Gateway(self.long_calls, log, self.guard.is_on)
         self._log = log
         self._services: dict[str, list[ApiMethod]] = {}
+        self.siblings: Siblings | None = None
+        self._private: GrpcServer | None = None
         self._http = HttpServer(self.gateway, pages, self.guard, log)
         if settings.dashboard:
             self._http.site = Site(self.guard)
@@ -72,6 +81,8 @@ class ApiServer:
             raise ValueError(f"{service.full_name} is registered already")
         methods = service_methods(service, servicer, self.calls, self.streams, self._log)
         for method in methods:
+            if self.siblings is not None:
+                merge(method, self.siblings)
             self.gateway.add(method)
         self._services[service.full_name] = methods
 
@@ -84,6 +95,14 @@ class ApiServer:
             "api_requests_dropped": self._grpc.requests_dropped if self._grpc else 0,
             "api_web_pages_refused": self._http.web_pages_refused,
         }
+
+    async def start_private(self, path: str, figures: Callable[[], bytes]) -> None:
+        """Serve worker 0 of this node on a Unix socket that only this user reaches: it has judged the tokens. Raises
+        StartError."""
+        self._private = GrpcServer(self._services, ApiGuard())
+        self._private.add_plain(FIGURES, figures)
+        await self._private.open("workers", ApiListener(Address("unix", "", 0, path)))
+        await self._private.start()
 
     async def start(self) -> None:
         """Open every address; raises StartError that names the first that cannot be opened, and opens none then."""
@@ -114,7 +133,6 @@ class ApiServer:
     async def stop(self) -> None:
         """No new calls at once; running ones get STOP_SECONDS_MAX, then they are cancelled. May be called twice."""
         closing = [self._http.close()]
-        if self._grpc is not None:
-            closing.append(self._grpc.close())
-            self._grpc = None
+        closing += [server.close() for server in (self._grpc, self._private) if server is not None]
+        self._grpc = self._private = None
         await asyncio.gather(*closing)

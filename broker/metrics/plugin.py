@@ -115,7 +115,7 @@ class PrometheusPlugin(Plugin):
         self.settings: PrometheusSettings = server.settings.plugins.prometheus
         self._log = get_logger("prometheus")
         self._lag = LoopLag(server.loop)
-        self._exposition = Exposition(server.metrics)
+        self._exposition = Exposition(server.node_metrics)
         self._http: HttpServer | None = None
 
     async def prepare(self) -> None:

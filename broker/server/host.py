@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from broker.api.server import ApiServer
     from broker.server.traces import Traces
     from broker.server.worker import Worker
+    from broker.server.worker_face import WorkerFace
 
 
 REFUSED_INPUT: Final = (  # counters of the broker
@@ -75,6 +76,7 @@ class Host:
     broker     the core; call `flush_soon` after every change of it
     settings   the effective configuration; `settings.plugins.NAME` are the keys of a plugin
     worker     the place of this process among several of one node; None where it is the only one
+    face       this worker's part in the API of the node; None without workers, or without API and metrics
     config_folder  of the configuration file, where relative paths of plugins start; "" for the current folder
     api        where a plugin registers its services; None without `api` addresses
     members    the members of the federation; the plugin that has one replaces it when it is made
@@ -93,6 +95,7 @@ class Host:
         self.settings = settings
         self.config_folder = config_folder
         self.worker = worker
+        self.face: WorkerFace | None = None
         self.log = get_logger("server")
         self.broker = Broker(settings.mqtt, random.Random(), self.loop.time())
         self.broker.faults = LoggedFaults(self.loop.time)
@@ -148,13 +151,18 @@ class Host:
         of_plugins = [metric for plugin in self.plugins for metric in plugin.metrics()]
         return broker_metrics(self.broker, self.unaccepted) + of_plugins
 
+    def node_metrics(self) -> list[Metric]:
+        """Return the metrics of the node: those of all its workers."""
+        return self.metrics() if self.face is None else self.face.metrics()
+
     def not_ready(self) -> list[str]:
         """Return why clients should be sent to other nodes; empty when the node is ready."""
         if self._stopping:
             return ["the node is stopping"]
         if not self._started:
             return ["the node is starting"]
-        return [reason for plugin in self.plugins for reason in plugin.not_ready()]
+        of_others = [] if self.face is None else self.face.not_ready()
+        return [reason for plugin in self.plugins for reason in plugin.not_ready()] + of_others
 
     def lost_messages(self) -> dict[str, int]:
         """Totals of messages that were dropped, by reason; those of plugins too."""

@@ -56,12 +56,19 @@ class Server(Host):
         settings = self.settings
         self.observe_clients()
         await self._read_tokens()
-        if settings.api.grpc or settings.api.http:
+        worker = self.worker
+        if worker is not None and worker.has_face:
+            from broker.server.worker_face import WorkerFace
+
+            self.face = WorkerFace(worker, self.not_ready, self.metrics)
+        is_called = self.face is not None and self.face.siblings is None  # by worker 0
+        if settings.api.grpc or settings.api.http or is_called:
             from broker.api.health import HealthService
             from broker.api.pb import health_pb2
             from broker.api.server import ApiServer
 
             self.api = ApiServer(settings.api, self.pages, get_logger("api"), self.api_guard)
+            self.api.siblings = None if self.face is None else self.face.siblings
             self._health = HealthService(self.not_ready, self.api.services)
             self.api.register(health_pb2.DESCRIPTOR.services_by_name["Health"], self._health)
         for name in settings.plugin_order:
@@ -73,6 +80,8 @@ class Server(Host):
         await self._durability.open()
         if self.api is not None:
             await self.api.start()
+        if self.face is not None:
+            await self.face.start(self.api)
         await self.listeners.start()
         for plugin in self.plugins:
             self.tags.update(plugin.tags())
@@ -99,7 +108,8 @@ class Server(Host):
             self.log.warning("nobody can call the API: `gmqttd token create` makes a token", key="api.token_file")
 
     def metrics(self) -> list[Metric]:
-        return super().metrics() + self.listeners.metrics() + self._durability.metrics() + self._memory_watch.metrics()
+        found = super().metrics() + self.listeners.metrics() + self._durability.metrics() + self._memory_watch.metrics()
+        return found if self.worker is None else found + self.worker.metrics()
 
     def not_ready(self) -> list[str]:
         return super().not_ready() + self._durability.not_ready() + self._memory_watch.not_ready()
@@ -143,6 +153,8 @@ class Server(Host):
         goodbyes.append(self._wait_closed())
         if self.api is not None:
             goodbyes.append(self.api.stop())
+        if self.face is not None:
+            goodbyes.append(self.face.stop())
         await self._within(LEAVE_SECONDS_MAX, goodbyes, "leave")
         await self._within(PLUGIN_STOP_SECONDS_MAX, [plugin.stop() for plugin in reversed(self.plugins)], "stop")
         await self._within(STORE_SECONDS_MAX, [self._durability.close()], "stop the store")

@@ -40,6 +40,7 @@ from broker.workers.supervision import Do, NodeEnds, NodeReady, Step, Supervisio
 
 GOSSIP_KEY_BYTES: Final = 32
 FOLDER_MODE: Final = 0o700  # of data_dir, as the store makes it
+METRICS: Final = "prometheus"  # the plugin
 SIGNALS: Final = {Step.STOP: signal.SIGTERM, Step.KILL: signal.SIGKILL, Step.RELOAD: signal.SIGHUP}
 HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
@@ -259,7 +260,16 @@ class Supervisor:
                     sock.close()
         is_member = FEDERATION in self._settings.plugin_order
         place = Place(index, self._count, is_member, self._gossip_ports, self._gossip_key)
-        worker = Worker(place, self._folder, self._gossip[index], self._held.unix_sockets, channel)
+        api = self._settings.api
+        worker = Worker(
+            place,
+            self._folder,
+            self._gossip[index],
+            self._held.unix_sockets,
+            channel,
+            bool(api.grpc or api.http) or METRICS in self._settings.plugin_order,
+            self._core.restarts[index],
+        )
         name_process(worker=index)
         settings = worker.settings(self._settings)
         setup_logging(settings.log)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.config.settings import Settings
+from broker.metrics.metric import Metric, counters
 from broker.server.service_manager import ServiceManager
 from broker.workers.shares import Place, worker_settings
 
@@ -24,8 +25,10 @@ class Worker:
     """place     among the workers of the node
     folder    for the Unix sockets of all workers; only this user may enter it
     gossip    (UDP, TCP) sockets of one port on the loopback address, open since before the process began
+    has_face  the node has an API or metrics
     listening  Unix sockets of `listeners` by path, open in all workers
     channel   to the supervisor: each message is one datagram
+    starts_before  how often the worker has been started before, by this supervisor
     finish    ends this process gracefully; set when it runs
     """
 
@@ -36,17 +39,25 @@ class Worker:
         gossip: tuple[socket.socket, socket.socket],
         listening: Mapping[str, socket.socket],
         channel: socket.socket,
+        has_face: bool,
+        starts_before: int,
     ) -> None:
         self.place = place
         self.folder = folder
         self.gossip = gossip
         self.listening = listening
         self.channel = channel
+        self.has_face = has_face
+        self.starts_before = starts_before
         self.finish: Callable[[str], None] = lambda reason: None
 
     def settings(self, settings: Settings) -> Settings:
         """Return the settings of this worker from those of the file."""
         return worker_settings(settings, self.place)
+
+    def metrics(self) -> list[Metric]:
+        text = "Starts of a worker after its process has ended."
+        return [counters("gmqtt_worker_restarts_total", text, "worker", [(str(self.place.index), self.starts_before)])]
 
     def path(self, kind: str, index: int) -> str:
         """Return the path of the Unix socket of this kind of the worker with this index."""

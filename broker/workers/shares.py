@@ -16,6 +16,7 @@ from broker.config.settings_listeners import ListenerSettings
 
 PORT_STEP: Final = 10  # between the ports of two workers, where each has one of its own
 FOLDER_PREFIX: Final = "worker-"  # of the folder of a worker below data_dir
+EVENT_LOG: Final = "event_log"  # the plugin
 FEDERATION: Final = "federation"  # the plugin by which workers are nodes of one federation
 MEMORY_BYTES_LEAST: Final = 64 * 2**20  # of mqtt.max_memory
 
@@ -117,7 +118,7 @@ def worker_settings(settings: Settings, place: Place) -> Settings:
     return replace(
         settings,
         listeners=() if place.is_leaving else tuple(_listener(one, place) for one in settings.listeners),
-        api=settings.api if index == 0 else ApiSettings(),
+        api=settings.api if index == 0 else _api(settings, place),
         mqtt=replace(
             mqtt,
             max_connections=share(mqtt.max_connections, count, index),
@@ -134,6 +135,15 @@ def worker_settings(settings: Settings, place: Place) -> Settings:
         plugin_order=order,
         pid_file="",
     )
+
+
+def _api(settings: Settings, place: Place) -> ApiSettings:
+    """Worker 0 has the API. Another one with an event log has an address over gRPC, too: readers ask each log for itself."""
+    api = settings.api
+    if EVENT_LOG not in settings.plugin_order:
+        return ApiSettings()
+    grpc = tuple(replace(one, address=moved(one.address, place.index)) for one in api.grpc if not one.address.is_unix)
+    return ApiSettings(grpc=grpc, token_file=api.token_file)
 
 
 def _listener(listener: ListenerSettings, place: Place) -> ListenerSettings:

@@ -83,7 +83,13 @@ async def one_at_each(node: Node, clients: Clients, prefix: str) -> dict[int, Mq
 
 
 async def test_two_workers_are_one_broker(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    node = await start(nodes, tmp_path)
+    api, metrics = f"127.0.0.1:{nodes.free_port()}", f"127.0.0.1:{nodes.free_port()}"
+    more: dict[str, Any] = {
+        "api": {"http": [{"address": api}]},
+        "plugin_order": ["admin", "prometheus"],
+        "plugins": {"prometheus": {"listen_address": metrics}},
+    }
+    node = await start(nodes, tmp_path, **more)
     subscribers = await one_at_each(node, clients, "s")
     publishers = await one_at_each(node, clients, "p")
     for subscriber in subscribers.values():
@@ -118,8 +124,35 @@ async def test_two_workers_are_one_broker(nodes: Nodes, clients: Clients, tmp_pa
         assert old.disconnect is not None
         assert old.disconnect.reason_code == SESSION_TAKEN_OVER
         old = new
+    await the_api_speaks_for_both(node, subscribers)
     await node.stop()
     assert not [process for process in processes(node).values() if is_running(process)]
+
+
+async def the_api_speaks_for_both(node: Node, connected: dict[int, MqttClient]) -> None:
+    status, answer = await node.rest("GET", "/v1/clients?page_size=1000")
+    assert status == 200
+    names = [client["client_id"] for client in answer["clients"]]
+    assert len(names) == len(set(names)) == answer["total_count"] >= 7
+    pages = [(await node.rest("GET", f"/v1/clients?page_size=3&page={page}"))[1]["clients"] for page in range(1, 5)]
+    assert [client["client_id"] for page in pages for client in page] == names[:12]
+    status, about = await node.rest("GET", "/v1/node")
+    assert about["clients_connected"] == len(names)
+    status, text = await node.rest_text("GET", "/metrics")
+    assert status == 200
+    assert 'gmqtt_worker_restarts_total{worker="1"} 0.0' in text
+    await eventually(lambda: _is_ready(node), "both are ready")
+    for _ in connected:
+        name = next(one for one in names if one.startswith("s"))
+        names.remove(name)
+        assert (await node.rest("GET", f"/v1/clients/{name}"))[0] == 200
+        assert (await node.rest("DELETE", f"/v1/clients/{name}"))[0] == 200
+    for client in connected.values():
+        await client.wait_closed()
+
+
+async def _is_ready(node: Node) -> bool:
+    return (await node.rest_text("GET", "/readyz"))[0] == 200
 
 
 async def test_a_worker_that_dies_comes_back_with_its_sessions(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:

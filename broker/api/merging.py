@@ -1,0 +1,177 @@
+"""The API of a node with several workers: which calls worker 0 answers for all of them, and how their answers become one.
+
+Every other call is answered by worker 0 alone: what it asks for is the same at all workers, or is one of the federation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+import grpc
+from google.protobuf.message import Message
+
+from broker.api.errors import ApiError
+from broker.api.fields import page_bounds
+from broker.api.method import ApiMethod
+from broker.api.siblings import Siblings
+
+Call: TypeAlias = Callable[[Message, object], Awaitable[Any]]
+
+# Fields of Node that tell of one worker's clients; all else is the same at all workers, or that of worker 0.
+ADDED: Final = (
+    *("clients_connected", "sessions", "subscriptions", "messages_waiting", "bytes_received", "bytes_sent"),
+    *("messages_received", "messages_sent", "dropped", "refused"),
+)
+
+
+class Merged:
+    """Takes the place of a method's handler (`ApiMethod.handler`)."""
+
+    def __init__(self, method: ApiMethod, siblings: Siblings) -> None:
+        descriptor = method.descriptor
+        self._own: Call = method.handler
+        self._siblings = siblings
+        self._path = f"/{descriptor.containing_service.full_name}/{descriptor.name}"
+        self._answer = method.response_class
+
+    async def _call(self, index: int, request: Message) -> Any:
+        answer = self._answer()
+        answer.ParseFromString(await self._siblings.call(index, self._path, request.SerializeToString()))
+        return answer
+
+    async def _all(self, request: Message, context: object) -> list[Any]:
+        """The answers of all workers, this one's first."""
+        calls = [self._call(index, request) for index in self._siblings.indexes]
+        return list(await asyncio.gather(self._own(request, context), *calls))
+
+    async def by_who_knows(self, request: Message, context: object) -> Any:
+        """The first answer that is not NOT_FOUND."""
+        try:
+            return await self._own(request, context)
+        except ApiError as error:
+            if not is_unknown(error):
+                raise
+            fault = error
+        for index in self._siblings.indexes:
+            try:
+                return await self._call(index, request)
+            except ApiError as error:
+                if not is_unknown(error):
+                    fault = error
+        raise fault
+
+    async def at_each(self, request: Message, context: object) -> Any:
+        """Carried out at all workers: what one does not know is no error there."""
+        answer = await self._own(request, context)
+        for index in self._siblings.indexes:
+            try:
+                await self._call(index, request)
+            except ApiError as error:
+                if not is_unknown(error):
+                    raise
+        return answer
+
+    async def one_after_the_other(self, request: Message, context: object) -> Any:
+        """All lists as one."""
+        first, *others = await self._all(request, context)
+        for other in others:
+            first.MergeFrom(other)
+        return first
+
+    async def page(self, request: Any, context: object) -> Any:
+        """A page of the lists of all workers, one after the other."""
+        offset, size = page_bounds(request.page, request.page_size)
+        answer: Any = self._answer()
+        before = 0
+        for index in (None, *self._siblings.indexes):
+            missing = size - len(entries_of(answer))
+            start = max(0, offset - before)
+            number, skipped = divmod(start, size)
+            part = await self._part(index, request, context, number + 1, size if missing else 1)
+            entries = list(entries_of(part))
+            if skipped:  # what is asked for of this worker begins within one of its pages
+                entries += entries_of(await self._part(index, request, context, number + 2, size))
+            entries_of(answer).extend(entries[skipped : skipped + missing])
+            before += part.total_count
+        answer.total_count = before
+        return answer
+
+    async def _part(self, index: int | None, request: Any, context: object, page: int, size: int) -> Any:
+        asked = type(request)()
+        asked.CopyFrom(request)
+        asked.page, asked.page_size = page, size
+        return await (self._own(asked, context) if index is None else self._call(index, asked))
+
+    async def node(self, request: Message, context: object) -> Any:
+        """The figures of all workers together."""
+        first, *others = await self._all(request, context)
+        for other in others:
+            for name in ADDED:
+                add(first, other, name)
+        return first
+
+    async def rates(self, request: Message, context: object) -> Any:
+        """Their sums, from the newest values on."""
+        first, *others = await self._all(request, context)
+        series = {one.name: one.values for one in first.series}
+        for other in others:
+            for one in other.series:
+                values = series[one.name]
+                for back in range(1, min(len(values), len(one.values)) + 1):
+                    values[-back] += one.values[-back]
+        return first
+
+
+def is_unknown(error: ApiError) -> bool:
+    return error.code is grpc.StatusCode.NOT_FOUND
+
+
+def entries_of(answer: Any) -> Any:
+    """The one list of an answer."""
+    (name,) = (field.name for field in answer.DESCRIPTOR.fields if field.is_repeated)
+    return getattr(answer, name)
+
+
+def add(one: Any, other: Any, name: str) -> None:
+    """Add a field of numbers: one, a list of equal length, or by key."""
+    ours, theirs = getattr(one, name), getattr(other, name)
+    if isinstance(ours, int):
+        setattr(one, name, ours + theirs)
+    elif hasattr(ours, "items"):
+        for key, value in theirs.items():
+            ours[key] += value
+    else:
+        for index, value in enumerate(theirs):
+            ours[index] += value
+
+
+ACCOUNTS: Final = "gmqtt.auth.api.AccountService"
+HOW: Final[dict[str, Callable[[Merged, Any, object], Awaitable[Any]]]] = {
+    "gmqtt.admin.api.ClientService.List": Merged.page,
+    "gmqtt.admin.api.ClientService.Get": Merged.by_who_knows,
+    "gmqtt.admin.api.ClientService.Delete": Merged.at_each,
+    "gmqtt.admin.api.ClientService.Release": Merged.by_who_knows,
+    "gmqtt.admin.api.SubscriptionService.List": Merged.page,
+    "gmqtt.admin.api.SubscriptionService.Filter": Merged.one_after_the_other,
+    "gmqtt.admin.api.SubscriptionService.Subscribe": Merged.by_who_knows,
+    "gmqtt.admin.api.SubscriptionService.Unsubscribe": Merged.at_each,
+    "gmqtt.admin.api.NodeService.Get": Merged.node,
+    "gmqtt.admin.api.NodeService.Rates": Merged.rates,
+    "gmqtt.admin.api.NodeService.SetLogLevel": Merged.at_each,
+    f"{ACCOUNTS}.Update": Merged.at_each,
+    f"{ACCOUNTS}.Delete": Merged.at_each,
+}
+
+
+def merge(method: ApiMethod, siblings: Siblings) -> None:
+    """Have worker 0 answer for all workers, where their answers differ."""
+    how = HOW.get(method.descriptor.full_name)
+    if how is not None:
+        merged = Merged(method, siblings)
+
+        async def call(request: Message, context: object) -> Any:
+            return await how(merged, request, context)
+
+        method.handler = call
