@@ -13,7 +13,7 @@ from federation.stream.frames import (
     INTEREST_DIGEST,
     IS_NEWS,
     IS_WRITTEN_THERE,
-    LINK_WANTS,
+    LINK_INTEREST,
     ONLY_THESE,
     RETAINED,
     RETAINED_DIGEST,
@@ -50,7 +50,7 @@ def frames(block: Block) -> list[Frame]:
             body = body_start(data, flags, start, pos)
             text = b"|".join(decode_interest(data, body, pos))
             if flags & HAS_EXTENSIONS:
-                text += b" " + extension(data, start, LINK_WANTS)
+                text += b" " + extension(data, start, LINK_INTEREST)
         elif kind == RETAINED:
             message, _ = decode_packet(data, body_start(data, flags, start, pos), pos, 5, NOW)
             text = message.topic + b"=" + message.payload
