@@ -186,7 +186,7 @@ class Homes(Told):
         """Tell the others of a claim for which no client waits, or of the end of a session."""
         for sender in self.senders.values():
             if sender.moves_sessions:
-                sender.news.claims[client_id] = None
+                sender.news.claim(client_id)
                 if sender.reachable:
                     sender.want_attention()
 
@@ -207,7 +207,7 @@ class Homes(Told):
         self.due[home] = None
         for sender in self.senders.values():
             if sender.moves_sessions:
-                sender.news.moves[home.client_id] = None
+                sender.news.move(home.client_id)
                 if sender.reachable:
                     sender.want_attention()
 
@@ -239,10 +239,15 @@ class Homes(Told):
             self.journal.drop(ended.record)
 
     def claimed(self) -> list[str]:
-        return [*self.by_client, *self.ended]
+        found = [(home.number, home.client_id) for home in self.by_client.values()]
+        found += [(ended.number, ended.client_id) for ended in self.ended.values()]
+        found.sort()
+        return [client_id for _, client_id in found]
 
     def moving(self) -> list[str]:
-        return [home.client_id for home in self.arriving]
+        found = [(home.arriving.move_number, home.client_id) for home in self.arriving if home.arriving is not None]
+        found.sort()
+        return [client_id for _, client_id in found]
 
     def claim(self, client_id: str) -> tuple[bytes, int]:
         home = self.by_client.get(client_id)

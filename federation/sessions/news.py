@@ -24,11 +24,11 @@ class Told:
     """The node behind the news. This base class has no sessions."""
 
     def claimed(self) -> list[str]:
-        """Client ids of which this node is, or was, the home, in the order of their claims."""
+        """Client ids of which this node is, or was, the home, by the numbers of their claims."""
         return []
 
     def moving(self) -> list[str]:
-        """Client ids of sessions that arrive here."""
+        """Client ids of sessions that arrive here, by the numbers of their moves."""
         return []
 
     def claim(self, client_id: str) -> tuple[bytes, int]:
@@ -41,7 +41,10 @@ class Told:
 
 
 class SessionNews:
-    """claims   client ids
+    """Who has been told a claim, or a move, has been told all with lower numbers: the newest ones are last.
+
+    claims   client ids
+    moves    client ids
     answers  to claims of the other node, which may have been heard before the stream to it began
     """
 
@@ -55,10 +58,22 @@ class SessionNews:
     def begin(self, owner: BlockOwner) -> None:
         """The other node knows nothing, or nothing any more."""
         owner.claims_told = owner.moves_told = 0
+        self.claims.clear()
+        self.moves.clear()
         for client_id in self._told.claimed():
             self.claims[client_id] = None
         for client_id in self._told.moving():
             self.moves[client_id] = None
+
+    def claim(self, client_id: str) -> None:
+        """The client has been claimed, or its session has ended."""
+        self.claims[client_id] = None
+        self.claims.move_to_end(client_id)
+
+    def move(self, client_id: str) -> None:
+        """The session arrives here."""
+        self.moves[client_id] = None
+        self.moves.move_to_end(client_id)
 
     def answer(self, frame: bytes) -> None:
         if len(self.answers) >= ANSWERS_MAX:

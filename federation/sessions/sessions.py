@@ -152,7 +152,7 @@ class Sessions(Ownership):
         awaited: dict[str, None] = {}
         for name, sender in self._senders.items():
             if sender.moves_sessions:
-                sender.news.claims[home.client_id] = None
+                sender.news.claim(home.client_id)
                 if sender.reachable:
                     sender.want_attention()
                 if self._is_awaited(name, sender, now):
