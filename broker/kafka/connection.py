@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -44,7 +45,7 @@ class Server(Protocol):
     host: Host
     answered: tuple[int, ...]
 
-    async def answer(self, request: Request, identity: ClientIdentity, addr: str) -> Values | None: ...
+    def answer(self, request: Request, identity: ClientIdentity, addr: str) -> Coroutine[Any, Any, Values | None]: ...
 
     def room_for(self, size: int) -> AbstractAsyncContextManager[None]: ...
 
@@ -55,11 +56,23 @@ class Server(Protocol):
     def count(self, reason: str) -> None: ...
 
 
+class EndingReader(asyncio.StreamReader):
+    """`ended` is set when the client sends no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = asyncio.Event()
+
+    def feed_eof(self) -> None:
+        super().feed_eof()
+        self.ended.set()
+
+
 class KafkaConnection:
     """identity  None before the login"""
 
     def __init__(
-        self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, facts: ListenerFacts
+        self, server: Server, reader: EndingReader, writer: asyncio.StreamWriter, facts: ListenerFacts
     ) -> None:
         self.identity: ClientIdentity | None = None
         self.addr = socket_name_text(writer.get_extra_info("peername"))
@@ -133,7 +146,20 @@ class KafkaConnection:
                 raise Closed("logins_refused", str(fault)) from None
             self._let_in(login)
         assert self.identity is not None
-        return await self._server.answer(request, self.identity, self.addr)
+        return await self._while_open(self._server.answer(request, self.identity, self.addr))
+
+    async def _while_open(self, answer: Coroutine[Any, Any, Values | None]) -> Values | None:
+        """Wait for an answer as long as its client does. Raises Closed."""
+        answering = asyncio.ensure_future(answer)
+        ending = asyncio.ensure_future(self._reader.ended.wait())
+        try:
+            await asyncio.wait((answering, ending), return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                raise Closed
+            return answering.result()
+        finally:
+            answering.cancel()
+            ending.cancel()
 
     def _handshake(self, request: Request) -> Values:
         assert request.values is not None

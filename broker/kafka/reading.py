@@ -20,6 +20,9 @@ from broker.kafka.partitions import NOBODY
 
 FETCH_BYTES_MAX: Final = 2**20
 """Of one answer, whatever the consumer asks for; a larger record comes all the same."""
+WAKE_SECONDS: Final = 0.001
+"""For each Fetch that waits for records, before one of them looks at what was written: all of them together look a thousand
+times a second at most, however many there are and however often publishers write."""
 WAIT_SECONDS_MAX: Final = 30.0  # of a Fetch, whatever the consumer asks for
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -55,6 +58,7 @@ class Reading:
         self.records = 0
         self.bytes = 0
         self._first = 0
+        self._waiting = 0
         self._slices = asyncio.Lock()  # one slice of all consumers in each turn of the loop
 
     # --- Metadata ---
@@ -223,7 +227,12 @@ class Reading:
             left = deadline - loop.time()
             if left <= 0:
                 return
-            await asyncio.wait([grown], timeout=left)
+            self._waiting += 1
+            try:
+                await asyncio.wait([grown], timeout=left)
+                await asyncio.sleep(min(WAKE_SECONDS * self._waiting, max(deadline - loop.time(), 0)))
+            finally:
+                self._waiting -= 1
 
     async def _read(self, progress: Progress, topic: KafkaTopic, room: int) -> None:
         """Read one partition to the end of the log, as far as there is room."""

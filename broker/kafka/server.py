@@ -7,12 +7,11 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.authorization import ClientIdentity
 from broker.config.addresses import Address, socket_name_text
-from broker.kafka.connection import Closed, KafkaConnection
+from broker.kafka.connection import Closed, EndingReader, KafkaConnection
 from broker.kafka.fields import KafkaFault, Values
 from broker.kafka.frames import APIS, Asked, Request
 from broker.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -76,10 +75,14 @@ class KafkaServer:
 
     async def _open(self, key: str, address: Address, options: dict[str, Any]) -> None:
         facts = ListenerFacts(address.host_port, "tcp" if self.context is None else "tls")
+        loop = asyncio.get_running_loop()
+
+        def made() -> asyncio.StreamReaderProtocol:
+            reader = EndingReader()
+            return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._serve(facts, reader, writer))
+
         try:
-            opened = await asyncio.start_server(
-                partial(self._serve, facts), address.host or None, address.port, **options
-            )
+            opened = await loop.create_server(made, address.host or None, address.port, **options)
         except OSError as error:
             raise bind_error(error, address.host_port, key) from error
         self._listening.append(opened)
@@ -97,7 +100,7 @@ class KafkaServer:
 
     # --- connections ---
 
-    async def _serve(self, facts: ListenerFacts, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, facts: ListenerFacts, reader: EndingReader, writer: asyncio.StreamWriter) -> None:
         connection = KafkaConnection(self, reader, writer, facts)
         if len(self._connections) >= self._settings.max_connections:
             self.count("connections_refused")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,14 @@ from auth_plugin import passwd
 from broker.event_log.plugin import EventLogPlugin
 from broker.kafka import server as kafka_server
 from broker.kafka.frames import HEADER, SIZE
-from broker.kafka.group_messages import DESCRIBE_GROUPS, FIND_COORDINATOR, HEARTBEAT, LEAVE_GROUP, LIST_GROUPS
+from broker.kafka.group_messages import (
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+)
 from broker.kafka.messages import (
     API_VERSIONS,
     FETCH,
@@ -26,7 +34,8 @@ from broker.kafka.messages import (
 from broker.kafka.plugin import KafkaPlugin
 from broker.message import Message
 from broker.server.lifecycle import Server
-from kafka_client import KafkaClient, fetch_request, read_rows
+from certificates import Authority
+from kafka_client import KafkaClient, fetch_request, join_request, read_rows
 from mqtt_client import Clients
 from node_process import Nodes, free_port
 from scram_client import final_message
@@ -291,6 +300,46 @@ async def test_logins_and_rules(start_server: StartServer, tmp_path: Path) -> No
         assert (await client.call(SASL_HANDSHAKE, {"mechanism": "GSSAPI"}))["error_code"] == 33
         assert (await client.authenticate(b""))["error_code"] == 34
     assert samples(server, "gmqtt_kafka_closed_total")["logins_refused",] == 5
+
+
+async def test_certificates_of_clients(start_server: StartServer, tmp_path: Path) -> None:
+    """The name in a verified certificate is the user, as over MQTT."""
+    authority = Authority(tmp_path / "certificates")
+    own, reader = authority.pair("localhost"), authority.pair("reader")
+    rules = tmp_path / "rules"
+    rules.write_text(RULES)
+    settings = with_kafka(tmp_path, free_port())
+    settings["plugin_order"] = ["auth", "event_log", "kafka"]
+    settings["plugins"]["auth"] = {"use_identity_as_username": True, "acl_file": str(rules), "allow_anonymous": False}
+    tls = {"cert": own.cert, "key": own.key, "cacert": authority.cacert}
+    settings["plugins"]["kafka"]["tls"] = tls
+    server = await start_server(settings)
+    await publish(server, ("sensors/1", b"seen"), ("other", b"hidden"))
+    context = ssl.create_default_context(cafile=authority.cacert)
+    context.check_hostname = False
+    async with KafkaClient(address(server), tls=context) as client:
+        client.send(FETCH, fetch_request("all", 0))
+        assert await client.is_closed()
+    context.load_cert_chain(reader.cert, reader.key)
+    async with KafkaClient(address(server), tls=context) as client:
+        assert [row[2] for row in await client.rows("all", 0, 2)] == [b"seen"]
+    await plugin(server).reload()
+
+
+async def test_a_client_that_goes_while_it_waits_leaves_nothing(server: Server) -> None:
+    def open_connections() -> float:
+        return samples(server, "gmqtt_kafka_connections")[()]
+
+    async with KafkaClient(address(server), "one") as one, KafkaClient(address(server), "two") as two:
+        joined = await one.join("g")
+        await one.sync("g", joined, {})
+        told = await two.call(JOIN_GROUP, join_request("g", ""))
+        two.send(JOIN_GROUP, join_request("g", told["member_id"]))  # waits until the first one has joined again
+        await eventually(lambda: samples(server, "gmqtt_kafka_group_members")[()] == 2, "the second one waits")
+        async with KafkaClient(address(server)) as three:
+            three.send(FETCH, fetch_request("sensors", 0, max_wait_ms=30_000))
+            await eventually(lambda: open_connections() == 3, "the third one waits")
+    await eventually(lambda: open_connections() == 0, "all connections are closed")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from types import TracebackType
 from typing import Any
@@ -19,14 +20,15 @@ Row = tuple[int, bytes, bytes]  # offset, key, value
 class KafkaClient:
     """Use it as an asynchronous context."""
 
-    def __init__(self, address: str, client_id: str = "test") -> None:
+    def __init__(self, address: str, client_id: str = "test", tls: ssl.SSLContext | None = None) -> None:
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
         self._client_id = client_id
+        self._tls = tls
         self._number = 0
 
     async def __aenter__(self) -> KafkaClient:
-        self.reader, self.writer = await asyncio.open_connection(self._host, self._port)
+        self.reader, self.writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
         return self
 
     async def __aexit__(
