@@ -31,6 +31,7 @@ COMMANDS: Final = CommandList(
             "A node and its cluster on one screen; the exit status says health.",
         ),
         "undrain": ("federation.sessions.commands:undrain", "Let a node that is drained take clients again."),
+        "upgrade": ("federation.upgrade_command:upgrade", "Start the nodes of a cluster again, one after the other."),
         "upstream-sets": ("federation.definitions.commands:upstream_sets", "Sets of upstreams: list, set, delete."),
         "upstreams": ("federation.definitions.commands:upstreams", "Upstreams of links: list, set, delete."),
         # As in RabbitMQ, whose arguments these have.

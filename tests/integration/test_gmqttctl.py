@@ -185,14 +185,14 @@ async def test_traffic_is_counted_while_it_is_asked_for(ctl: Ctl, server: Server
                 await publisher.publish(topic, b"1234", qos=1)
         return await task
 
-    found = await while_messages_come(ctl.values("topics", "--seconds", "2"))
+    found = await while_messages_come(ctl.values("topics", "--seconds", "1"))
     assert [(each["topic_name"], each["messages"], each["bytes"]) for each in found["topics"]] == [
         ("c", "4", "16"),
         ("a/b/1", "3", "12"),
         ("a/b/2", "2", "8"),
     ]
     assert [(each["client_id"], each["messages"]) for each in found["clients"]] == [("publisher", "9")]
-    tree = await while_messages_come(ctl.done("topics", "a/#", "--seconds", "2", "--depth", "2"))
+    tree = await while_messages_come(ctl.done("topics", "a/#", "--seconds", "1", "--depth", "2"))
     lines = tree.splitlines()
     assert [line.split()[0] for line in lines] == ["topic", "a", "b"]
     assert lines[2].startswith("  b")
