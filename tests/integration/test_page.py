@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 playwright = pytest.importorskip("playwright.async_api", reason="no playwright: scripts/setup")
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 LIVE_MS: Final = 20_000
+AXE: Final = Path(__file__).resolve().parents[2] / "run/clients/node_modules/axe-core/axe.min.js"
+VIEWS: Final = ("overview", "clients", "topics?topic=sensors/one", "log", "links", "pipelines", "access")
 NAME: Final = "<img src=x onerror=alert(1)>\u202egnp"  # markup, and a mark that turns the writing around
 pytestmark = [
     pytest.mark.slow,
@@ -128,6 +130,23 @@ async def test_each_view_shows_what_the_api_says(nodes: Nodes, clients: Clients,
     # The only error is that of the client that is not on this node.
     assert [text for text in tab.faults if "404" not in text] == []
     await tab.page.screenshot(path=str(tmp_path / "page.png"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_serious(nodes: Nodes, clients: Clients, browser: Any, scheme: str) -> None:
+    if not AXE.exists():
+        pytest.skip("no axe-core: scripts/setup --clients")
+    node, *_ = await federation(nodes)
+    subscriber = await clients.connect(node.port, "view")
+    await subscriber.subscribe("sensors/#", "orders/#")
+    await subscriber.publish("sensors/one", b"x", qos=1, retain=True)
+    tab = await window(browser, node, color_scheme=scheme)
+    for view in VIEWS:
+        await tab.open(view)
+        await tab.page.locator("main section").first.wait_for(timeout=LIVE_MS)
+        await tab.page.evaluate(AXE.read_text())
+        found = (await tab.page.evaluate("axe.run()"))["violations"]
+        assert [(view, item["id"]) for item in found if item["impact"] in {"serious", "critical"}] == []
 
 
 async def test_a_page_that_is_left_open_says_when_the_node_is_away(nodes: Nodes, browser: Any) -> None:

@@ -15,7 +15,7 @@ export function Access({fields, may, who, has}) {
       ${data && html`<${Table} rows=${rows(data, "accounts")} columns=${[
         ["user", (account) => shown(account.username), "name"],
         ["role", (account) => shown(account.role)],
-        ...(may.admin ? [["", (account) => html`<${Action} label="delete" question=${`Delete the account ${shown(account.username)}?`}
+        ...(may.admin ? [["action", (account) => html`<${Action} label="delete" question=${`Delete the account ${shown(account.username)}?`}
           run=${() => call("DELETE", `/v1/${path("accounts", account.username)}`)} done=${reload}/>`]] : []),
       ]}/><${Pages} page=${page} total=${data.total_count ?? 0} go=${(next) => go("access", [], {page: next})}/>`}
       ${data && may.admin && html`<${NewAccount} done=${reload}/>`}

@@ -100,7 +100,7 @@ export function Trace({of, title}) {
     ${trace && html`<${Problem} error=${error}/><${Table} rows=${lines} empty="no packets yet" columns=${[
       ["time", (line) => line.time.slice(11, 23)],
       ["client", (line) => shown(line.client_id), "name"],
-      ["", (line) => line.direction],
+      ["direction", (line) => line.direction],
       ["packet", (line) => line.packet],
       ["fields", (line) => html`<pre>${rows(line, "fields").map((field) => `${shown(field.name)}: ${shown(field.value)}`).join("\n")}</pre>`],
     ]}/>`}</section>`;

@@ -38,7 +38,7 @@ export function Topics({fields, may}) {
   return html`
     <form class="bar" onSubmit=${search} role="search">
       <label>topic, or topic filter <input name="topic" defaultValue=${topic} size="40"/></label>
-      <label>payloads as <select name="form" value=${form}>${Object.keys(FORMS).map((name) => html`<option selected=${name === form}>${name}</option>`)}</select></label>
+      <label>payloads as <select name="form">${Object.keys(FORMS).map((name) => html`<option selected=${name === form}>${name}</option>`)}</select></label>
       <button class="main">show</button>
     </form>
     ${topic && !isFilter(topic) && html`<${Explain} key=${topic} topic=${topic}/>`}
@@ -59,7 +59,7 @@ function Retained({fields, form}) {
       ["QoS", (message) => message.qos, "number"],
       ["from", (message) => shown(message.client_id), "name"],
       ["expires in", (message) => message.expires_seconds == null ? "" : seconds(message.expires_seconds)],
-      ["", (message) => html`<${Action} label="delete" question=${`Delete the retained message of ${shown(message.topic_name)} on all nodes?`}
+      ["action", (message) => html`<${Action} label="delete" question=${`Delete the retained message of ${shown(message.topic_name)} on all nodes?`}
         run=${() => call("DELETE", `/v1/${path("retained", message.topic_name)}`)} done=${reload}/>`],
     ]}/>${data.total_count > PAGE_ROWS && html`<${Pages} page=${page} total=${data.total_count} go=${(next) => go("topics", [], {...fields, page: next})}/>`}`}
   </section>`;
