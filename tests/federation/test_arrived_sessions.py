@@ -1,0 +1,142 @@
+"""Sessions that have arrived, beside a naive look at all of them; what is done in one turn has a bound."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from broker.session.session import Session
+from federation.replication.adopting import HOMES_OF_A_TURN, RelayedAll
+from federation.sessions.arriving import HANDING_SECONDS_MAX, Arriving
+from federation.sessions.home import Home
+from federation.sessions.homes import LOOKS_OF_A_TURN, Homes
+from simulator.federation import Federation
+
+
+class Arrivals:
+    """Sessions that come to a node which has another one to tell."""
+
+    def __init__(self, count: int, handing: bool) -> None:
+        federation = Federation(2, 2)
+        self.node = federation.node(federation.hosts[0]).node
+        assert self.node.sessions is not None
+        self.homes: Homes = self.node.sessions.homes
+        self.outbox = self.node.senders["n2"].outbox
+        for number in range(count):
+            self.add(str(number), handing)
+
+    def add(self, client_id: str, handing: bool) -> None:
+        broker = self.node.broker
+        session = broker.sessions[client_id] = Session(broker, client_id, 0.0)
+        home = self.homes.by_client[client_id] = self.homes.made(client_id, 1)
+        arriving = Arriving(session, self.homes.epoch_of(home), "n1", {"n2": None})
+        self.homes.arrives(home, arriving)
+        if handing:
+            arriving.begin(["n2"], broker.now)
+            self.homes.wait_for_hand_over(home, arriving.until)
+
+    def settle(self) -> int:
+        """Returns how many turns it took."""
+        turns = 1
+        before = len(self.homes.arriving)
+        while self.homes.settle_arrived():
+            assert before - len(self.homes.arriving) <= LOOKS_OF_A_TURN
+            before = len(self.homes.arriving)
+            turns += 1
+        return turns
+
+    def check(self) -> None:
+        heard = self.homes.moves_heard()
+        for home in self.homes.by_client.values():
+            arriving = home.arriving
+            if home in self.homes.arriving:
+                assert arriving is not None
+                assert arriving.handing or arriving.waiting or arriving.move_number > heard
+                assert arriving.session.sources is arriving
+            else:
+                assert arriving is None
+
+    def act(self, rng: Random, home: Home) -> None:
+        arriving = home.arriving
+        if arriving is None:
+            return
+        what = rng.randrange(3)
+        if what == 0:
+            arriving.waiting.pop("n2", None)
+            self.homes.keep(home)
+        elif what == 1:
+            arriving.handed("n2", self.node.broker.now)
+            self.homes.keep(home)
+        else:
+            self.homes.tell_move(home)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_those_are_whole_that_wait_for_nothing(seed: int) -> None:
+    rng = Random(seed)
+    arrivals = Arrivals(60, True)
+    homes = list(arrivals.homes.by_client.values())
+    for _ in range(60):
+        for home in rng.sample(homes, 8):
+            arrivals.act(rng, home)
+        if rng.random() < 0.3:
+            arrivals.outbox.moves_told = max(
+                arrivals.outbox.moves_told, arrivals.homes.next_number() - rng.randrange(30)
+            )
+        if rng.random() < 0.1:
+            arrivals.outbox.moves_told = 0  # its stream begins anew
+        arrivals.settle()
+        arrivals.check()
+    arrivals.homes.handle_timeout(arrivals.node.broker.now + HANDING_SECONDS_MAX)
+    for home in list(arrivals.homes.arriving):
+        assert home.arriving is not None
+        assert not home.arriving.handing
+        home.arriving.waiting.clear()
+        arrivals.homes.keep(home)
+    arrivals.outbox.moves_told = arrivals.homes.next_number()
+    arrivals.settle()
+    assert not arrivals.homes.arriving
+    assert arrivals.homes.next_timeout() == float("inf")
+
+
+def test_many_are_looked_at_in_some_turns() -> None:
+    arrivals = Arrivals(2 * LOOKS_OF_A_TURN + 1, False)
+    assert arrivals.settle() == 3
+    assert arrivals.settle() == 1, "nothing has changed"
+    for home in arrivals.homes.arriving:
+        assert home.arriving is not None
+        home.arriving.waiting.clear()
+        arrivals.homes.keep(home)
+    assert arrivals.settle() == 3
+    assert not arrivals.homes.arriving
+
+
+def test_a_hand_over_that_goes_on_is_waited_for() -> None:
+    arrivals = Arrivals(1, True)
+    (home,) = arrivals.homes.arriving
+    arriving = home.arriving
+    assert arriving is not None
+    first = arrivals.homes.next_timeout()
+    arriving.goes_on(first - 0.1)
+    arrivals.homes.handle_timeout(first)
+    assert arriving.handing
+    assert arrivals.homes.next_timeout() == pytest.approx(first - 0.1 + HANDING_SECONDS_MAX)
+    arrivals.homes.handle_timeout(arrivals.homes.next_timeout())
+    assert not arriving.handing
+
+
+def test_many_hear_in_some_turns_that_a_node_has_relayed_everything() -> None:
+    arrivals = Arrivals(HOMES_OF_A_TURN + 1, True)
+    others = list(arrivals.homes.arriving)[::7]
+    for home in arrivals.homes.arriving:
+        assert home.arriving is not None
+        home.arriving.lost["n3"] = "another store" if home in others else "store"
+    relayed = RelayedAll(arrivals.homes)
+    relayed.add("n2", "store")
+    turns = 0
+    while relayed.is_active():
+        relayed.go_on(arrivals.node.broker.now)
+        turns += 1
+    assert turns == 2
+    assert [home for home in arrivals.homes.arriving if home.arriving is not None and home.arriving.handing] == others
