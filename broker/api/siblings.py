@@ -15,7 +15,12 @@ from broker.metrics.metric import Kind, Metric
 
 CALL_SECONDS_MAX: Final = 5.0  # for the answer of another worker
 FIGURES: Final = "/gmqtt.workers/Figures"  # not part of the API: JSON, between workers of one node
-ANSWER_BYTES_MAX: Final = 64 * 2**20
+OPTIONS: Final = (
+    ("grpc.max_receive_message_length", 64 * 2**20),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
 
 
 class Siblings:
@@ -33,11 +38,11 @@ class Siblings:
         """The encoded answer of one worker to a method of gRPC. Raises ApiError: its own, or UNAVAILABLE."""
         channel = self._channels.get(index)
         if channel is None:
-            options = [("grpc.max_receive_message_length", ANSWER_BYTES_MAX)]
-            channel = self._channels[index] = grpc.aio.insecure_channel(f"unix:{self._paths[index]}", options)
+            channel = self._channels[index] = grpc.aio.insecure_channel(f"unix:{self._paths[index]}", OPTIONS)
         try:
             method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
-            answer = await method(request, timeout=CALL_SECONDS_MAX)
+            # It is waited for a worker that is started again.
+            answer = await method(request, timeout=CALL_SECONDS_MAX, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 text = f"worker {index} of this node does not answer; it may be starting, so try again"

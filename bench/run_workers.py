@@ -1,0 +1,174 @@
+"""scripts/bench workers: a node with as many workers as there are cores, at least 2, beside one with a single process.
+
+Pairs of a publisher and a subscriber, with both at one worker or each at another one. The generator finds out which worker has
+accepted a connection from the inode of its socket, and connects again until it has what it wants. Rounds alternate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from mqtt_load import Publisher, Subscriber, cpu_seconds, log_in, one_publish, open_socket, subscribe, throughput
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+DEADLINE: Final = 60.0
+SIZE: Final = 100
+SETTLE_SECONDS: Final = 1.0
+CONFIG: Final = """\
+workers: {workers}
+listeners: [{{address: "127.0.0.1:{port}"}}]
+log: {{level: info, format: text, clients: false}}
+"""
+SAME_MAX: Final = 1.05
+OTHER_MAX: Final = 1.4
+CAPACITY_MIN: Final = 1.7  # of two workers
+
+
+class Node:
+    """One node without a store. `processes` are those that serve clients."""
+
+    def __init__(self, gmqttd: Path, folder: Path, workers: int) -> None:
+        self.workers = workers
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port: int = probe.getsockname()[1]
+        config, log = folder / f"{workers}.yml", folder / f"{workers}.log"
+        config.write_text(CONFIG.format(workers=workers, port=self.port))
+        with log.open("wb") as output:
+            command = [str(gmqttd), "start", "-c", str(config)]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        until = time.monotonic() + DEADLINE
+        streams = workers * (workers - 1)
+        while "serving" not in log.read_text() or log.read_text().count("event stream to a node") < streams:
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise SystemExit(f"the node with {workers} workers does not start:\n{log.read_text()}")
+            time.sleep(0.05)
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        self.processes = [int(child) for child in children] if workers > 1 else [self.process.pid]
+
+    def worker_of(self, sock: socket.socket) -> int:
+        """The index in `processes` of the one that has accepted the connection."""
+        ours = f"0100007F:{sock.getsockname()[1]:04X}"
+        server = f"0100007F:{self.port:04X}"
+        for line in Path("/proc/net/tcp").read_text().splitlines():
+            fields = line.split()
+            if fields[1:3] == [server, ours]:
+                wanted = f"socket:[{fields[9]}]"
+                for index, process in enumerate(self.processes):
+                    for file in os.scandir(f"/proc/{process}/fd"):
+                        with contextlib.suppress(OSError):
+                            if os.readlink(file.path) == wanted:
+                                return index
+        raise SystemExit("no worker has the connection")
+
+    def client(self, name: str, worker: int) -> socket.socket:
+        """A client at the worker with this index."""
+        while True:
+            sock = open_socket(("127.0.0.1", self.port), name)
+            log_in(sock, name)
+            if self.worker_of(sock) == worker:
+                return sock
+            sock.close()
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+
+def slice_of(node: Node, apart: int, qos: int, options: argparse.Namespace) -> dict[str, Any]:
+    """One measurement. `apart`: the subscriber is at the worker that is so many further than its publisher's."""
+    encoded, id_at = one_publish("load/000000", qos, bytes(SIZE))
+    pubs: list[Publisher] = []
+    subs: list[Subscriber] = []
+    for number in range(options.clients):
+        topic = f"load/{number:06d}"
+        sock = node.client(f"sub-{number}", (number + apart) % node.workers)
+        subscribe(sock, topic, qos)
+        subs.append(Subscriber(sock, len(encoded), qos, id_at))
+        sock = node.client(f"pub-{number}", number % node.workers)
+        pubs.append(Publisher(sock, topic, qos, bytes(SIZE), 50, 4))
+    time.sleep(SETTLE_SECONDS)
+    for one in (*pubs, *subs):
+        one.sock.setblocking(False)
+    load = argparse.Namespace(
+        topology="pairs", clients=options.clients, qos=qos, size=SIZE, messages=options.messages, window=1000, block=50
+    )
+    load.pid = None
+    before = cpu_seconds(node.processes)
+    result = throughput(load, pubs, subs)
+    result["cpu"] = (cpu_seconds(node.processes) - before) * 1e6 / max(result["delivered"], 1)
+    for one in (*pubs, *subs):
+        one.sock.close()
+    if result["lost"]:
+        raise SystemExit(f"{result['lost']} messages were lost")
+    return result
+
+
+def measured(nodes: dict[int, Node], count: int, qos: int, options: argparse.Namespace) -> dict[str, Any]:
+    """CPU-microseconds of all workers a message, in rounds that alternate; and what follows."""
+    found: dict[str, list[float]] = {"one": [], "same": [], "other": []}
+    rates: dict[str, list[float]] = {"one": [], "same": [], "other": []}
+    for turn in range(options.rounds + 1):
+        for name, node, apart in (("one", nodes[1], 0), ("same", nodes[count], 0), ("other", nodes[count], 1)):
+            result = slice_of(node, apart, qos, options)
+            if turn:  # the first round only warms up
+                found[name].append(result["cpu"])
+                rates[name].append(result["delivered_per_s"])
+    ratios = {
+        name: statistics.median(value / one for value, one in zip(found[name], found["one"], strict=True))
+        for name in ("same", "other")
+    }
+    return {
+        "qos": qos,
+        "cpu_us_per_msg": {name: round(statistics.median(values), 3) for name, values in found.items()},
+        "delivered_per_s_with_generator": {name: round(statistics.median(values)) for name, values in rates.items()},
+        "ratio_same": round(ratios["same"], 3),
+        "ratio_other": round(ratios["other"], 3),
+        # Each worker with a core of its own, and the generator elsewhere.
+        "capacity_ratio_same": round(count / ratios["same"], 2),
+        "capacity_ratio_other": round(count / ratios["other"], 2),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/bench workers", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--workers", type=int, default=0, help="instead of the number of cores")
+    parser.add_argument("--clients", type=int, default=10, help="pairs of clients")
+    parser.add_argument("--messages", type=int, default=100_000, help="of one slice")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--interpreted", action="store_true", help="measure the sources")
+    options = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    count = options.workers or max(2, cores)
+    gmqttd = ROOT / (".venv" if options.interpreted else ".venv-fast") / "bin" / "gmqttd"
+    with tempfile.TemporaryDirectory() as folder:
+        nodes = {workers: Node(gmqttd, Path(folder), workers) for workers in (1, count)}
+        try:
+            rows = [measured(nodes, count, qos, options) for qos in (0, 1)]
+        finally:
+            for node in nodes.values():
+                node.stop()
+    print(json.dumps({"cores": cores, "workers": count, "load": os.getloadavg(), "rows": rows}, indent=2))
+    is_met = True
+    for row in rows:
+        capacity = row["capacity_ratio_same"] * 2 / count
+        is_met = (
+            is_met and row["ratio_same"] <= SAME_MAX and row["ratio_other"] <= OTHER_MAX and capacity >= CAPACITY_MIN
+        )
+    print(f"marks {'met' if is_met else 'missed'}: same {SAME_MAX}, other {OTHER_MAX}, capacity of two {CAPACITY_MIN}")
+    return 0 if is_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
