@@ -1,15 +1,18 @@
-"""The table of a member: the links that it runs, and the phase of each; rendezvous hashing names the owner of a link.
+"""The table of a member: the links that it runs, and the phase of each; rendezvous hashing names the owner of a link. The
+sessions of links as a file, which outlives the process.
 
 The rules are in `ownership`.
 """
 
 from __future__ import annotations
 
+import json
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from federation.definitions.resolution import LINKS_MAX
 from federation.links.reconnecting import SessionPlace
 
 
@@ -97,3 +100,40 @@ Order = Run | Drain | Stop
 def weight(link_id: str, name: str) -> bytes:
     """The hash of rendezvous hashing; the member with the highest one gets the link."""
     return blake2b(f"{link_id}\0{name}".encode(), digest_size=8).digest()
+
+
+Places = dict[str, SessionPlace]
+"""Where links have sessions at upstreams, by the id of the link."""
+
+
+def encode_places(places: Places, plain: frozenset[str] | None) -> bytes:
+    """A file of the sessions that a node knows. `plain`: the links, by id, that get no random client identifier; None where
+    that is not known."""
+    sessions = {link_id: place._asdict() for link_id, place in places.items()}
+    document: dict[str, Any] = {"format": 1, "sessions": sessions}
+    if plain is not None:
+        document["plain"] = sorted(plain)
+    return json.dumps(document).encode()
+
+
+def decode_places(data: bytes) -> tuple[Places, frozenset[str] | None]:
+    """The inverse of `encode_places`; nothing for an empty file. Raises ValueError."""
+    if not data:
+        return {}, None
+    document: Any = json.loads(data)
+    sessions = document.get("sessions") if isinstance(document, dict) and document.get("format") == 1 else None
+    if not isinstance(sessions, dict) or len(sessions) > LINKS_MAX:
+        raise ValueError("sessions: the file has none of format 1")
+    found: Places = {}
+    for link_id, place in sessions.items():
+        match place:
+            case {"client_id": str(client_id), "host": str(host), "port": int(port)}:
+                found[link_id] = SessionPlace(client_id, host, port)
+            case _:
+                raise ValueError(f"sessions.{link_id[:64]}: client_id, host and port are not there")
+    match document.get("plain"):
+        case None:
+            return found, None
+        case [*names] if all(isinstance(name, str) for name in names):
+            return found, frozenset(names)
+    raise ValueError("plain: it is no list of the ids of links")

@@ -4,7 +4,6 @@ knows of sessions at upstreams to a file."""
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ from federation.definitions.resolution import LINKS_MAX
 from federation.definitions.uri import URI_BYTES_MAX
 from federation.extension import Extension
 from federation.links.ownership import Ownership
-from federation.links.ownership_table import Phase, Row, Table, Telling
+from federation.links.ownership_table import Phase, Places, Row, Table, Telling, decode_places, encode_places
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.reconnecting import SessionPlace
 from federation.shell.member_calls import MemberAway, MemberCalls
@@ -286,9 +285,6 @@ def _session_of(row: pb.OwnerRow) -> SessionPlace | None:
 FILE: Final = "link-sessions.json"
 FILE_BYTES_MAX: Final = 16 * 2**20
 
-Places = dict[str, SessionPlace]
-"""By the id of the link."""
-
 
 class SessionsFile:
     """`folder`: "" for a node that keeps nothing. The file is written by one thread at a time, the newest state only."""
@@ -307,7 +303,7 @@ class SessionsFile:
         if file is None:
             return {}
         try:
-            places, self._plain = _decoded(await asyncio.to_thread(file.read, FILE_BYTES_MAX))
+            places, self._plain = decode_places(await asyncio.to_thread(file.read, FILE_BYTES_MAX))
         except (OSError, ValueError) as error:
             self._log.warning("sessions of links not known", file=file.path, reason=str(error))
             return {}
@@ -333,7 +329,7 @@ class SessionsFile:
 
     async def _write(self, file: PrivateFile) -> None:
         while (places := self._wanted) != self._written:
-            data = _encoded(places, self._plain)
+            data = encode_places(places, self._plain)
             try:
                 await asyncio.to_thread(_store, file, data)
             except OSError as error:
@@ -351,34 +347,3 @@ class SessionsFile:
 
 def _store(file: PrivateFile, data: bytes) -> None:
     file.change(lambda: data)
-
-
-def _encoded(places: Places, plain: frozenset[str] | None) -> bytes:
-    sessions = {link_id: place._asdict() for link_id, place in places.items()}
-    document: dict[str, Any] = {"format": 1, "sessions": sessions}
-    if plain is not None:
-        document["plain"] = sorted(plain)
-    return json.dumps(document).encode()
-
-
-def _decoded(data: bytes) -> tuple[Places, frozenset[str] | None]:
-    """Raises ValueError."""
-    if not data:
-        return {}, None
-    document: Any = json.loads(data)
-    sessions = document.get("sessions") if isinstance(document, dict) and document.get("format") == 1 else None
-    if not isinstance(sessions, dict) or len(sessions) > LINKS_MAX:
-        raise ValueError("sessions: the file has none of format 1")
-    found: Places = {}
-    for link_id, place in sessions.items():
-        match place:
-            case {"client_id": str(client_id), "host": str(host), "port": int(port)}:
-                found[link_id] = SessionPlace(client_id, host, port)
-            case _:
-                raise ValueError(f"sessions.{link_id[:64]}: client_id, host and port are not there")
-    match document.get("plain"):
-        case None:
-            return found, None
-        case [*names] if all(isinstance(name, str) for name in names):
-            return found, frozenset(names)
-    raise ValueError("plain: it is no list of the ids of links")
