@@ -22,6 +22,7 @@ from gmqttctl.text import aligned, printable
 
 FORMATS: Final = ("table", "wide", "json", "yaml", "name")
 WATCH_SECONDS: Final = 2.0
+CELL_CHARACTERS_MAX: Final = 160  # of a table; -o wide shows all
 NOTHING: Final = "-"
 GOOD: Final = frozenset(("alive", "running", "streaming", "connected", "here", "serving", "ok", "applies", "allowed"))
 BAD: Final = frozenset(("failed", "error", "invalid", "shutdown", "refused", "wrong", "no answer", "blocked"))
@@ -52,6 +53,11 @@ class Column:
         elif isinstance(found, list):
             found = ", ".join(map(str, found))
         return NOTHING if found is None or found == "" else printable(str(found))
+
+
+def _cut(text: str, limit: int | None) -> str:
+    """One long name does not make all rows long."""
+    return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 class Output:
@@ -112,7 +118,8 @@ class Output:
 
     def table(self, items: Sequence[Item], columns: Sequence[Column]) -> list[str]:
         shown = [column for column in columns if not column.is_wide or self.format == "wide"]
-        rows = [[column.text(item) for column in shown] for item in items]
+        limit = CELL_CHARACTERS_MAX if self.format == "table" else None
+        rows = [[_cut(column.text(item), limit) for column in shown] for item in items]
         return aligned([[column.head for column in shown], *rows], self.painted)
 
     def painted(self, cell: str) -> str:
@@ -147,7 +154,7 @@ def output_options(command: Command) -> Command:
         default="table",
         show_default=True,
         envvar="GMQTTCTL_OUTPUT",
-        help="wide: with all columns; name: only names.",
+        help="wide: all columns, whole; name: only names.",
     )
     @click.option("--json", "as_json", is_flag=True, hidden=True)
     @click.option("-w", "--watch", is_flag=True, help=f"Look again every {WATCH_SECONDS:g} seconds until Ctrl-C.")

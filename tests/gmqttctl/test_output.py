@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gmqttctl.output import FORMATS, Column, Output
+from gmqttctl.output import CELL_CHARACTERS_MAX, FORMATS, Column, Output
 from gmqttctl.text import aligned, printable, width
 from gmqttctl.traffic_tree import tree_rows
 
@@ -140,3 +140,11 @@ def test_colors_are_for_terminals_and_the_word_stays() -> None:
     assert click.unstyle(output.painted("failed ")) == "failed "
     assert output.painted("failed ") != "failed "
     assert "\x1b" not in shown("table", [{"name": "a", "state": "failed", "count": 1}])
+
+
+def test_a_name_of_64_kilobytes_does_not_make_all_rows_long() -> None:
+    name = "x" * 65_535
+    items = [{"name": name, "state": "y", "count": 1}, {"name": "a", "state": "y", "count": 2}]
+    assert max(map(len, shown("table", items).splitlines())) <= CELL_CHARACTERS_MAX + 20
+    assert name in shown("wide", items)
+    assert shown("name", items).splitlines()[0] == name

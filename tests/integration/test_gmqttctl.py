@@ -8,18 +8,20 @@ import gzip
 import itertools
 import json
 import tarfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from auth_plugin import passwd, port_of
+from broker.api.tokens import Role, Token, hash_token, write_tokens
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
 from gmqttctl.cli import main
-from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_NOT_FOUND, EXIT_NOT_HEALTHY
+from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_NOT_ALLOWED, EXIT_NOT_FOUND, EXIT_NOT_HEALTHY
 from waiting import eventually
 from wording import check_named
 
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
 
 HOSTILE = "c \x1b[31m\u202ered\n[bold]"
-SHOWN = r"c \x1b[31m\u202ered\n[bold]"
-TOKEN_TEXT = "gmqttd_secret"
 
 
 class Ctl:
@@ -370,3 +370,107 @@ def test_a_file_that_is_no_backup(tmp_path: Path, content: bytes) -> None:
     node.write_text("{}")
     result = CliRunner().invoke(main, ["restore", str(file), "-c", str(node)], catch_exceptions=False)
     assert (result.exit_code, str(file) in result.output) == (1, True), result.output
+
+
+def commands_that_show(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Those with -o that need no argument, and that ask a node."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands_that_show(command, (*words, name))
+        else:
+            names = {parameter.name for parameter in command.params}
+            if {"output_format", "context_name"} <= names and not any(each.required for each in command.params):
+                yield (*words, name)
+
+
+async def test_each_command_that_shows_something_has_a_table_json_yaml_and_names(
+    start_server: StartServer, clients: Clients, tmp_path: Path
+) -> None:
+    """Of a node with all plugins, a client with a hostile name, an account, and definitions."""
+    (tmp_path / "accounts.yml").write_text("- {username: alice, password: a}\n")
+    server = await start_server(
+        {
+            "plugin_order": ["admin", "auth", "federation", "links"],
+            "api": {"grpc": [{"address": "127.0.0.1:0"}]},
+            "plugins": {
+                "auth": {"hash": "plain", "password_file": str(tmp_path / "accounts.yml"), "allow_anonymous": True},
+                "federation": {"node_name": "n1", "fed_addr": "127.0.0.1:0", "gossip_addr": "127.0.0.1:0"},
+            },
+        }
+    )
+    ctl = Ctl(server)
+    client = await clients.connect(port_of(server), HOSTILE.replace("\n", ""))
+    await client.subscribe("a/\u202e/#")
+    await ctl.done("publish", "a/\u202e", "\x1b[2J", "--retain")
+    await ctl.done("policies", "set", "p", "a/#", '{"federation-upstream-set": "all"}')
+    found = list(commands_that_show(main))
+    words = {" ".join(each) for each in found}
+    assert {"status", "members list", "clients list", "sessions list", "retained list", "policies list"} <= words
+    live = {"top": ("-n", "1", "--seconds", "1"), "topics": ("--seconds", "1")}
+    refused = {"keys list": "keys"}  # the gossip is not encrypted
+    for each in found:
+        for output in ("table", "wide", "json", "yaml", "name"):
+            if each == ("top",) and output != "json":
+                continue
+            result = await ctl.run(*each, *live.get(each[0], ()), "-o", output)
+            if " ".join(each) in refused:
+                assert result.exit_code == 1
+                break
+            assert result.exit_code == 0, (each, output, result.output)
+            text = result.stdout
+            if output == "json":
+                assert isinstance(json.loads(text), dict), each
+            elif output == "yaml":
+                assert isinstance(yaml.safe_load(text), dict), each
+            else:
+                assert all(line.isprintable() for line in text.splitlines()), (each, output)
+
+
+async def test_accounts_are_made_listed_and_deleted(ctl: Ctl) -> None:
+    assert await ctl.done("accounts") == "no accounts\n"
+    await ctl.done("accounts", "set", "alice", text="secret\n")
+    await ctl.done("accounts", "set", "site", "--password", "x", "--role", "link:oslo")
+    lines = (await ctl.done("accounts")).splitlines()
+    assert [line.split() for line in lines] == [["user", "role"], ["alice", "-"], ["site", "link:oslo"]]
+    await ctl.done("accounts", "delete", "site", "--yes")
+    assert await ctl.done("accounts", "-o", "name") == "alice\n"
+
+
+async def test_clients_are_shown_and_kicked(ctl: Ctl, server: Server, clients: Clients) -> None:
+    client = await clients.connect(port_of(server), "c", properties={SESSION_EXPIRY_INTERVAL: 100})
+    await client.subscribe("a/#", qos=1)
+    assert (await ctl.values("clients", "show", "c"))["client_id"] == "c"
+    check_named(await ctl.done("sessions", "show", "c"), ["here", "n1"])
+    check_named(await ctl.done("subscriptions", "matching", "a/1"), ["c", "a/#"])
+    assert "no subscriptions" in await ctl.done("subscriptions", "of", "a/1")
+    check_named(await ctl.done("subscriptions", "client", "c"), ["a/#"])
+    await ctl.done("clients", "kick", "c", "--yes")
+    await client.wait_closed()
+    assert (await ctl.done("clients", "list", "--away", "-o", "name")) == "c\n"
+    await ctl.done("clients", "kick", "c", "--clean", "--yes")
+    assert (await ctl.run("clients", "show", "c")).exit_code == EXIT_NOT_FOUND
+
+
+async def test_tokens_and_what_they_may_do(start_server: StartServer, tmp_path: Path) -> None:
+    tokens = {
+        role: Token(role.name.lower(), role, "2026-01-01", hash_token(role.name)) for role in (Role.READ, Role.WRITE)
+    }
+    (tmp_path / "tokens").write_bytes(write_tokens(list(tokens.values())))
+    server = await start_server(
+        {
+            "plugin_order": ["admin"],
+            "api": {"grpc": [{"address": "127.0.0.1:0"}], "token_file": str(tmp_path / "tokens")},
+        }
+    )
+    ctl = Ctl(server)
+    (tmp_path / "token").write_text("WRITE\n")
+    assert (await ctl.run("clients")).exit_code == EXIT_NOT_ALLOWED
+    assert (await ctl.run("clients", "--token", "wrong")).exit_code == EXIT_NOT_ALLOWED
+    assert (await ctl.run("clients", GMQTTCTL_TOKEN="READ")).exit_code == 0
+    assert (await ctl.run("retained", "--token-file", str(tmp_path / "token"))).exit_code == 0
+    result = await ctl.run("retained", "--token", "READ")
+    assert result.exit_code == EXIT_NOT_ALLOWED
+    check_named(result.output, ["read", "write", "--token-file"])
