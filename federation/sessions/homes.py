@@ -52,6 +52,7 @@ class Homes(Told):
         self._number = 0  # of the newest claim or move
         self._unheard: dict[Home, None] = {}  # arriving homes that only wait until the others have heard of the move
         self._heard = 0  # as of the last look at these
+        self._claims_heard = 0  # as of the last look at the ends of sessions
         # A heap of (until when a hand-over is waited for, or was before it went on, number of the wait, home).
         self._hand_over_until: list[tuple[float, int, Home]] = []
         self._waits = 0
@@ -211,12 +212,13 @@ class Homes(Told):
                 if sender.reachable:
                     sender.want_attention()
 
-    def is_heard(self, number: int) -> bool:
-        """Return whether all other nodes have heard of the claim."""
-        for sender in self.senders.values():  # noqa: SIM110 (compiled without a generator)
-            if sender.moves_sessions and sender.outbox.claims_told < number:
-                return False
-        return True
+    def claims_heard(self) -> int:
+        """Return up to which number all other nodes have heard claims."""
+        heard = self._number
+        for sender in self.senders.values():
+            if sender.moves_sessions:
+                heard = min(heard, sender.outbox.claims_told)
+        return heard
 
     def moves_heard(self) -> int:
         """Return up to which number all other nodes have heard moves."""
@@ -279,7 +281,7 @@ class Homes(Told):
         if home.record and journal is not None:
             journal.drop(home.record)
             home.record = 0
-        if had_session and not self.is_heard(home.number):
+        if had_session and home.number > self.claims_heard():
             self.has_ended(client_id, home.counter)
 
     def has_ended(self, client_id: str, counter: int) -> None:
@@ -290,10 +292,13 @@ class Homes(Told):
         self.tell_claim(client_id)
 
     def forget_heard(self) -> None:
-        """All other nodes know of the end of these sessions."""
-        for ended in list(self.ended.values()):
-            if self.is_heard(ended.number):
-                self.forget_ended(ended)
+        """Forget the ends of sessions that all other nodes know of."""
+        heard = self.claims_heard()
+        if heard != self._claims_heard:
+            self._claims_heard = heard
+            for ended in list(self.ended.values()):
+                if ended.number <= heard:
+                    self.forget_ended(ended)
 
 
 class MoveStored(Waiter):
