@@ -25,7 +25,10 @@ COMMANDS: Final = CommandList(
         "policies": ("federation.definitions.commands:policies", "Policies of links: list, set, delete, explain."),
         "queues": ("federation.links.commands:queues", "Queues of shared groups."),
         "restore": ("federation.backup_commands:restore", "Bring a backup to a machine, before its node is started."),
-        "sessions": ("federation.sessions.commands:sessions", "Where the session of a client is."),
+        "sessions": (
+            "federation.sessions.commands:sessions",
+            "Sessions: list, show where one is, move it to another node.",
+        ),
         "status": (
             "federation.status_commands:status",
             "A node and its cluster on one screen; the exit status says health.",
@@ -40,6 +43,7 @@ COMMANDS: Final = CommandList(
         "set_parameter": ("federation.definitions.commands:set_parameter", ""),
     },
     {
+        "clients move": "sessions move",
         "clear_policy": "policies delete --yes",
         "federation_status": "links list",
         "import-mosquitto": "definitions from-mosquitto",

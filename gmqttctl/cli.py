@@ -61,9 +61,11 @@ class Commands(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        for found in lists():
-            if arguments[0] in found.aliases:
-                arguments = [*found.aliases[arguments[0]].split(), *arguments[1:]]
+        aliases = {name: words for found in lists() for name, words in found.aliases.items()}
+        for count in (2, 1):
+            name = " ".join(arguments[:count])
+            if name in aliases:
+                arguments = [*aliases[name].split(), *arguments[count:]]
                 break
         return super().resolve_command(context, arguments)
 

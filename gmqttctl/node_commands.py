@@ -61,7 +61,7 @@ CLIENT_COLUMNS: Final = (
 
 @click.group(cls=Group)
 def clients() -> None:
-    """The clients with a session on one node."""
+    """The clients with a session on one node. `sessions move` moves one to another node."""
 
 
 clients.add_command(

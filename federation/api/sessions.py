@@ -19,7 +19,16 @@ from federation.node import Node
 from federation.sessions.arriving import Epoch
 from federation.sessions.drain import RATE_DEFAULT, RATE_MAX, DrainRefused
 from federation.sessions.drain import Drain as NodeDrain
-from federation.sessions.pb.sessions_pb2 import Copies, DrainRequest, DrainStatus, GetSessionRequest, Keeper, Session
+from federation.sessions.pb.sessions_pb2 import (
+    Copies,
+    DrainRequest,
+    DrainStatus,
+    GetSessionRequest,
+    Keeper,
+    MoveRequest,
+    MoveResponse,
+    Session,
+)
 from federation.sessions.pb.sessions_pb2_grpc import SessionsServicer
 from federation.shell.drain import DrainControl
 
@@ -30,6 +39,7 @@ class SessionsService(SessionsServicer):
     roles: Final = {
         "Drain": Role.ADMIN,
         "Undrain": Role.ADMIN,
+        "Move": Role.ADMIN,
         "GetDrain": Role.READ,
         "GetCopies": Role.READ,
         "GetSession": Role.READ,
@@ -57,6 +67,10 @@ class SessionsService(SessionsServicer):
     async def GetDrain(self, request: Empty, context: object) -> DrainStatus:
         with _refusals():
             return self._status(self._control.drain)
+
+    async def Move(self, request: MoveRequest, context: object) -> MoveResponse:
+        with _refusals():
+            return MoveResponse(node_name=self._control.move(wanted(request.client_id), request.node_name))
 
     async def GetCopies(self, request: Empty, context: object) -> Copies:
         found = Copies(node_name=self._node.name)

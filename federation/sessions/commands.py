@@ -16,7 +16,7 @@ from gmqttctl.command import Command, Group
 from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import CommandError, NodeError
-from gmqttctl.listing import listing, showing
+from gmqttctl.listing import confirm, listing, showing, yes_option
 from gmqttctl.node_calls import NodeCalls
 from gmqttctl.node_commands import client_argument, client_since, client_state, expiry
 from gmqttctl.output import Column
@@ -63,6 +63,20 @@ def undrain(connection: dict[str, str], node: str) -> None:
         click.echo(status_line(calls.call(SESSIONS, "Undrain"), time.time()))
 
 
+@click.command(cls=Command, example="gmqttctl sessions move sensor-17 --to node2 --yes")
+@connection_options
+@yes_option
+@click.option("--to", "node_name", default="", metavar="NODE", help="The node that gets it.  [default: by a hash]")
+@click.argument("client_id")
+def move(connection: dict[str, str], is_sure: bool, node_name: str, client_id: str) -> None:
+    """Give the session of CLIENT_ID to another node, with all that waits in it, and close its connection. A client of MQTT 5 is
+    told to use another server."""
+    confirm(f"Disconnect {printable(client_id)} and move its session?", is_sure)
+    with NodeCalls(read_connection(connection)) as calls:
+        found = calls.call(SESSIONS, "Move", {"client_id": client_id, "node_name": node_name})
+    click.echo(f"the session of {printable(client_id)} goes to {printable(found.node_name)}")
+
+
 SESSION_COLUMNS: Final = (
     Column("client", "client_id"),
     Column("state", lambda item: "short" if item["short"] else item["state"]),
@@ -79,6 +93,7 @@ def sessions() -> None:
     """The sessions of clients among the nodes."""
 
 
+sessions.add_command(move)
 sessions.add_command(
     showing(
         "show",

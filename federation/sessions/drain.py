@@ -29,6 +29,7 @@ LOOK_SECONDS: Final = 1.0  # between two looks at all sessions
 RETURN_SECONDS: Final = 5.0  # the client of a session that it has closed is expected elsewhere so long
 ON_WAY_MAX: Final = 256  # sessions that leave at the same time; policy: the others wait
 CLOSED: Final = "this node is drained: connect to another one"
+MOVED: Final = "the session is at another node: connect to that one"
 
 SERVING: Final = "serving"
 DRAINING: Final = "draining"
@@ -36,13 +37,13 @@ DRAINED: Final = "drained"
 
 
 class DrainRefused(Exception):
-    """The node cannot be drained."""
+    """The node cannot be drained, or a session not be moved."""
 
 
 class Drain(Elsewhere):
     """state   SERVING, DRAINING, or DRAINED: no client and no session is left, and other nodes have all of them
     since   of the state
-    clients_closed, sessions_given  by all drains of this process
+    clients_closed, sessions_given  by all drains and moves of this process
     waits   times that sessions waited because ON_WAY_MAX were on their way
     on_way  sessions that leave, at the last tick
     """
@@ -138,6 +139,37 @@ class Drain(Elsewhere):
             self._queue.clear()
             self.on_way = 0
             self._at = NEVER
+
+    def move(self, client_id: str, wanted: str, now: float) -> str:
+        """Give one session to another node, and close its client, whatever the state. `wanted` is a node, "" for the one that a
+        hash names. Returns its name. Raises DrainRefused."""
+        session = self._broker.sessions.get(client_id)
+        home = None if session is None else self._home(session)
+        if session is None or home is None:
+            raise DrainRefused(f'"{client_id}" has no session here that could move')
+        if home.is_opening or home.claimant is not None:
+            raise DrainRefused(f'the session of "{client_id}" is on its way already')
+        takers = [name for name in self._takers() if self._senders[name].reachable]
+        if wanted and wanted not in takers:
+            sender = self._senders.get(wanted)
+            fault = "is no other member" if sender is None else self._fault(sender) or "is not reached"
+            raise DrainRefused(f'the node "{wanted}" {fault}; there are {", ".join(takers) or "no others"}')
+        name = wanted or self._chosen(client_id, takers)
+        if not name:
+            raise DrainRefused("no other node takes sessions of this one")
+        connection = session.connection
+        if connection is not None:
+            self.clients_closed += 1
+            self._broker.close_connection(connection, USE_ANOTHER_SERVER, MOVED, now)
+        if self._broker.sessions.get(client_id) is session:  # it has not ended with the connection
+            self._give(home, name, now)
+        return name
+
+    def _give(self, home: Home, name: str, now: float) -> None:
+        self.sessions_given += 1
+        self.on_way += 1
+        self._sessions.give_on(home, name, (home.counter + 1, self._senders[name].peer_store_id), now)
+        self._sessions.active = True
 
     def _change(self, state: str, now: float) -> None:
         self.state = state
@@ -248,12 +280,7 @@ class Drain(Elsewhere):
                 self._broker.close_connection(connection, USE_ANOTHER_SERVER, CLOSED, now)
             elif session.disconnected_at + RETURN_SECONDS <= now and not home.is_opening and home.claimant is None:
                 self._owed -= 1.0
-                self.sessions_given += 1
-                self.on_way += 1
-                name = self._chosen(client_id, takers)
-                epoch = home.counter + 1, self._senders[name].peer_store_id
-                self._sessions.give_on(home, name, epoch, now)
-                self._sessions.active = True
+                self._give(home, self._chosen(client_id, takers), now)
 
     def _look_whether_over(self, now: float) -> None:
         """Other nodes have all sessions when they have acknowledged what was for them when the last one had left."""

@@ -62,6 +62,14 @@ class DrainControl:
             self._changed()
         return drain
 
+    def move(self, client_id: str, node: str) -> str:
+        """The name of the node that gets the session. Raises DrainRefused, and NotRunning."""
+        self._membership.members()  # raises NotRunning
+        name = self.drain.move(client_id, node, self._now())
+        self._log.info("session moved by the API", client_id=client_id, node=name)
+        self._changed()
+        return name
+
     def look(self) -> None:
         """Time has passed: the drain may be over."""
         drain = self._node.drain

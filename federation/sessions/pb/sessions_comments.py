@@ -19,6 +19,9 @@ COMMENTS: dict[str, str] = {
     "gmqtt.sessions.api.DrainStatus.state": "serving, draining, or drained: no client and no session is left, and other nodes have all of them.",
     "gmqtt.sessions.api.DrainStatus.waits_for": "What has to come back before it goes on: a node; empty: it waits for none.",
     "gmqtt.sessions.api.Keeper.whole": "It has everything, and acknowledgements to clients wait for it.",
+    "gmqtt.sessions.api.MoveRequest": "Example: {\"node_name\": \"node2\"}",
+    "gmqtt.sessions.api.MoveRequest.node_name": "Which node gets it; empty: one that a hash of client and stores names.",
+    "gmqtt.sessions.api.MoveResponse.node_name": "The node that gets it. The session goes on after the answer (GET).",
     "gmqtt.sessions.api.Session": "The session of one client, as this node knows it.",
     "gmqtt.sessions.api.Session.counter": "The epoch of its home: a counter, and the id of the home's store. Of two homes that with the greater one is the home. The counter is 0, and the id empty, where this node does not know it.",
     "gmqtt.sessions.api.Session.home": "The node that is its home; empty: unknown.",
@@ -31,5 +34,6 @@ COMMENTS: dict[str, str] = {
     "gmqtt.sessions.api.Sessions.GetCopies": "The copies of the store of this node.",
     "gmqtt.sessions.api.Sessions.GetDrain": "How far the drain of this node is.",
     "gmqtt.sessions.api.Sessions.GetSession": "Where the session of a client is, as far as this node knows.",
+    "gmqtt.sessions.api.Sessions.Move": "Give the session of one client to another node, with all that waits in it, and close its connection here. FAILED_PRECONDITION when it has none here, or the other node cannot take it.",
     "gmqtt.sessions.api.Sessions.Undrain": "Take clients again.",
 }

@@ -27,7 +27,7 @@ from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%federation/sessions/pb/sessions.proto\x12\x12gmqtt.sessions.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1c\n\x0c\x44rainRequest\x12\x0c\n\x04rate\x18\x01 \x01(\r\"\xf1\x01\n\x0b\x44rainStatus\x12\r\n\x05state\x18\x01 \x01(\t\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04rate\x18\x03 \x01(\r\x12\x14\n\x0c\x63lients_left\x18\x04 \x01(\x04\x12\x15\n\rsessions_left\x18\x05 \x01(\x04\x12\x17\n\x0fsessions_on_way\x18\x06 \x01(\x04\x12\x16\n\x0e\x63lients_closed\x18\x07 \x01(\x04\x12\x16\n\x0esessions_given\x18\x08 \x01(\x04\x12\x11\n\twaits_for\x18\t \x01(\t\x12\x11\n\tnode_name\x18\n \x01(\t\"\xab\x01\n\x07Session\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0c\n\x04home\x18\x03 \x01(\t\x12\x0f\n\x07\x63ounter\x18\x04 \x01(\x04\x12\x10\n\x08store_id\x18\x05 \x01(\t\x12\x11\n\twaits_for\x18\x06 \x03(\t\x12+\n\x07keepers\x18\x07 \x03(\x0b\x32\x1a.gmqtt.sessions.api.Keeper\x12\r\n\x05short\x18\x08 \x01(\x08\"*\n\x06Keeper\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05whole\x18\x02 \x01(\x08\"~\n\x06\x43opies\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0e\n\x06wanted\x18\x02 \x01(\r\x12\r\n\x05whole\x18\x03 \x01(\r\x12\x15\n\rshort_seconds\x18\x04 \x01(\x01\x12+\n\x07keepers\x18\x05 \x03(\x0b\x32\x1a.gmqtt.sessions.api.Keeper\"&\n\x11GetSessionRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t2\xa0\x04\n\x08Sessions\x12k\n\x05\x44rain\x12 .gmqtt.sessions.api.DrainRequest\x1a\x1f.gmqtt.sessions.api.DrainStatus\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/v1/federation/drain:\x01*\x12\x65\n\x07Undrain\x12\x16.google.protobuf.Empty\x1a\x1f.gmqtt.sessions.api.DrainStatus\"!\x82\xd3\xe4\x93\x02\x1b\"\x16/v1/federation/undrain:\x01*\x12\x61\n\x08GetDrain\x12\x16.google.protobuf.Empty\x1a\x1f.gmqtt.sessions.api.DrainStatus\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/federation/drain\x12^\n\tGetCopies\x12\x16.google.protobuf.Empty\x1a\x1a.gmqtt.sessions.api.Copies\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/federation/copies\x12}\n\nGetSession\x12%.gmqtt.sessions.api.GetSessionRequest\x1a\x1b.gmqtt.sessions.api.Session\"+\x82\xd3\xe4\x93\x02%\x12#/v1/federation/sessions/{client_id}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%federation/sessions/pb/sessions.proto\x12\x12gmqtt.sessions.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1c\n\x0c\x44rainRequest\x12\x0c\n\x04rate\x18\x01 \x01(\r\"\xf1\x01\n\x0b\x44rainStatus\x12\r\n\x05state\x18\x01 \x01(\t\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04rate\x18\x03 \x01(\r\x12\x14\n\x0c\x63lients_left\x18\x04 \x01(\x04\x12\x15\n\rsessions_left\x18\x05 \x01(\x04\x12\x17\n\x0fsessions_on_way\x18\x06 \x01(\x04\x12\x16\n\x0e\x63lients_closed\x18\x07 \x01(\x04\x12\x16\n\x0esessions_given\x18\x08 \x01(\x04\x12\x11\n\twaits_for\x18\t \x01(\t\x12\x11\n\tnode_name\x18\n \x01(\t\"\xab\x01\n\x07Session\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0c\n\x04home\x18\x03 \x01(\t\x12\x0f\n\x07\x63ounter\x18\x04 \x01(\x04\x12\x10\n\x08store_id\x18\x05 \x01(\t\x12\x11\n\twaits_for\x18\x06 \x03(\t\x12+\n\x07keepers\x18\x07 \x03(\x0b\x32\x1a.gmqtt.sessions.api.Keeper\x12\r\n\x05short\x18\x08 \x01(\x08\"*\n\x06Keeper\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05whole\x18\x02 \x01(\x08\"~\n\x06\x43opies\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0e\n\x06wanted\x18\x02 \x01(\r\x12\r\n\x05whole\x18\x03 \x01(\r\x12\x15\n\rshort_seconds\x18\x04 \x01(\x01\x12+\n\x07keepers\x18\x05 \x03(\x0b\x32\x1a.gmqtt.sessions.api.Keeper\"3\n\x0bMoveRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x11\n\tnode_name\x18\x02 \x01(\t\"!\n\x0cMoveResponse\x12\x11\n\tnode_name\x18\x01 \x01(\t\"&\n\x11GetSessionRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t2\xa0\x05\n\x08Sessions\x12k\n\x05\x44rain\x12 .gmqtt.sessions.api.DrainRequest\x1a\x1f.gmqtt.sessions.api.DrainStatus\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/v1/federation/drain:\x01*\x12\x65\n\x07Undrain\x12\x16.google.protobuf.Empty\x1a\x1f.gmqtt.sessions.api.DrainStatus\"!\x82\xd3\xe4\x93\x02\x1b\"\x16/v1/federation/undrain:\x01*\x12\x61\n\x08GetDrain\x12\x16.google.protobuf.Empty\x1a\x1f.gmqtt.sessions.api.DrainStatus\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/federation/drain\x12~\n\x04Move\x12\x1f.gmqtt.sessions.api.MoveRequest\x1a .gmqtt.sessions.api.MoveResponse\"3\x82\xd3\xe4\x93\x02-\"(/v1/federation/sessions/{client_id}/move:\x01*\x12^\n\tGetCopies\x12\x16.google.protobuf.Empty\x1a\x1a.gmqtt.sessions.api.Copies\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/federation/copies\x12}\n\nGetSession\x12%.gmqtt.sessions.api.GetSessionRequest\x1a\x1b.gmqtt.sessions.api.Session\"+\x82\xd3\xe4\x93\x02%\x12#/v1/federation/sessions/{client_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,6 +40,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONS'].methods_by_name['Undrain']._serialized_options = b'\202\323\344\223\002\033\"\026/v1/federation/undrain:\001*'
   _globals['_SESSIONS'].methods_by_name['GetDrain']._loaded_options = None
   _globals['_SESSIONS'].methods_by_name['GetDrain']._serialized_options = b'\202\323\344\223\002\026\022\024/v1/federation/drain'
+  _globals['_SESSIONS'].methods_by_name['Move']._loaded_options = None
+  _globals['_SESSIONS'].methods_by_name['Move']._serialized_options = b'\202\323\344\223\002-\"(/v1/federation/sessions/{client_id}/move:\001*'
   _globals['_SESSIONS'].methods_by_name['GetCopies']._loaded_options = None
   _globals['_SESSIONS'].methods_by_name['GetCopies']._serialized_options = b'\202\323\344\223\002\027\022\025/v1/federation/copies'
   _globals['_SESSIONS'].methods_by_name['GetSession']._loaded_options = None
@@ -54,8 +56,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEEPER']._serialized_end=643
   _globals['_COPIES']._serialized_start=645
   _globals['_COPIES']._serialized_end=771
-  _globals['_GETSESSIONREQUEST']._serialized_start=773
-  _globals['_GETSESSIONREQUEST']._serialized_end=811
-  _globals['_SESSIONS']._serialized_start=814
-  _globals['_SESSIONS']._serialized_end=1358
+  _globals['_MOVEREQUEST']._serialized_start=773
+  _globals['_MOVEREQUEST']._serialized_end=824
+  _globals['_MOVERESPONSE']._serialized_start=826
+  _globals['_MOVERESPONSE']._serialized_end=859
+  _globals['_GETSESSIONREQUEST']._serialized_start=861
+  _globals['_GETSESSIONREQUEST']._serialized_end=899
+  _globals['_SESSIONS']._serialized_start=902
+  _globals['_SESSIONS']._serialized_end=1574
 # @@protoc_insertion_point(module_scope)

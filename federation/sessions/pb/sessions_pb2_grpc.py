@@ -51,6 +51,11 @@ class SessionsStub:
                 request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
                 response_deserializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.DrainStatus.FromString,
                 _registered_method=True)
+        self.Move = channel.unary_unary(
+                '/gmqtt.sessions.api.Sessions/Move',
+                request_serializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.MoveRequest.SerializeToString,
+                response_deserializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.MoveResponse.FromString,
+                _registered_method=True)
         self.GetCopies = channel.unary_unary(
                 '/gmqtt.sessions.api.Sessions/GetCopies',
                 request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
@@ -90,6 +95,14 @@ class SessionsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Move(self, request, context):
+        """Give the session of one client to another node, with all that waits in it, and close its connection here.
+        FAILED_PRECONDITION when it has none here, or the other node cannot take it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetCopies(self, request, context):
         """The copies of the store of this node.
         """
@@ -121,6 +134,11 @@ def add_SessionsServicer_to_server(servicer, server):
                     servicer.GetDrain,
                     request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                     response_serializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.DrainStatus.SerializeToString,
+            ),
+            'Move': grpc.unary_unary_rpc_method_handler(
+                    servicer.Move,
+                    request_deserializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.MoveRequest.FromString,
+                    response_serializer=federation_dot_sessions_dot_pb_dot_sessions__pb2.MoveResponse.SerializeToString,
             ),
             'GetCopies': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCopies,
@@ -215,6 +233,33 @@ class Sessions:
             '/gmqtt.sessions.api.Sessions/GetDrain',
             google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
             federation_dot_sessions_dot_pb_dot_sessions__pb2.DrainStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Move(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.sessions.api.Sessions/Move',
+            federation_dot_sessions_dot_pb_dot_sessions__pb2.MoveRequest.SerializeToString,
+            federation_dot_sessions_dot_pb_dot_sessions__pb2.MoveResponse.FromString,
             options,
             channel_credentials,
             insecure,

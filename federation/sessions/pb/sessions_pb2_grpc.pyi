@@ -46,6 +46,10 @@ class SessionsStub:
     """Take clients again."""
     GetDrain: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _sessions_pb2.DrainStatus]
     """How far the drain of this node is."""
+    Move: _grpc.UnaryUnaryMultiCallable[_sessions_pb2.MoveRequest, _sessions_pb2.MoveResponse]
+    """Give the session of one client to another node, with all that waits in it, and close its connection here.
+    FAILED_PRECONDITION when it has none here, or the other node cannot take it.
+    """
     GetCopies: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _sessions_pb2.Copies]
     """The copies of the store of this node."""
     GetSession: _grpc.UnaryUnaryMultiCallable[_sessions_pb2.GetSessionRequest, _sessions_pb2.Session]
@@ -65,6 +69,10 @@ class SessionsAsyncStub(SessionsStub):
     """Take clients again."""
     GetDrain: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _sessions_pb2.DrainStatus]  # type: ignore[assignment]
     """How far the drain of this node is."""
+    Move: _aio.UnaryUnaryMultiCallable[_sessions_pb2.MoveRequest, _sessions_pb2.MoveResponse]  # type: ignore[assignment]
+    """Give the session of one client to another node, with all that waits in it, and close its connection here.
+    FAILED_PRECONDITION when it has none here, or the other node cannot take it.
+    """
     GetCopies: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _sessions_pb2.Copies]  # type: ignore[assignment]
     """The copies of the store of this node."""
     GetSession: _aio.UnaryUnaryMultiCallable[_sessions_pb2.GetSessionRequest, _sessions_pb2.Session]  # type: ignore[assignment]
@@ -99,6 +107,16 @@ class SessionsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_sessions_pb2.DrainStatus, _abc.Awaitable[_sessions_pb2.DrainStatus]]:
         """How far the drain of this node is."""
+
+    @_abc_1.abstractmethod
+    def Move(
+        self,
+        request: _sessions_pb2.MoveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sessions_pb2.MoveResponse, _abc.Awaitable[_sessions_pb2.MoveResponse]]:
+        """Give the session of one client to another node, with all that waits in it, and close its connection here.
+        FAILED_PRECONDITION when it has none here, or the other node cannot take it.
+        """
 
     @_abc_1.abstractmethod
     def GetCopies(

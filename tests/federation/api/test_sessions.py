@@ -205,3 +205,36 @@ async def test_the_commands(start: Start) -> None:
     wrong = await drained.command("drain", "--servers", "127.0.0.1:1,127.0.0.1:2")
     assert (wrong.exit_code, "--server names 2 nodes" in wrong.output) == (1, True)
     assert (await drained.command("drain", "--rate", "0")).exit_code == 2
+
+
+async def test_a_session_is_moved_to_a_node_that_is_named(start: Start) -> None:
+    drained = await start()
+    connected, away = drained.connect("c"), drained.connect("away \x1b[31m")
+    away.disconnect(drained.federation.world.now)
+    drained.federation.run(1.0)
+    for client_id in ("c", "away \x1b[31m"):
+        found = await drained.command("clients", "move", client_id, "--to", "n2", "--yes")
+        assert (found.exit_code, "goes to n2" in found.output) == (0, True), found.output
+        assert "\x1b" not in found.output
+        drained.federation.run(6.0)
+        place = drained.place(client_id, 0)
+        assert (place.state, place.home) == ("elsewhere", "n2"), place
+        assert drained.place(client_id, 1).state == "here"
+    assert connected._connection.closed
+    assert drained.control.drain.state == "serving"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nobody"], "no session here"),
+        (["c", "--to", "n9"], 'node "n9" is no other member; there are n2'),
+        (["c", "--to", "n1"], "no other member"),
+    ],
+)
+async def test_a_session_that_cannot_be_moved(start: Start, arguments: list[str], words: str) -> None:
+    drained = await start()
+    drained.connect("c")
+    found = await drained.command("sessions", "move", *arguments, "--yes")
+    assert (found.exit_code, words in found.output) == (1, True), found.output
+    assert drained.place("c", 0).state == "here"
