@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -22,6 +23,8 @@ from broker.event_log.pb.event_log_pb2 import (
     FindOffsetResponse,
     HoldLogRequest,
     HoldLogResponse,
+    ListRecordsRequest,
+    ListRecordsResponse,
     LogDescription,
     LogGap,
     LogHold,
@@ -34,12 +37,15 @@ from broker.event_log.pb.event_log_pb2 import (
 )
 from broker.event_log.pb.event_log_pb2_grpc import EventLogServicer
 from broker.event_log.readers import ANSWER_BYTES_MAX
+from broker.event_log.record_pages import page_of_records
 from broker.routing.names import check_topic_filter, parse_filter
 
 if TYPE_CHECKING:
     from broker.hooks import Members
 
 TAG_ADDR: Final = "log_addr"  # HOST:PORT of the gRPC API of a member that keeps a log
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
 BLOCKS_KEY: Final = bytes((ReadLogResponse.BLOCKS_FIELD_NUMBER << 3 | 2,))
 FILTERS_MAX: Final = 1000  # of one request
 ANSWERS_BYTES_MAX: Final = 2 * ANSWER_BYTES_MAX
@@ -54,6 +60,7 @@ class EventLogService(EventLogServicer):
     roles: Final = {
         "Describe": Role.READ,
         "FindOffset": Role.READ,
+        "ListRecords": Role.WRITE,  # they have payloads
         "Read": Role.WRITE,
         "Hold": Role.WRITE,
         "Release": Role.WRITE,
@@ -117,6 +124,21 @@ class EventLogService(EventLogServicer):
             return FindOffsetResponse(offset=await self._log.readers.find(request.log_id, request.time_ns))
         except LogFault as fault:
             raise as_error(fault) from fault
+
+    async def ListRecords(self, request: ListRecordsRequest, context: object) -> ListRecordsResponse:
+        if request.from_offset and request.time:
+            raise invalid_argument("from_offset and time both say where to begin; give one")
+        filters = checked_filters([request.topic_filter] if request.topic_filter else [])
+        answer = await self.answers.begin(ANSWER_BYTES_MAX)
+        try:
+            start = request.from_offset
+            if request.time:
+                start = await self._log.readers.find(self._log.log_id, checked_time(request.time))
+            return await page_of_records(self._log, start, filters, request.limit)
+        except LogFault as fault:
+            raise as_error(fault) from fault
+        finally:
+            answer.end()
 
     async def Hold(self, request: HoldLogRequest, context: object) -> HoldLogResponse:
         group, query = checked_name("group", request.group), checked_name("query", request.query)
@@ -228,6 +250,17 @@ def checked_filters(topics: list[str]) -> list[bytes]:
         if share_name:
             raise invalid_argument(f"topics[{index}]: {topics[index]} is a shared filter; leave out $share/NAME/")
     return filters
+
+
+def checked_time(text: str) -> int:
+    """Nanoseconds of an instant. Raises ApiError."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise invalid_argument(f'time: "{text[:40]}" is no instant with its zone, such as 2026-11-26T10:00:00Z')
+    return (at - EPOCH) // MICROSECOND * 1000
 
 
 def checked_name(field: str, name: str) -> str:

@@ -111,6 +111,8 @@ async def test_each_view_shows_what_the_api_says(nodes: Nodes, clients: Clients,
     await tab.page.get_by_role("cell", name='{"value": 1}').nth(1).wait_for(timeout=LIVE_MS)  # live, and retained
     await tab.open("log")
     await tab.shows(f"The log of {first.name}")
+    await subscriber.publish("logged/one", b"kept", qos=1)
+    await tab.page.get_by_role("cell", name="kept").wait_for(timeout=LIVE_MS)
     await tab.open("links")
     await tab.shows("headquarters")
     await tab.page.get_by_role("link", name="headquarters").click()

@@ -5,7 +5,7 @@ import {
 } from "/lib.js";
 
 const MESSAGES_SHOWN = 100, BUSIEST = 200;
-const FORMS = {text: (raw) => new TextDecoder().decode(raw), JSON: pretty, hex: dump};
+export const FORMS = {text: (raw) => new TextDecoder().decode(raw), JSON: pretty, hex: dump};
 const isFilter = (topic) => /[#+]/.test(topic);
 
 // --- payloads: bytes of a message of the API
@@ -27,7 +27,7 @@ function dump(raw) {
   }
   return lines.join("\n");
 }
-const Payload = ({message, form}) => html`<pre>${FORMS[form](payload(message)).split("\n").map(shown).join("\n")}</pre>`;
+export const Payload = ({message, form}) => html`<pre>${FORMS[form](payload(message)).split("\n").map(shown).join("\n")}</pre>`;
 
 export function Topics({fields, may}) {
   const topic = fields.topic ?? "", form = fields.form ?? "text";

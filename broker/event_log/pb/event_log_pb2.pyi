@@ -6,6 +6,7 @@ The event log of one node, and what a pipeline publishes through it (plugin `eve
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -450,6 +451,118 @@ class ReleaseLogResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseLogResponse: _TypeAlias = ReleaseLogResponse  # noqa: Y015
+
+@_typing.final
+class ListRecordsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_OFFSET_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    TOPIC_FILTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    from_offset: _builtins.int
+    """The first record that is wanted; 0 for the oldest. Not with time."""
+    time: _builtins.str
+    """Records of this time and later, as in RFC 3339: 2026-11-26T10:00:00Z."""
+    topic_filter: _builtins.str
+    """Only records whose topic matches this topic filter. Empty: all."""
+    limit: _builtins.int
+    """Largest number of records in the answer. 0 stands for 20; more than 200 for 200."""
+    def __init__(
+        self,
+        *,
+        from_offset: _builtins.int = ...,
+        time: _builtins.str = ...,
+        topic_filter: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_offset", b"from_offset", "limit", b"limit", "time", b"time", "topic_filter", b"topic_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRecordsRequest: _TypeAlias = ListRecordsRequest  # noqa: Y015
+
+@_typing.final
+class LogRecord(_message.Message):
+    """A published message as the log has it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    PAYLOAD_RAW_FIELD_NUMBER: _builtins.int
+    PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    QOS_FIELD_NUMBER: _builtins.int
+    RETAINED_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    USERNAME_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    topic_name: _builtins.str
+    payload: _builtins.str
+    """The first 4096 bytes of the payload as text; empty where they are no UTF-8."""
+    payload_raw: _builtins.bytes
+    """The same bytes where they are no UTF-8."""
+    payload_bytes: _builtins.int
+    """Size of the whole payload."""
+    qos: _builtins.int
+    retained: _builtins.bool
+    client_id: _builtins.str
+    username: _builtins.str
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        topic_name: _builtins.str = ...,
+        payload: _builtins.str = ...,
+        payload_raw: _builtins.bytes = ...,
+        payload_bytes: _builtins.int = ...,
+        qos: _builtins.int = ...,
+        retained: _builtins.bool = ...,
+        client_id: _builtins.str = ...,
+        username: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "offset", b"offset", "payload", b"payload", "payload_bytes", b"payload_bytes", "payload_raw", b"payload_raw", "qos", b"qos", "retained", b"retained", "time", b"time", "topic_name", b"topic_name", "username", b"username"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogRecord: _TypeAlias = LogRecord  # noqa: Y015
+
+@_typing.final
+class ListRecordsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    """Where to go on. There may be more records although these are less than asked for: at most 4 MiB are searched in a call."""
+    end: _builtins.bool
+    """next_offset is the end of the log."""
+    @_builtins.property
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogRecord]: ...
+    def __init__(
+        self,
+        *,
+        records: _abc.Iterable[Global___LogRecord] | None = ...,
+        next_offset: _builtins.int = ...,
+        end: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "next_offset", b"next_offset", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRecordsResponse: _TypeAlias = ListRecordsResponse  # noqa: Y015
 
 @_typing.final
 class LocateLogRequest(_message.Message):

@@ -46,6 +46,11 @@ class EventLogStub:
                 request_serializer=broker_dot_event__log_dot_pb_dot_event__log__pb2.ReadLogRequest.SerializeToString,
                 response_deserializer=broker_dot_event__log_dot_pb_dot_event__log__pb2.ReadLogResponse.FromString,
                 _registered_method=True)
+        self.ListRecords = channel.unary_unary(
+                '/gmqttd.eventlog.EventLog/ListRecords',
+                request_serializer=broker_dot_event__log_dot_pb_dot_event__log__pb2.ListRecordsRequest.SerializeToString,
+                response_deserializer=broker_dot_event__log_dot_pb_dot_event__log__pb2.ListRecordsResponse.FromString,
+                _registered_method=True)
         self.FindOffset = channel.unary_unary(
                 '/gmqttd.eventlog.EventLog/FindOffset',
                 request_serializer=broker_dot_event__log_dot_pb_dot_event__log__pb2.FindOffsetRequest.SerializeToString,
@@ -77,6 +82,13 @@ class EventLogServicer:
 
     def Read(self, request, context):
         """Raw blocks. Over gRPC only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRecords(self, request, context):
+        """Records for people; programs use Read, which gives whole blocks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,6 +126,11 @@ def add_EventLogServicer_to_server(servicer, server):
                     servicer.Read,
                     request_deserializer=broker_dot_event__log_dot_pb_dot_event__log__pb2.ReadLogRequest.FromString,
                     response_serializer=broker_dot_event__log_dot_pb_dot_event__log__pb2.ReadLogResponse.SerializeToString,
+            ),
+            'ListRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRecords,
+                    request_deserializer=broker_dot_event__log_dot_pb_dot_event__log__pb2.ListRecordsRequest.FromString,
+                    response_serializer=broker_dot_event__log_dot_pb_dot_event__log__pb2.ListRecordsResponse.SerializeToString,
             ),
             'FindOffset': grpc.unary_unary_rpc_method_handler(
                     servicer.FindOffset,
@@ -187,6 +204,33 @@ class EventLog:
             '/gmqttd.eventlog.EventLog/Read',
             broker_dot_event__log_dot_pb_dot_event__log__pb2.ReadLogRequest.SerializeToString,
             broker_dot_event__log_dot_pb_dot_event__log__pb2.ReadLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqttd.eventlog.EventLog/ListRecords',
+            broker_dot_event__log_dot_pb_dot_event__log__pb2.ListRecordsRequest.SerializeToString,
+            broker_dot_event__log_dot_pb_dot_event__log__pb2.ListRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,8 @@ class EventLogStub:
     """The log of this node, and the other members."""
     Read: _grpc.UnaryUnaryMultiCallable[_event_log_pb2.ReadLogRequest, _event_log_pb2.ReadLogResponse]
     """Raw blocks. Over gRPC only."""
+    ListRecords: _grpc.UnaryUnaryMultiCallable[_event_log_pb2.ListRecordsRequest, _event_log_pb2.ListRecordsResponse]
+    """Records for people; programs use Read, which gives whole blocks."""
     FindOffset: _grpc.UnaryUnaryMultiCallable[_event_log_pb2.FindOffsetRequest, _event_log_pb2.FindOffsetResponse]
     """The offset of an instant."""
     Hold: _grpc.UnaryUnaryMultiCallable[_event_log_pb2.HoldLogRequest, _event_log_pb2.HoldLogResponse]
@@ -59,6 +61,8 @@ class EventLogAsyncStub(EventLogStub):
     """The log of this node, and the other members."""
     Read: _aio.UnaryUnaryMultiCallable[_event_log_pb2.ReadLogRequest, _event_log_pb2.ReadLogResponse]  # type: ignore[assignment]
     """Raw blocks. Over gRPC only."""
+    ListRecords: _aio.UnaryUnaryMultiCallable[_event_log_pb2.ListRecordsRequest, _event_log_pb2.ListRecordsResponse]  # type: ignore[assignment]
+    """Records for people; programs use Read, which gives whole blocks."""
     FindOffset: _aio.UnaryUnaryMultiCallable[_event_log_pb2.FindOffsetRequest, _event_log_pb2.FindOffsetResponse]  # type: ignore[assignment]
     """The offset of an instant."""
     Hold: _aio.UnaryUnaryMultiCallable[_event_log_pb2.HoldLogRequest, _event_log_pb2.HoldLogResponse]  # type: ignore[assignment]
@@ -85,6 +89,14 @@ class EventLogServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_event_log_pb2.ReadLogResponse, _abc.Awaitable[_event_log_pb2.ReadLogResponse]]:
         """Raw blocks. Over gRPC only."""
+
+    @_abc_1.abstractmethod
+    def ListRecords(
+        self,
+        request: _event_log_pb2.ListRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_event_log_pb2.ListRecordsResponse, _abc.Awaitable[_event_log_pb2.ListRecordsResponse]]:
+        """Records for people; programs use Read, which gives whole blocks."""
 
     @_abc_1.abstractmethod
     def FindOffset(

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import grpc
 import grpc.aio
 import pytest
 
-from api_calls import Rest, api_settings
+from api_calls import Rest
 from broker.api.errors import ApiError
 from broker.api.server import ApiServer
 from broker.event_log import service as module
@@ -22,8 +21,6 @@ from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.pb.event_log_pb2_grpc import EventLogStub
 from broker.event_log.segment import segment_name
 from broker.event_log.service import Answers, EventLogService, encode_read
-from broker.hooks import Members, OtherNode
-from broker.server.logging import get_logger
 from event_log_reader import AppendingLog, Clock, MakeLog
 from waiting import eventually
 
@@ -31,43 +28,10 @@ ANSWER_OPTIONS = (("grpc.max_receive_message_length", -1),)
 MIB = 2**20
 
 
-class OtherNodes(Members):
-    def others(self) -> list[OtherNode]:
-        return [
-            OtherNode("b", "ALIVE", {"log_addr": "192.0.2.1:8084", "fed_addr": "192.0.2.1:8901"}),
-            OtherNode("go", "FAILED", {"fed_addr": "192.0.2.2:8901"}),
-        ]
-
-
-@pytest.fixture
-async def log(make_log: MakeLog) -> AppendingLog:
-    return await make_log("a")
-
-
-@pytest.fixture
-async def service(log: AppendingLog) -> EventLogService:
-    return EventLogService(log, OtherNodes("a"))
-
-
-@pytest.fixture
-async def api(service: EventLogService) -> AsyncIterator[ApiServer]:
-    api = ApiServer(api_settings(["127.0.0.1:0"], ["127.0.0.1:0"]), {}, get_logger("api"))
-    api.register(pb.DESCRIPTOR.services_by_name["EventLog"], service)
-    await api.start()
-    yield api
-    await api.stop()
-
-
 @pytest.fixture
 async def stub(api: ApiServer) -> AsyncIterator[Any]:
     async with grpc.aio.insecure_channel(api.grpc_addresses[0], options=ANSWER_OPTIONS) as channel:
         yield EventLogStub(channel)
-
-
-@pytest.fixture
-async def rest(api: ApiServer) -> AsyncIterator[Rest]:
-    async with aiohttp.ClientSession() as session:
-        yield Rest(session, f"http://{api.http_addresses[0]}")
 
 
 async def fill(log: AppendingLog, count: int, payload: bytes = b"x", topic: str = "a/b") -> None:
