@@ -1,6 +1,5 @@
 """Pages of records for people: what ListRecords answers."""
 
-# not a core: reads a log in threads
 from __future__ import annotations
 
 from typing import Final
