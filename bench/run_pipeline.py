@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import shutil
 import signal
 import sys
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster import LOOPBACK, ROOT, BenchFailed, Ports
 from memory import anonymous_bytes, peaks
+from mqtt_load import cpu_seconds
 from pipeline_nodes import (
     QOS_0,
     QOS_1,
@@ -96,11 +98,14 @@ SPARK_ROWS: Final = (
 HOUR: Final = "one of 24 hours by a filter of time, aggregated"
 HOUR_MARK: Final = 0.67  # 1.5 times the cost of these records alone
 SINK: Final = "sink publishes"
+REPLAY: Final = "replay by a subscription to $stream, beside a plain one"
 PUBLISHER: Final = "publisher while a reader reads at full speed"
 MEMORY: Final = "memory of a node that serves a large log to two readers"
 SINK_MARK: Final = 0.3
+PLAIN: Final = "plain subscription"
+REPLAY_MARK: Final = 0.67  # 1.5 times the CPU
 PUBLISHER_MARK: Final = 0.75
-ROW_NAMES: Final = (*(row.name for row in SPARK_ROWS), HOUR, SINK, PUBLISHER, MEMORY)
+ROW_NAMES: Final = (*(row.name for row in SPARK_ROWS), HOUR, SINK, PUBLISHER, REPLAY, MEMORY)
 
 
 @dataclass
@@ -193,6 +198,19 @@ class Bench:
 
             self.alternate(PUBLISHER, f"QoS {data.qos}", "messages/s", 1, NO_READER, PUBLISHER_MARK, measure)
 
+    def measure_replay(self) -> None:
+        """Add the lines of the CPU of a node for a message: taken from the log by one subscriber; published, logged and
+        delivered to one subscriber."""
+        if REPLAY not in self.rows:
+            return
+        for data in (QOS_0, QOS_1):
+            folder = self.folder / f"replay{data.qos}"
+            with LoggingNodes(self.command, folder, self.ports, nodes=1) as nodes:
+                publish(nodes, data, "--messages", self.messages)
+                measure = partial(replay, nodes, data, self.messages)
+                self.alternate(REPLAY, data.name, "messages/CPU s", self.messages, PLAIN, REPLAY_MARK, measure)
+            shutil.rmtree(folder)
+
     def measure_memory(self) -> None:
         """Add the lines of the most anonymous memory above that of the node with an empty log: in the process that was filled
         at full speed, whose heap keeps room for that, and after a restart."""
@@ -256,6 +274,35 @@ def reader(api: str) -> Iterator[None]:
         progress(f"the reader got {result['bytes_per_s'] / 1e6:,.0f} MB/s")
 
 
+def replay(nodes: LoggingNodes, data: DataSet, messages: int, participant: str) -> float:
+    """CPU seconds of the node for so many messages to one subscriber: the last ones of the log, or new ones."""
+    pids = nodes.cluster.pids
+    options = ("--qos", data.qos, "--messages", messages)
+    if participant == THIS:
+        (extent,) = nodes.extents().values()
+        start = json.dumps({nodes.names[0]: extent.end - messages})
+        before = cpu_seconds(pids)
+        with receiver(nodes, f"$stream/{start}/#", *options):
+            pass
+    else:
+        with receiver(nodes, "#", *options):
+            before = cpu_seconds(pids)
+            publish(nodes, data, "--messages", messages)
+    return cpu_seconds(pids) - before
+
+
+@contextmanager
+def receiver(nodes: LoggingNodes, topic_filter: str, *arguments: object) -> Iterator[None]:
+    """A subscriber of the first node, which is there at the begin and has all of its messages at the end."""
+    program = start_program("mqtt_receive.py", "--to", nodes.mqtt[0], "--filter", topic_filter, *arguments)
+    assert program.stdout is not None
+    program.stdout.readline()
+    yield
+    result = result_of(program)
+    if result["repeated"]:
+        raise WrongRows(f"{result['repeated']} messages came twice")
+
+
 # --- the whole
 
 
@@ -284,10 +331,11 @@ def run(arguments: argparse.Namespace) -> int:
     facts: dict[str, str] = {**describe({THIS: command}, subject), "settings": SETTINGS}
     with tempfile.TemporaryDirectory(prefix="gmqttd-bench-", dir=arguments.dir) as folder:
         bench = Bench(command, Path(folder), messages, rounds, arguments.log_gb, names)
-        if set(names) - {MEMORY}:
+        if set(names) - {MEMORY, REPLAY}:
             with session(Path(folder)) as spark:
                 for data in (QOS_0, QOS_1):
                     bench.measure_spark(spark, data)
+        bench.measure_replay()
         bench.measure_memory()
     text = report(bench.lines, facts)
     # A part does not replace the figures of a whole run.

@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from broker.message import Message
+from broker.message import Publication
 
 FEED_PREFIX: Final = b"$stream/"  # of the topic filters of feeds
 
@@ -60,13 +60,13 @@ class Feed:
         self.steps = 0
         self.is_resting = False
 
-    def next(self, now: float) -> Message | None:
-        """Return the next message, whose `qos` is the one of the publisher; None for none now. After that, unless
+    def next(self, now: float) -> Publication | None:
+        """Return the next message, whose `qos` is the one of the publisher, or a Run; None for none now. After that, unless
         `is_resting`, the feed calls `FeedReader.wake` when there is one. `now` is in monotonic seconds."""
         raise AssertionError("a subclass implements this")
 
     def taken(self) -> None:
-        """The last message of `next` was sent, or given up: the position is behind it."""
+        """What `next` gave last was sent, or given up: the position is behind it."""
         raise AssertionError("a subclass implements this")
 
     def position(self) -> bytes:

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.context import Context
 from broker.feeds import FEED_PREFIX, FeedReader
-from broker.message import Message
+from broker.message import Publication
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
 from broker.slices import Slices, Work
@@ -16,12 +16,12 @@ MESSAGE_STEPS: Final = 4  # of a slice for a message of a feed
 
 
 class FedSubscription(FeedReader):
-    """message  the next one to send, None when it is not found yet"""
+    """message  the next one to send, or a run of them; None when it is not found yet"""
 
     def __init__(self, context: Context, subscription: Subscription) -> None:
         super().__init__(subscription.session.client_id)
         self.subscription = subscription
-        self.message: Message | None = None
+        self.message: Publication | None = None
         self._context = context
         self._version = 5
         self._rules = 0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from broker.codec.packets import PUBREL
+from broker.codec.runs import Run
 from broker.codec.writer import encode_ack
 from broker.context import Context
 from broker.counters import DROP_PACKET_TOO_LARGE
@@ -107,14 +108,17 @@ class SendingSession(HoldingSession):
             subscription = found.subscription
             identifiers = (subscription.identifier,) if subscription.identifier else ()
             qos = min(subscription.qos, message.qos)
-            if qos == 0:
-                self.context.counters.copies += 1
-                self._send_qos0(connection, message, False, identifiers, now)
-            elif inflight.has_room(self.inflight_max):
-                self.context.counters.copies += 1
-                self._send(connection, inflight, Outgoing(message, qos, False, identifiers), now)
+            if isinstance(message, Run):
+                self.deliver_run(message, None, now)
             else:
-                return
+                assert isinstance(message, Message)
+                if qos and not inflight.has_room(self.inflight_max):
+                    return
+                self.context.counters.copies += 1
+                if qos:
+                    self._send(connection, inflight, Outgoing(message, qos, False, identifiers), now)
+                else:
+                    self._send_qos0(connection, message, False, identifiers, now)
             slices.steps += MESSAGE_STEPS
             fed.taken(found)
             if self.records is not None:  # the store has the position in one batch with the message

@@ -7,21 +7,28 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
+from broker.codec.runs import Run
+from broker.codec.writer import encode_publish
 from broker.event_log.block import NO_EXPIRY, BlockBuilder, encode_extra
 from broker.event_log.stream.feed import AT_END, READY, LogFeed, Strand, StrandReader
 from broker.event_log.stream.parsed import Portion, parse_portion
 from broker.feeds import FeedReader
-from broker.message import Message
+from broker.message import Message, Publication
 
 TIME = 1_700_000_000_000_000_000
 TOPICS = (b"a", b"a/b", b"a/c", b"b/c", b"$x/c")
 FILTERS = (b"#", b"a/#", b"+/c", b"a", b"$x/#", b"none")
 CLIENTS = ("c1", "c2", "")
+OTHER_FORM = 1
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A record of a test: `after` is microseconds since the one before."""
+    """A record of a test.
+
+    after  microseconds since the one before
+    form   of a packet of QoS 0 that is kept as it came: MQTT 3.1.1 or 5, or of another head; 0 for none
+    """
 
     topic: bytes
     payload: bytes
@@ -29,19 +36,19 @@ class Entry:
     client_id: str
     after: int
     expiry: int
-    is_run: bool
+    form: int = 0
 
 
 entries = st.lists(
     st.builds(
         Entry,
         st.sampled_from(TOPICS),
-        st.binary(min_size=1, max_size=3),
+        st.binary(min_size=1, max_size=2),
         st.integers(0, 2),
         st.sampled_from(CLIENTS),
         st.sampled_from((0, 0, 1, 5)),
         st.sampled_from((NO_EXPIRY, NO_EXPIRY, 60)),
-        st.booleans(),
+        st.sampled_from((0, 4, 4, 5, OTHER_FORM)),
     ),
     max_size=25,
 )
@@ -67,8 +74,10 @@ class TestLog:
             time_ns += entry.after * 1000
             self.times.append(time_ns)
             extra = b"" if entry.expiry == NO_EXPIRY else encode_extra(entry.expiry, b"\x01\x01")
-            if entry.is_run and not extra:
-                packet = b"head" + entry.payload
+            if entry.form and not extra:
+                packet = b"a head of its own" + entry.payload
+                if entry.form != OTHER_FORM:
+                    packet = encode_publish(entry.form, entry.topic, entry.payload, 0, False, False, 0, b"")
                 names = (entry.client_id, "", "")
                 builder.add_run(entry.topic, packet, 1, len(entry.payload), names, time_ns)
             else:
@@ -79,7 +88,7 @@ class TestLog:
 
     def qos(self, offset: int) -> int:
         entry = self.records[offset]
-        return 0 if entry.is_run and entry.expiry == NO_EXPIRY else entry.qos
+        return 0 if entry.form and entry.expiry == NO_EXPIRY else entry.qos
 
     def read(self, start: int, end: int, blocks_max: int = 2) -> Portion | None:
         """The blocks with records from `start` on of the first `end`, as a node has them when so many are written."""
@@ -158,5 +167,13 @@ def taken(feed: LogFeed, now: float = 0.0) -> list[Message]:
             if feed.is_resting:
                 continue
             return found
-        found.append(message)
+        found += messages_of(message)
         feed.taken()
+
+
+def messages_of(found: Publication) -> list[Message]:
+    """The message, or those of a run."""
+    if isinstance(found, Run):
+        return found.messages()
+    assert isinstance(found, Message)
+    return [found]

@@ -16,7 +16,7 @@ from mypy_extensions import mypyc_attr
 from broker.event_log.stream.parsed import Cursor, Portion
 from broker.event_log.stream.place import LogPlace, Place
 from broker.feeds import Feed, FeedReader
-from broker.message import Message
+from broker.message import Publication
 
 EXPIRED_AT_ONCE: Final = 100  # messages that have expired which one call of `next` goes over
 
@@ -106,7 +106,7 @@ class Strand:
             offset = self.cursor.found_offset
         return LogPlace(self.log_id, offset, self.cursor.wanted_before)
 
-    def take(self, now: float) -> Message | None:
+    def take(self, now: float) -> Publication | None:
         """As Cursor.take."""
         message = self.cursor.take(now)
         if message is not None:
@@ -173,7 +173,7 @@ class LogFeed(Feed):
                 strand.lasts = {}
         return placed
 
-    def next(self, now: float) -> Message | None:
+    def next(self, now: float) -> Publication | None:
         self.steps = 0
         self.is_resting = False
         for _ in range(EXPIRED_AT_ONCE):

@@ -12,17 +12,19 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from broker.codec.runs import Run
 from broker.event_log.block import HEADER_BYTES, NO_EXPIRY, SECTION_BYTES, BlockHeader
 from broker.event_log.records import EXPIRY_BYTES, QOS_BITS, block_headers, block_texts
 from broker.event_log.selection import Selection
 from broker.feeds import FeedReader
-from broker.message import NEVER, Message
+from broker.message import NEVER, Message, Publication
 from broker.routing.names import filter_matches
 
 SECTION: Final = struct.Struct("<8I")
 UNKNOWN: Final = 0
 WANTED: Final = 1
 UNWANTED: Final = 2
+HEAD_BYTES_LEAST: Final = 4  # of a PUBLISH of QoS 0, beside its topic
 SECTION_STEPS: Final = 1  # of a slice (broker/slices.py)
 TOPIC_STEPS: Final = 8
 SECTIONS_AT_ONCE: Final = 500  # that one call looks at for a record that is wanted
@@ -213,12 +215,17 @@ class Cursor:
             self.time_ns = self._section_ns
             return True
 
-    def take(self, now: float) -> Message | None:
-        """The message that was found; None for one that has expired. The cursor is behind it afterwards."""
+    def take(self, now: float) -> Publication | None:
+        """The message that was found, or a run that begins with it; None for one that has expired. The cursor is behind it
+        afterwards."""
         block = self._block
         assert block is not None
         assert self.found
         self.found = False
+        run = self._run(block)
+        if run is not None:
+            self._skip(run.count)
+            return run
         self._skip(1)
         self.offset = self.found_offset + 1
         properties = b""
@@ -245,6 +252,28 @@ class Cursor:
             expires_at,
             block.names[self._publisher],
         )
+
+    def _run(self, block: ParsedBlock) -> Run | None:
+        """The records as the packets that they were, where the client takes these: of QoS 0 in MQTT 3.1.1."""
+        size = self._record_size
+        head_size = size - self._payload_size
+        topic = block.topics[self._topic]
+        if (
+            self._left < 2
+            or head_size < len(topic) + HEAD_BYTES_LEAST
+            or self._flags
+            or self._extra
+            or self._reader.version() == 5
+            or self._record_offset < self.wanted_before
+        ):
+            return None
+        start = self._heap
+        payload_at = start + head_size
+        # Where a packet begins with its length of one byte or more, and ends with the topic in front of the payload.
+        if block.data[payload_at - len(topic) - 2 : payload_at] != len(topic).to_bytes(2, "big") + topic:
+            return None  # the packets of MQTT 5 have properties there
+        client_id = block.names[self._publisher]
+        return Run(topic, block.data, start, start + size, payload_at, 4, client_id, start + self._left * size)
 
     def _text_of_time(self) -> bytes:
         """RFC 3339 in microseconds."""

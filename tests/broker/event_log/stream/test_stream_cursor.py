@@ -6,12 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.codec.properties import get_user_properties, publish_properties_to_dict
+from broker.codec.runs import Run
 from broker.event_log.block import NO_EXPIRY
 from broker.event_log.selection import Selection
 from broker.event_log.stream.parsed import SECTIONS_AT_ONCE, Cursor, last_records
 from broker.message import NEVER
 from broker.routing.names import filter_matches
-from stream_logs import CLIENTS, FILTERS, TIME, TOPICS, Entry, OneReader, TestLog, entries
+from stream_logs import CLIENTS, FILTERS, TIME, TOPICS, Entry, OneReader, TestLog, entries, messages_of
 
 
 def read_all(cursor: Cursor, log: TestLog, now: float = 0.0) -> list[tuple[int, bytes, bytes, int, str]]:
@@ -21,8 +22,12 @@ def read_all(cursor: Cursor, log: TestLog, now: float = 0.0) -> list[tuple[int, 
         while cursor.find() or cursor.is_resting:
             if not cursor.is_resting:
                 message = cursor.take(now)
+                first = cursor.found_offset
                 if message is not None:
-                    found.append((cursor.found_offset, message.topic, message.payload, message.qos, message.client_id))
+                    found += [
+                        (first + index, one.topic, one.payload, one.qos, one.client_id)
+                        for index, one in enumerate(messages_of(message))
+                    ]
     return found
 
 
@@ -73,7 +78,7 @@ def test_last_gives_the_last_record_of_each_topic_and_then_all(
 
 
 def test_a_message_tells_mqtt_5_clients_its_place_and_expires_as_published() -> None:
-    log = TestLog("n1", [Entry(b"a", b"x", 1, "c", 1, 60, False), Entry(b"a", b"y", 2, "c", 1, NO_EXPIRY, False)], 2)
+    log = TestLog("n1", [Entry(b"a", b"x", 1, "c", 1, 60), Entry(b"a", b"y", 2, "c", 1, NO_EXPIRY)], 2)
     cursor = Cursor(b"#", OneReader(5), "n1")
     portion = log.read(0, 2)
     assert portion is not None
@@ -100,7 +105,7 @@ def test_a_message_tells_mqtt_5_clients_its_place_and_expires_as_published() -> 
 
 
 def test_what_was_found_is_judged_again_when_the_rules_change() -> None:
-    log = TestLog("n1", [Entry(topic, b"x", 1, "c", 1, NO_EXPIRY, False) for topic in (b"a", b"b", b"a")], 3)
+    log = TestLog("n1", [Entry(topic, b"x", 1, "c", 1, NO_EXPIRY) for topic in (b"a", b"b", b"a")], 3)
     reader = OneReader()
     cursor = Cursor(b"#", reader, "n1")
     portion = log.read(0, 3)
@@ -127,3 +132,20 @@ def test_a_search_rests_and_goes_on() -> None:
         rests += 1
         assert cursor.steps >= SECTIONS_AT_ONCE
     assert (rests, cursor.offset) == (2, count)
+
+
+def test_packets_that_were_kept_go_to_their_clients_as_they_are() -> None:
+    """As runs: to clients of MQTT 3.1.1, where they are of that, too."""
+    for form, version, is_run in ((4, 4, True), (5, 4, False), (4, 5, False)):
+        log = TestLog("n1", [Entry(b"a", b"%03d" % number, 0, "c", 0, NO_EXPIRY, form) for number in range(300)], 300)
+        cursor = Cursor(b"#", OneReader(version), "n1")
+        portion = log.read(0, 300)
+        assert portion is not None
+        cursor.load(portion.blocks, 300, 0.0)
+        counts = []
+        while cursor.find():
+            found = cursor.take(0.0)
+            assert found is not None
+            counts.append(found.count)
+            assert isinstance(found, Run) == (found.count > 1)
+        assert counts == ([256, 44] if is_run else [1] * 300)

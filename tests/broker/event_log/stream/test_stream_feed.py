@@ -104,7 +104,7 @@ def test_history_comes_in_the_order_of_time(contents: tuple[list[Entry], list[En
 
 
 def test_a_log_that_is_away_holds_up_nobody() -> None:
-    records = [Entry(b"a", b"x", 1, "c", 1, 0xFFFFFFFF, False)]
+    records = [Entry(b"a", b"x", 1, "c", 1, 0xFFFFFFFF)]
     scripted = ScriptedLogs({node: TestLog(node, records, 1) for node in ("n1", "n2")})
     scripted.ends = {"n1": 1, "n2": 1}
     feed = open_feed(scripted, Place(b"#", "earliest", 0, False), ("n1", "n2"))

@@ -20,7 +20,7 @@ from broker.event_log.stream.remote_log import FOLLOW, LOCATE, READ, TAG_STREAM
 from broker.event_log.stream.streams import Streams
 from broker.hooks import MemberFault, Members, OtherNode
 from event_log_reader import AppendingLog
-from stream_logs import OneReader
+from stream_logs import OneReader, messages_of
 from waiting import DEADLINE, eventually
 
 EARLIEST = Place(b"#", "earliest", 0, False)
@@ -88,7 +88,7 @@ class Node:
                 message = feed.next(self.loop.time())
                 if message is not None:
                     feed.taken()
-                    found.append(message.payload)
+                    found += [one.payload for one in messages_of(message)]
                 elif not feed.is_resting:
                     await reader.event.wait()
         if feed_of is None:
