@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Subscribe and take messages of mqtt_publish.py until all have come, each at least once: one MQTT 3.1.1 client, a raw socket.
+"""Subscribe and take messages of mqtt_publish.py until all have come, each at least once: one client, a raw socket.
 
 Prints a line when the subscription is acknowledged, then one JSON object: messages, those that came again, seconds.
 """
@@ -12,7 +12,7 @@ import sys
 import time
 
 from mqtt_inbox import PUBLISH, Inbox
-from mqtt_load import address, open_client, subscribe
+from mqtt_load import MQTT5, MQTT311, address, log_in, open_socket, subscribe
 from mqtt_publish import NUMBER_BYTES
 
 PATIENCE_SECONDS = 60.0
@@ -24,11 +24,13 @@ def main() -> int:
     ap.add_argument("--to", required=True, type=address, metavar="HOST:PORT")
     ap.add_argument("--filter", required=True)
     ap.add_argument("--qos", type=int, default=0, choices=(0, 1))
+    ap.add_argument("--version", type=int, default=MQTT311, choices=(MQTT311, MQTT5))
     ap.add_argument("--messages", required=True, type=int)
     args = ap.parse_args()
-    sock = open_client(args.to, "receiver")
+    sock = open_socket(args.to, "receiver")
+    log_in(sock, "receiver", version=args.version)
     inbox = Inbox(sock)
-    subscribe(sock, args.filter, args.qos)
+    subscribe(sock, args.filter, args.qos, args.version)
     print("subscribed", flush=True)
     start = time.perf_counter()
     seen: set[bytes] = set()
@@ -45,6 +47,8 @@ def main() -> int:
             if args.qos:
                 acks.append(PUBACK + body[payload_at : payload_at + 2])
                 payload_at += 2
+            if args.version == MQTT5:
+                payload_at += 1 + body[payload_at]  # less than 128 bytes of properties
             number = body[payload_at : payload_at + NUMBER_BYTES]
             repeated += number in seen
             seen.add(number)

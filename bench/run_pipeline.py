@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster import LOOPBACK, ROOT, BenchFailed, Ports
 from memory import anonymous_bytes, peaks
-from mqtt_load import cpu_seconds
+from mqtt_load import MQTT5, MQTT311, cpu_seconds
 from pipeline_nodes import (
     QOS_0,
     QOS_1,
@@ -207,8 +207,9 @@ class Bench:
             folder = self.folder / f"replay{data.qos}"
             with LoggingNodes(self.command, folder, self.ports, nodes=1) as nodes:
                 publish(nodes, data, "--messages", self.messages)
-                measure = partial(replay, nodes, data, self.messages)
-                self.alternate(REPLAY, data.name, "messages/CPU s", self.messages, PLAIN, REPLAY_MARK, measure)
+                for version, name in ((MQTT311, data.name), (MQTT5, f"{data.name}, to MQTT 5")):
+                    measure = partial(replay, nodes, data, self.messages, version)
+                    self.alternate(REPLAY, name, "messages/CPU s", self.messages, PLAIN, REPLAY_MARK, measure)
             shutil.rmtree(folder)
 
     def measure_memory(self) -> None:
@@ -274,10 +275,10 @@ def reader(api: str) -> Iterator[None]:
         progress(f"the reader got {result['bytes_per_s'] / 1e6:,.0f} MB/s")
 
 
-def replay(nodes: LoggingNodes, data: DataSet, messages: int, participant: str) -> float:
+def replay(nodes: LoggingNodes, data: DataSet, messages: int, version: int, participant: str) -> float:
     """CPU seconds of the node for so many messages to one subscriber: the last ones of the log, or new ones."""
     pids = nodes.cluster.pids
-    options = ("--qos", data.qos, "--messages", messages)
+    options = ("--qos", data.qos, "--version", version, "--messages", messages)
     if participant == THIS:
         (extent,) = nodes.extents().values()
         start = json.dumps({nodes.names[0]: extent.end - messages})

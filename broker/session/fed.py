@@ -12,7 +12,8 @@ from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
 from broker.slices import Slices, Work
 
-MESSAGE_STEPS: Final = 4  # of a slice for a message of a feed
+MESSAGE_STEPS: Final = 4  # of a slice for a message of a feed, or a run
+RUN_STEP: Final = 4  # messages of a run that are one more
 
 
 class FedSubscription(FeedReader):

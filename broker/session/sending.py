@@ -10,7 +10,7 @@ from broker.context import Context
 from broker.counters import DROP_PACKET_TOO_LARGE
 from broker.message import Message
 from broker.session.backlog import BacklogWork, Portion, RetainedBacklog
-from broker.session.fed import MESSAGE_STEPS, FedSubscriptions, FedWork
+from broker.session.fed import MESSAGE_STEPS, RUN_STEP, FedSubscriptions, FedWork
 from broker.session.holding import HoldingSession
 from broker.session.inflight import Inflight
 from broker.session.outgoing import AWAIT_PUBCOMP, Outgoing, encode_to, encode_unaliased
@@ -109,7 +109,7 @@ class SendingSession(HoldingSession):
             identifiers = (subscription.identifier,) if subscription.identifier else ()
             qos = min(subscription.qos, message.qos)
             if isinstance(message, Run):
-                self.deliver_run(message, None, now)
+                self._send_run(connection, message, identifiers, now)
             else:
                 assert isinstance(message, Message)
                 if qos and not inflight.has_room(self.inflight_max):
@@ -119,10 +119,18 @@ class SendingSession(HoldingSession):
                     self._send(connection, inflight, Outgoing(message, qos, False, identifiers), now)
                 else:
                     self._send_qos0(connection, message, False, identifiers, now)
-            slices.steps += MESSAGE_STEPS
+            slices.steps += MESSAGE_STEPS + message.count // RUN_STEP
             fed.taken(found)
             if self.records is not None:  # the store has the position in one batch with the message
                 self.records.journal.change(subscription.record, subscription)
+
+    def _send_run(self, connection: Output, run: Run, identifiers: tuple[int, ...], now: float) -> None:
+        if not identifiers:
+            self.deliver_run(run, None, now)
+            return
+        for message in run.messages():
+            self.context.counters.copies += 1
+            self._send_qos0(connection, message, False, identifiers, now)
 
     def _send_qos0(
         self, connection: Output, message: Message, retain: bool, identifiers: tuple[int, ...], now: float

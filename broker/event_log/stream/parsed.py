@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from broker.codec.runs import Run
+from broker.codec.runs import RUN_MAX, Run
+from broker.codec.wire import encode_varint
+from broker.codec.writer import encode_publish
 from broker.event_log.block import HEADER_BYTES, NO_EXPIRY, SECTION_BYTES, BlockHeader
 from broker.event_log.records import EXPIRY_BYTES, QOS_BITS, block_headers, block_texts
 from broker.event_log.selection import Selection
@@ -25,6 +27,7 @@ UNKNOWN: Final = 0
 WANTED: Final = 1
 UNWANTED: Final = 2
 HEAD_BYTES_LEAST: Final = 4  # of a PUBLISH of QoS 0, beside its topic
+OFFSET_NAME: Final = b"&\x00\x06offset"  # the begin of a User Property
 SECTION_STEPS: Final = 1  # of a slice (broker/slices.py)
 TOPIC_STEPS: Final = 8
 SECTIONS_AT_ONCE: Final = 500  # that one call looks at for a record that is wanted
@@ -96,6 +99,37 @@ def last_records(portion: Portion, topics: Selection, end: int, found: dict[byte
 def user_property(name: bytes, value: bytes) -> bytes:
     """One User Property as in a PUBLISH."""
     return b"&" + len(name).to_bytes(2, "big") + name + len(value).to_bytes(2, "big") + value
+
+
+class PlacedRun(Run):
+    """Packets of MQTT 5 of one length, each of which tells its own offset."""
+
+    def __init__(
+        self, topic: bytes, packets: bytes, count: int, properties_at: int, payload_at: int, client_id: str
+    ) -> None:
+        size = len(packets) // count
+        super().__init__(topic, packets, 0, size, payload_at, 5, client_id, size)
+        self.count = count
+        self.stop = len(packets)
+        self._packets = packets
+        self._properties_at = properties_at
+        self._payload_at = payload_at
+
+    def messages(self) -> list[Message]:
+        found: list[Message] = []
+        for start in range(0, len(self._packets), self.packet_size):
+            payload = self._packets[start + self._payload_at : start + self.packet_size]
+            properties = self._packets[start + self._properties_at : start + self._payload_at]
+            found.append(Message(self.topic, payload, 0, False, properties, NEVER, self.client_id))
+        return found
+
+    def aliased(self, alias: int) -> bytes:
+        return b"".join(
+            [
+                encode_publish(5, b"", message.payload, 0, False, False, 0, message.properties, -1, alias)
+                for message in self.messages()
+            ]
+        )
 
 
 class Cursor:
@@ -240,9 +274,7 @@ class Cursor:
                     return None
             properties = extra[EXPIRY_BYTES:]
         if self._reader.version() == 5:
-            if not self._time:
-                self._time = user_property(b"time", self._text_of_time())
-            properties += self._node + user_property(b"offset", b"%d" % self.found_offset) + self._time
+            properties += self._node + user_property(b"offset", b"%d" % self.found_offset) + self._time_property()
         return Message(
             block.topics[self._topic],
             block.data[self._heap - self._payload_size : self._heap],
@@ -254,26 +286,48 @@ class Cursor:
         )
 
     def _run(self, block: ParsedBlock) -> Run | None:
-        """The records as the packets that they were, where the client takes these: of QoS 0 in MQTT 3.1.1."""
+        """The record and those behind it as one run; None where they are to come one by one."""
+        if self._left < 2 or self._flags or self._extra or self._record_offset < self.wanted_before:
+            return None
+        topic = block.topics[self._topic]
+        client_id = block.names[self._publisher]
+        if self._reader.version() == 5:
+            return self._placed_run(block.data, topic, client_id)
         size = self._record_size
         head_size = size - self._payload_size
-        topic = block.topics[self._topic]
-        if (
-            self._left < 2
-            or head_size < len(topic) + HEAD_BYTES_LEAST
-            or self._flags
-            or self._extra
-            or self._reader.version() == 5
-            or self._record_offset < self.wanted_before
-        ):
+        if head_size < len(topic) + HEAD_BYTES_LEAST:
             return None
         start = self._heap
         payload_at = start + head_size
-        # Where a packet begins with its length of one byte or more, and ends with the topic in front of the payload.
+        # The packets of MQTT 5 have properties between topic and payload.
         if block.data[payload_at - len(topic) - 2 : payload_at] != len(topic).to_bytes(2, "big") + topic:
-            return None  # the packets of MQTT 5 have properties there
-        client_id = block.names[self._publisher]
+            return None
         return Run(topic, block.data, start, start + size, payload_at, 4, client_id, start + self._left * size)
+
+    def _placed_run(self, data: bytes, topic: bytes, client_id: str) -> Run:
+        offset = self._record_offset
+        digits = len(b"%d" % offset)
+        count = min(self._left, RUN_MAX, 10**digits - offset)
+        before = self._node + OFFSET_NAME + digits.to_bytes(2, "big")
+        after = self._time_property()
+        properties_size = len(before) + digits + len(after)
+        size = 2 + len(topic) + len(encode_varint(properties_size)) + properties_size + self._payload_size
+        head = b"".join(
+            (b"\x30", encode_varint(size), len(topic).to_bytes(2, "big"), topic, encode_varint(properties_size))
+        )
+        properties_at = len(head)
+        head += before
+        end = self._heap + self._record_size
+        packets: list[bytes] = []
+        for number in range(offset, offset + count):
+            packets += (head, b"%d" % number, after, data[end - self._payload_size : end])
+            end += self._record_size
+        return PlacedRun(topic, b"".join(packets), count, properties_at, properties_at + properties_size, client_id)
+
+    def _time_property(self) -> bytes:
+        if not self._time:
+            self._time = user_property(b"time", self._text_of_time())
+        return self._time
 
     def _text_of_time(self) -> bytes:
         """RFC 3339 in microseconds."""

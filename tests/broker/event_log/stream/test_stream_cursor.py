@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.codec.packets import Publish
 from broker.codec.properties import get_user_properties, publish_properties_to_dict
+from broker.codec.reader import PacketReader
 from broker.codec.runs import Run
 from broker.event_log.block import NO_EXPIRY
 from broker.event_log.selection import Selection
 from broker.event_log.stream.parsed import SECTIONS_AT_ONCE, Cursor, last_records
-from broker.message import NEVER
+from broker.message import NEVER, Message, Publication
 from broker.routing.names import filter_matches
 from stream_logs import CLIENTS, FILTERS, TIME, TOPICS, Entry, OneReader, TestLog, entries, messages_of
 
@@ -38,12 +41,19 @@ def read_all(cursor: Cursor, log: TestLog, now: float = 0.0) -> list[tuple[int, 
     st.sets(st.sampled_from(TOPICS)),
     st.sets(st.sampled_from(CLIENTS)),
     st.integers(0, 30),
+    st.sampled_from((4, 5)),
 )
 def test_the_records_that_the_client_wants_and_may_read_come_in_order(
-    records: list[Entry], size: int, topic_filter: bytes, denied: set[bytes], unwanted: set[str], start: int
+    records: list[Entry],
+    size: int,
+    topic_filter: bytes,
+    denied: set[bytes],
+    unwanted: set[str],
+    start: int,
+    version: int,
 ) -> None:
     log = TestLog("n1", records, size)
-    cursor = Cursor(topic_filter, OneReader(4, tuple(denied), tuple(unwanted)), "n1")
+    cursor = Cursor(topic_filter, OneReader(version, tuple(denied), tuple(unwanted)), "n1")
     cursor.offset = start
     assert read_all(cursor, log) == [
         (offset, entry.topic, entry.payload, log.qos(offset), entry.client_id)
@@ -85,7 +95,7 @@ def test_a_message_tells_mqtt_5_clients_its_place_and_expires_as_published() -> 
     cursor.load(portion.blocks, 2, TIME / 1e9)
     assert cursor.find()
     message = cursor.take(50.0)
-    assert message is not None
+    assert isinstance(message, Message)
     assert round(message.expires_at) == 60
     assert get_user_properties(publish_properties_to_dict(message.properties)) == [
         ("node", "n1"),
@@ -95,7 +105,7 @@ def test_a_message_tells_mqtt_5_clients_its_place_and_expires_as_published() -> 
     assert message.properties.startswith(b"\x01\x01")
     assert cursor.find()
     second = cursor.take(50.0)
-    assert second is not None
+    assert isinstance(second, Message)
     assert second.expires_at == NEVER
     cursor.offset = 0
     cursor.load(portion.blocks, 2, TIME / 1e9)
@@ -134,18 +144,32 @@ def test_a_search_rests_and_goes_on() -> None:
     assert (rests, cursor.offset) == (2, count)
 
 
-def test_packets_that_were_kept_go_to_their_clients_as_they_are() -> None:
-    """As runs: to clients of MQTT 3.1.1, where they are of that, too."""
-    for form, version, is_run in ((4, 4, True), (5, 4, False), (4, 5, False)):
-        log = TestLog("n1", [Entry(b"a", b"%03d" % number, 0, "c", 0, NO_EXPIRY, form) for number in range(300)], 300)
-        cursor = Cursor(b"#", OneReader(version), "n1")
-        portion = log.read(0, 300)
-        assert portion is not None
-        cursor.load(portion.blocks, 300, 0.0)
-        counts = []
-        while cursor.find():
-            found = cursor.take(0.0)
-            assert found is not None
-            counts.append(found.count)
-            assert isinstance(found, Run) == (found.count > 1)
-        assert counts == ([256, 44] if is_run else [1] * 300)
+@pytest.mark.parametrize(("form", "version", "counts"), [(4, 4, [256, 44]), (5, 4, [1] * 300), (4, 5, [10, 90, 200])])
+def test_records_that_follow_each_other_are_runs(form: int, version: int, counts: list[int]) -> None:
+    """To clients of MQTT 3.1.1 packets go as they were; those of MQTT 5 tell the offset."""
+    log = TestLog("n1", [Entry(b"a", b"%03d" % number, 0, "c", 0, NO_EXPIRY, form) for number in range(300)], 300)
+    cursor = Cursor(b"#", OneReader(version), "n1")
+    portion = log.read(0, 300)
+    assert portion is not None
+    cursor.load(portion.blocks, 300, 0.0)
+    found: list[Publication] = []
+    while cursor.find():
+        publication = cursor.take(0.0)
+        assert publication is not None
+        found.append(publication)
+    assert [publication.count for publication in found] == counts
+    packets: list[Publish] = []
+    for publication in found:
+        if isinstance(publication, Run):
+            for data in (publication.encoded(version), *([publication.aliased(7)] if version == 5 else [])):
+                decoded = PacketReader(version).receive_data(data)
+                assert len(decoded) == publication.count
+                packets += [packet for packet in decoded if isinstance(packet, Publish) and not packet.topic_alias]
+            assert publication.packet_size * publication.count == len(publication.encoded(version))
+            alone = [one.properties for one in publication.messages()]
+            assert [packet.properties for packet in packets[-publication.count :]] == alone
+    if packets:
+        assert [(packet.topic, packet.payload) for packet in packets] == [(b"a", b"%03d" % n) for n in range(300)]
+    if version == 5:
+        offsets = [dict(get_user_properties(publish_properties_to_dict(packet.properties))) for packet in packets]
+        assert [int(offset["offset"]) for offset in offsets] == list(range(300))

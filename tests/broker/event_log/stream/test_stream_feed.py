@@ -14,7 +14,7 @@ from broker.event_log.stream.parsed import last_records
 from broker.event_log.stream.place import LogPlace, Place, decode_place
 from broker.message import Message
 from broker.routing.names import filter_matches
-from stream_logs import Entry, OneReader, ScriptedLogs, TestLog, entries, taken
+from stream_logs import Entry, OneReader, ScriptedLogs, TestLog, entries, messages_of, taken
 
 NODES = ("n1", "n2", "n3")
 
@@ -50,7 +50,7 @@ def test_every_log_comes_whole_and_in_order(
             message = feed.next(0.0)
             if message is not None:
                 feed.taken()
-                got.append(place_of(message.properties))
+                got += [place_of(one.properties) for one in messages_of(message)]
             elif is_all_read and not scripted.waiting:
                 break
         elif step == "next":
