@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from cluster import LOOPBACK, ROOT, BenchFailed, Cluster, Ports, Server
 
 from gmqttctl.connection import Connection
@@ -38,11 +39,12 @@ plugins:
     sync: commit
     retention: {{age: 0, bytes: 0}}
     hold: {{max_age: 0, max_bytes: 0}}
-plugin_order: [admin, federation, event_log]
+  kafka: {{listeners: ["127.0.0.1:{kafka}"]}}
+plugin_order: [admin, federation, event_log, kafka]
 log: {{level: warn, format: text}}
 """
 SETTINGS: Final = (
-    "nodes at their defaults, but: plugins federation and event_log with sync commit, retention without limits"
+    "nodes at their defaults, but: plugins federation, kafka and event_log with sync commit, retention without limits"
 )
 
 
@@ -80,6 +82,7 @@ class LoggingNodes:
     names      of the nodes, "gmqttd1" and so on
     mqtt       HOST:PORT of each for clients
     api        HOST:PORT of each node's gRPC API
+    kafka      HOST:PORT of each for Kafka clients
     """
 
     def __init__(self, command: Path, folder: Path, ports: Ports, nodes: int = 2) -> None:
@@ -87,10 +90,11 @@ class LoggingNodes:
         self.names = [f"gmqttd{number}" for number in range(1, nodes + 1)]
         self.mqtt: list[str] = []
         self.api: list[str] = []
+        self.kafka: list[str] = []
         servers: list[Server] = []
         join = ""
         for name in self.names:
-            taken = {use: ports.take() for use in ("mqtt", "grpc", "http", "federation", "gossip")}
+            taken = {use: ports.take() for use in ("mqtt", "grpc", "http", "federation", "gossip", "kafka")}
             config = folder / f"{name}.yml"
             config.write_text(NODE.format(name=name, join=join, folder=folder / name, **taken))
             join = f'"{LOOPBACK}:{taken["gossip"]}"'
@@ -98,6 +102,7 @@ class LoggingNodes:
             servers.append(Server(name, start, taken["mqtt"], taken["http"], taken["gossip"]))
             self.mqtt.append(f"{LOOPBACK}:{taken['mqtt']}")
             self.api.append(f"{LOOPBACK}:{taken['grpc']}")
+            self.kafka.append(f"{LOOPBACK}:{taken['kafka']}")
         self.cluster = Cluster(servers, folder, joins_late=False)
 
     def __enter__(self) -> LoggingNodes:
@@ -106,6 +111,10 @@ class LoggingNodes:
 
     def __exit__(self, *fault: Any) -> None:
         self.cluster.stop()
+
+    def cpu_seconds(self) -> float:
+        """Return what all nodes have used so far."""
+        return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in self.cluster.pids)
 
     def extents(self) -> dict[str, Extent]:
         """Return what each node's log has, by its name."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NODES: Final = "event logs"
 FILES: Final = "file source"
+KAFKA: Final = "Kafka's protocol"
 ONLY_HOUR: Final = "this range alone"
 HOURS: Final = 24
 COMPRESSION: Final = "zstd"
@@ -52,11 +53,12 @@ class Place:
     def rows(self) -> int:
         return sum(extent.end - extent.start for extent in self.extents.values())
 
-    def batch(self, participant: str) -> DataFrame:
+    def batch(self, participant: str, **options: str) -> DataFrame:
+        """`options`: more of the data source `mqtt`."""
         if participant == FILES:
             return self.spark.read.parquet(str(self.files))
         ends = {node: extent.end for node, extent in self.extents.items()}
-        reader = self.spark.read.format("mqtt").option("servers", self.servers)
+        reader = self.spark.read.format("mqtt").option("servers", self.servers).options(**options)
         return reader.option("startingOffsets", self._starts()).option("endingOffsets", json.dumps(ends)).load()
 
     def stream(self, participant: str) -> DataFrame:
@@ -157,6 +159,30 @@ def _aggregate(frame: DataFrame, extents: Mapping[str, Extent]) -> float:
         node: (extent.end - extent.start, (extent.start + extent.end - 1) * (extent.end - extent.start) // 2)
         for node, extent in extents.items()
     }
+    if sums != wanted:
+        raise WrongRows(f"rows and sums of their offsets are {sums}, should be {wanted}")
+    return seconds
+
+
+def aggregate_messages(place: Place, participant: str, kafka: str) -> float:
+    """Aggregate topics and payloads by node: through Spark's Kafka source at the servers `kafka`, or by the data source
+    `mqtt`, which decodes no other column."""
+    if participant == KAFKA:
+        reader = place.spark.read.format("kafka").option("kafka.bootstrap.servers", kafka)
+        frame = reader.option("subscribe", "mqtt").load()
+        names = ("partition", "key", "value", "timestamp")
+    else:
+        names = ("node", "topic", "payload", "ts")
+        frame = place.batch(NODES, columns=",".join(("offset", *names)))
+    values = [F.count("*"), F.sum("offset"), F.sum(F.length(names[1])), F.sum(F.length(names[2])), F.max(names[3])]
+    start = time.perf_counter()
+    found = frame.groupBy(names[0]).agg(*values).collect()
+    seconds = time.perf_counter() - start
+    sums = sorted((row[1], row[2]) for row in found)
+    wanted = sorted(
+        (extent.end - extent.start, (extent.start + extent.end - 1) * (extent.end - extent.start) // 2)
+        for extent in place.extents.values()
+    )
     if sums != wanted:
         raise WrongRows(f"rows and sums of their offsets are {sums}, should be {wanted}")
     return seconds

@@ -37,11 +37,13 @@ from pipeline_nodes import (
 from pipeline_report import BEGIN, END, Line, report, write
 from pipeline_rows import (
     FILES,
+    KAFKA,
     ONLY_HOUR,
     Place,
     WrongRows,
     aggregate,
     aggregate_hour,
+    aggregate_messages,
     one_hour,
     publish_by_sink,
     stream_to_parquet,
@@ -95,6 +97,12 @@ SPARK_ROWS: Final = (
     SparkRow("batch read, to Parquet", to_parquet, 0.55),
     SparkRow("stream availableNow, to Parquet", stream_to_parquet, 0.45),
 )
+FETCH: Final = "batch read over Kafka's protocol, topics and payloads aggregated"
+FETCH_MARK: Final = 1.0
+FETCH_CPU: Final = "the node's CPU for it"
+FETCH_CPU_MARK: Final = 1.0
+JARS: Final = ROOT / "run" / "clients" / "jars"  # Spark's Kafka source: scripts/setup --clients
+PYTHON_SOURCE: Final = "data source mqtt"
 HOUR: Final = "one of 24 hours by a filter of time, aggregated"
 HOUR_MARK: Final = 0.67  # 1.5 times the cost of these records alone
 SINK: Final = "sink publishes"
@@ -105,7 +113,7 @@ SINK_MARK: Final = 0.3
 PLAIN: Final = "plain subscription"
 REPLAY_MARK: Final = 0.67  # 1.5 times the CPU
 PUBLISHER_MARK: Final = 0.75
-ROW_NAMES: Final = (*(row.name for row in SPARK_ROWS), HOUR, SINK, PUBLISHER, REPLAY, MEMORY)
+ROW_NAMES: Final = (*(row.name for row in SPARK_ROWS), FETCH, HOUR, SINK, PUBLISHER, REPLAY, MEMORY)
 
 
 @dataclass
@@ -143,6 +151,7 @@ class Bench:
     def measure_spark(self, spark: SparkSession, data: DataSet) -> None:
         wanted = [row for row in SPARK_ROWS if row.name in self.rows]
         others = [name for name in (HOUR, SINK, PUBLISHER) if name in self.rows and data is QOS_1]
+        others += [FETCH] * (FETCH in self.rows)
         if not wanted and not others:
             return
         folder = self.folder / f"qos{data.qos}"
@@ -155,6 +164,8 @@ class Bench:
             for row in wanted:
                 measure = self._of_place(row.work, place)
                 self.alternate(row.name, data.name, "rows/s", place.rows, FILES, row.mark, measure)
+            if FETCH in others:
+                self.measure_fetch(place, nodes, data)
             if HOUR in others:
                 hour, there = one_hour(place)
                 measure = partial(aggregate_hour, hour, there)
@@ -167,6 +178,27 @@ class Bench:
 
     def _of_place(self, work: Callable[[Place, str], float], place: Place) -> Measure:
         return lambda participant: work(place, participant)
+
+    def measure_fetch(self, place: Place, nodes: LoggingNodes, data: DataSet) -> None:
+        """Add the line of Spark's Kafka source, and of what the nodes use for each of its records."""
+        kafka = ",".join(nodes.kafka)
+        micros: list[float] = []
+
+        def measure(participant: str) -> float:
+            if participant != THIS:
+                return aggregate_messages(place, participant, kafka)
+            before = nodes.cpu_seconds()
+            seconds = aggregate_messages(place, KAFKA, kafka)
+            micros.append((nodes.cpu_seconds() - before) / place.rows * 1e6)
+            return seconds
+
+        if not list(JARS.glob("*.jar")):
+            raise BenchFailed(
+                f"{JARS.relative_to(ROOT)} has no Kafka source of Spark: scripts/setup --clients fetches it"
+            )
+        self.alternate(FETCH, data.name, "rows/s", place.rows, PYTHON_SOURCE, FETCH_MARK, measure)
+        fault = self.lines[-1].fault
+        self.lines.append(Line(FETCH_CPU, data.name, "µs/record", micros[1:], "", (), FETCH_CPU_MARK, fault))
 
     def measure_sink(self, place: Place, nodes: LoggingNodes) -> None:
         rows = place.rows
@@ -371,6 +403,7 @@ def session(folder: Path, master: str = MASTER) -> Iterator[SparkSession]:
         "spark.driver.host": LOOPBACK,
         "spark.driver.memory": "2g",
         "spark.log.level": "ERROR",
+        "spark.jars": ",".join(str(jar) for jar in sorted(JARS.glob("*.jar"))),
     }
     spark = spark_session("bench", master, configuration)
     try:
