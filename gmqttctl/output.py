@@ -116,6 +116,14 @@ class Output:
         else:
             self.document(values)
 
+    def show_text(self, values: Any, lines: Callable[[Any], Iterable[str]]) -> None:
+        """Show an answer that is more than one table: `lines` makes the text for people."""
+        if self.is_for_people or self.format == "name":
+            for line in lines(values):
+                self.line(line)
+        else:
+            self.document(values)
+
     def table(self, items: Sequence[Item], columns: Sequence[Column]) -> list[str]:
         shown = [column for column in columns if not column.is_wide or self.format == "wide"]
         limit = CELL_CHARACTERS_MAX if self.format == "table" else None
@@ -143,8 +151,9 @@ class Output:
         click.echo(text, color=self.color)
 
 
-def output_options(command: Command) -> Command:
-    """Adds the options of what a command shows. The command gets them as `output`."""
+def format_options(command: Command) -> Command:
+    """Adds the options of how answers are shown, for commands that show one after the other, each as one line of JSON. The
+    command gets them as `output`."""
 
     @click.option(
         "-o",
@@ -157,13 +166,23 @@ def output_options(command: Command) -> Command:
         help="wide: all columns, whole; name: only names.",
     )
     @click.option("--json", "as_json", is_flag=True, hidden=True)
-    @click.option("-w", "--watch", is_flag=True, help=f"Look again every {WATCH_SECONDS:g} seconds until Ctrl-C.")
     @click.option("--no-color", is_flag=True, help="No colors on a terminal; as NO_COLOR.")
     @wraps(command)
-    def with_output(output_format: str, as_json: bool, watch: bool, no_color: bool, **arguments: Any) -> Any:
-        output = Output(
-            "json" if as_json else output_format, watch, False if no_color or os.environ.get("NO_COLOR") else None
-        )
-        return command(output=output, **arguments)
+    def with_output(output_format: str, as_json: bool, no_color: bool, **arguments: Any) -> Any:
+        color = False if no_color or os.environ.get("NO_COLOR") else None
+        return command(output=Output("json" if as_json else output_format, True, color), **arguments)
 
     return with_output  # type: ignore[return-value]  # it takes more options than the command
+
+
+def output_options(command: Command) -> Command:
+    """Adds the options of what a command shows, once or with --watch again and again. The command gets them as `output`."""
+
+    @format_options
+    @click.option("-w", "--watch", is_flag=True, help=f"Look again every {WATCH_SECONDS:g} seconds until Ctrl-C.")
+    @wraps(command)
+    def with_watch(output: Output, watch: bool, **arguments: Any) -> Any:
+        output.watches = watch
+        return command(output=output, **arguments)
+
+    return with_watch  # type: ignore[return-value]  # it takes more options than the command

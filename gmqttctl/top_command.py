@@ -14,7 +14,7 @@ from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import CommandError
 from gmqttctl.node_calls import NodeCalls
-from gmqttctl.output import Column, Item, Output, output_options
+from gmqttctl.output import Column, Item, Output, format_options
 from gmqttctl.service import CLIENTS, NODE, TOPICS
 from gmqttctl.text import duration, printable, size
 from gmqttctl.topic_commands import seconds_option
@@ -24,7 +24,7 @@ QUEUES_LOOKED_AT: Final = 1000  # clients of which the fullest queues are shown
 
 @click.command(cls=Command, example="gmqttctl top --rows 5")
 @connection_options
-@output_options
+@format_options
 @seconds_option
 @click.option("--rows", type=click.IntRange(1, 100), default=10, show_default=True, help="Rows of each table.")
 @click.option("-n", "--count", type=click.IntRange(1), help="Look so often, and end.  [default: until Ctrl-C]")

@@ -14,7 +14,7 @@ from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import CommandError
 from gmqttctl.listing import changing, listing, request_of, showing
-from gmqttctl.output import Column, Item, Output, output_options
+from gmqttctl.output import Column, Item, Output, format_options, output_options
 from gmqttctl.service import PUBLISHING, RETAINED, TOPICS
 from gmqttctl.text import printable, size
 from gmqttctl.traffic_tree import tree_rows
@@ -145,7 +145,7 @@ def publish(
 
 @click.command(cls=Command, example="gmqttctl subscribe 'sensors/#' --retained\ngmqttctl subscribe '#' -n 10 -o json")
 @connection_options
-@output_options
+@format_options
 @click.option("--retained", is_flag=True, help="Also retained messages that match, first.")
 @click.option("-n", "--count", type=click.IntRange(1), help="End after so many messages.  [default: at Ctrl-C]")
 @click.argument("topic_filter", metavar="FILTER")
@@ -156,7 +156,6 @@ def subscribe(connection: dict[str, str], output: Output, count: int | None, **g
     from gmqttctl.node_calls import NodeCalls
 
     missing = 0
-    output.watches = True  # one line each
     with NodeCalls(read_connection(connection)) as calls, suppress(KeyboardInterrupt):
         for number, message in enumerate(calls.stream(TOPICS, "Watch", request_of(given)), 1):
             values = as_values(message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -12,6 +11,8 @@ import click
 
 from gmqttctl.command import Group
 from gmqttctl.connection_options import connection_options
+from gmqttctl.output import Output, format_options, output_options
+from gmqttctl.text import printable
 
 POLL_SECONDS: Final = 0.5  # between two looks for new records
 WHERE_HELP: Final = (
@@ -26,13 +27,12 @@ def log() -> None:
 
 @log.command(example="gmqttctl log describe")
 @connection_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def describe(connection: dict[str, str], as_json: bool) -> None:
+@output_options
+def describe(connection: dict[str, str], output: Output) -> None:
     """Describe the log of each node: its contents, its holds, and its faults."""
     from pipeline.log_text import describe_logs, description_lines
 
-    found = describe_logs(connection)
-    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(description_lines(found)))
+    output.repeat(lambda: output.show_text(describe_logs(connection), description_lines))
 
 
 topics_option = click.option(
@@ -57,9 +57,14 @@ node_option = click.option(
     help="Look first at this number of records of each node, the newest.",
 )
 @click.option("-f/-F", "--follow/--no-follow", default=True, show_default=True, help="Go on until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON object on a line.")
+@format_options
 def tail(
-    connection: dict[str, str], topics: tuple[str, ...], nodes: tuple[str, ...], count: int, follow: bool, as_json: bool
+    connection: dict[str, str],
+    topics: tuple[str, ...],
+    nodes: tuple[str, ...],
+    count: int,
+    follow: bool,
+    output: Output,
 ) -> None:
     """Print the newest records of all nodes, and those that come."""
     from pipeline.log_tail import Tail
@@ -69,10 +74,12 @@ def tail(
     try:
         while True:
             for node, log_id, record in tail.look():
-                if as_json:
-                    click.echo(json.dumps(record_fields(node, log_id, record), ensure_ascii=False))
+                if output.is_for_people:
+                    output.line(record_line(node, record))
+                elif output.format == "name":
+                    output.line(printable(record.topic))
                 else:
-                    click.echo(record_line(node, record))
+                    output.document(record_fields(node, log_id, record))
             for notice in tail.take_notices():
                 click.echo(f"gmqttctl: {notice}", err=True)
             if not tail.is_behind:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import click
 
 from gmqttctl.command import Group
 from gmqttctl.connection_options import connection_options
+from gmqttctl.output import Output, output_options
 
 DIR_DEFAULT: Final = "pipeline-data"
 
@@ -33,28 +34,27 @@ dir_option = click.option(
 
 
 @pipeline.command("list", example="gmqttctl pipeline list")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def list_(as_json: bool) -> None:
+@output_options
+def list_(output: Output) -> None:
     """List the pipelines and their options."""
     from pipeline.registry import pipelines
 
-    found = pipelines()
-    if as_json:
-        shown = {
-            name: {
-                "summary": each.summary,
-                "options": {
-                    option: {"default": default, "meaning": doc} for option, default, doc in each.documentation()
-                },
-            }
-            for name, each in found.items()
+    shown = {
+        name: {
+            "summary": each.summary,
+            "options": {option: {"default": default, "meaning": doc} for option, default, doc in each.documentation()},
         }
-        click.echo(json.dumps(shown, indent=2))
-        return
-    for name, each in found.items():
-        click.echo(f"{name}: {each.summary}")
-        for option, default, doc in each.documentation():
-            click.echo(f"    {option}={default}  {doc}")
+        for name, each in pipelines().items()
+    }
+    output.show_text(shown, pipeline_lines)
+
+
+def pipeline_lines(shown: Mapping[str, Any]) -> Iterator[str]:
+    """The pipelines for people."""
+    for name, each in shown.items():
+        yield f"{name}: {each['summary']}"
+        for option, about in each["options"].items():
+            yield f"    {option}={about['default']}  {about['meaning']}"
 
 
 @pipeline.command(example="gmqttctl pipeline run archive --every 10s")
@@ -118,14 +118,13 @@ def stop_signals() -> threading.Event:
 @pipeline.command(example="gmqttctl pipeline status")
 @connection_options
 @dir_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(connection: dict[str, str], folder: Path, as_json: bool) -> None:
+@output_options
+def status(connection: dict[str, str], folder: Path, output: Output) -> None:
     """Show how far each query has read at each node."""
     from pipeline.status import status as find_status
     from pipeline.status import status_lines
 
-    found = find_status(folder, connection)
-    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(status_lines(found)))
+    output.repeat(lambda: output.show_text(find_status(folder, connection), status_lines))
 
 
 @pipeline.command(example="gmqttctl pipeline plot --window 1m")

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from broker.api.transcoding import as_values
 from federation.services import SESSIONS
 from federation.sessions.drain import DRAINED, RATE_DEFAULT, RATE_MAX, SERVING
 from federation.sessions.pb.sessions_pb2 import DrainStatus
@@ -19,7 +20,7 @@ from gmqttctl.errors import CommandError, NodeError
 from gmqttctl.listing import confirm, listing, showing, yes_option
 from gmqttctl.node_calls import NodeCalls
 from gmqttctl.node_commands import client_argument, client_since, client_state, expiry
-from gmqttctl.output import Column
+from gmqttctl.output import Column, Output, output_options
 from gmqttctl.service import CLIENTS
 from gmqttctl.text import duration, printable
 
@@ -37,30 +38,32 @@ LOOK_SECONDS: Final = 1.0
 )
 @click.option("--wait", is_flag=True, help="Wait until the node is drained, and show how far it is each second.")
 @click.option("--status", is_flag=True, help="Show how far the drain is; begin none.")
+@output_options
 @click.argument("node", default="")
-def drain(connection: dict[str, str], rate: int, wait: bool, status: bool, node: str) -> None:
+def drain(connection: dict[str, str], output: Output, rate: int, wait: bool, status: bool, node: str) -> None:
     """Give the clients and sessions of NODE to other nodes, before it is stopped. Without NODE, --server names it alone."""
     with _calls(connection, node) as calls:
         if status:
             found = calls.call(SESSIONS, "GetDrain")
         else:
             found = calls.call(SESSIONS, "Drain", {"rate": rate})
-        click.echo(status_line(found, time.time()))
+        _show(output, found)
         while wait and found.state != DRAINED:
             time.sleep(LOOK_SECONDS)
             found = calls.call(SESSIONS, "GetDrain")
-            click.echo(status_line(found, time.time()))
+            _show(output, found)
             if found.state == SERVING:
                 raise CommandError("the drain was ended meanwhile")
 
 
 @click.command(cls=Command, example="gmqttctl undrain node1")
 @connection_options
+@output_options
 @click.argument("node", default="")
-def undrain(connection: dict[str, str], node: str) -> None:
+def undrain(connection: dict[str, str], output: Output, node: str) -> None:
     """Let NODE take clients again. Without NODE, --server names it alone."""
     with _calls(connection, node) as calls:
-        click.echo(status_line(calls.call(SESSIONS, "Undrain"), time.time()))
+        _show(output, calls.call(SESSIONS, "Undrain"))
 
 
 @click.command(cls=Command, example="gmqttctl sessions move sensor-17 --to node2 --yes")
@@ -159,6 +162,10 @@ def _calls(connection: dict[str, str], node: str) -> NodeCalls:
             faults.append(f"{server} is {printable(name)}")
         calls.close()
     raise CommandError(f"--server has no address of the node {printable(node)}: {'; '.join(faults)}")
+
+
+def _show(output: Output, status: DrainStatus) -> None:
+    output.show_text(as_values(status), lambda _: [status_line(status, time.time())])
 
 
 def status_line(status: DrainStatus, unix_time: float) -> str:

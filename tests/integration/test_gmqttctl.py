@@ -409,7 +409,7 @@ async def test_each_command_that_shows_something_has_a_table_json_yaml_and_names
     found = list(commands_that_show(main))
     words = {" ".join(each) for each in found}
     assert {"status", "members list", "clients list", "sessions list", "retained list", "policies list"} <= words
-    live = {"top": ("-n", "1", "--seconds", "1"), "topics": ("--seconds", "1")}
+    live = {"top": ("-n", "1", "--seconds", "1"), "topics": ("--seconds", "1"), "drain": ("--status",)}
     refused = {"keys list": "keys"}  # the gossip is not encrypted
     for each in found:
         for output in ("table", "wide", "json", "yaml", "name"):
