@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
+from broker.api import client_history
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.fields import page_bounds, timestamp
 from broker.api.long_calls import LongCalls, Steps
 from broker.api.pb.admin_pb2 import (
     Client,
+    ClientEvent,
+    ClientHistory,
     DeleteClientRequest,
     GetClientRequest,
     GetClientResponse,
@@ -31,12 +34,26 @@ if TYPE_CHECKING:
 
 
 class ClientService(ClientServiceServicer):
-    roles: Final = {"List": Role.READ, "Get": Role.READ, "Delete": Role.WRITE, "Release": Role.ADMIN}
+    roles: Final = {
+        "List": Role.READ,
+        "Get": Role.READ,
+        "History": Role.READ,
+        "Delete": Role.WRITE,
+        "Release": Role.ADMIN,
+    }
 
     def __init__(self, server: Host, long_calls: LongCalls) -> None:
         self._server = server
         self._long_calls = long_calls
         self._log = get_logger("api")
+        self._history = client_history.ClientHistory(server.now)
+
+    def start(self) -> None:
+        """Keep what becomes of clients from now on."""
+        self._server.broker.add_observer(self._history)
+
+    def stop(self) -> None:
+        self._server.broker.remove_observer(self._history)
 
     async def List(self, request: ListClientRequest, context: object) -> ListClientResponse:
         bounds = page_bounds(request.page, request.page_size)
@@ -66,6 +83,17 @@ class ClientService(ClientServiceServicer):
 
     async def Get(self, request: GetClientRequest, context: object) -> GetClientResponse:
         return GetClientResponse(client=self._client(known_session(self._server, request.client_id)))
+
+    async def History(self, request: GetClientRequest, context: object) -> ClientHistory:
+        wall_time = self._server.wall_time
+        return ClientHistory(
+            events=[
+                ClientEvent(
+                    time=timestamp(wall_time(event.at)), kind=event.kind, remote_addr=event.addr, text=event.text
+                )
+                for event in self._history.of(wanted(request.client_id))
+            ]
+        )
 
     async def Delete(self, request: DeleteClientRequest, context: object) -> Empty:
         server = self._server

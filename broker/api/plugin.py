@@ -17,17 +17,18 @@ from broker.plugins import Plugin
 class AdminPlugin(Plugin):
     """Registers the services with the API of the node. A node without `api` addresses has no API."""
 
-    _node: NodeService | None = None
+    _parts: tuple[NodeService | ClientService, ...] = ()  # those that see what happens while the node runs
 
     async def prepare(self) -> None:
         api = self.server.api
         if api is None:
             return
         services = admin_pb2.DESCRIPTOR.services_by_name
-        api.register(services["ClientService"], ClientService(self.server, api.long_calls))
+        node, clients = NodeService(self.server), ClientService(self.server, api.long_calls)
+        self._parts = (node, clients)
+        api.register(services["ClientService"], clients)
         api.register(services["SubscriptionService"], SubscriptionService(self.server, api.long_calls))
-        self._node = NodeService(self.server)
-        api.register(services["NodeService"], self._node)
+        api.register(services["NodeService"], node)
         api.register(services["TraceService"], TraceService(self.server, api.long_calls))
         api.register(services["PublishService"], PublishService(self.server))
         api.register(services["BackupService"], BackupService(self.server))
@@ -35,9 +36,9 @@ class AdminPlugin(Plugin):
         api.register(services["TopicService"], TopicService(self.server, api.long_calls))
 
     async def start(self) -> None:
-        if self._node is not None:
-            self._node.start()
+        for part in self._parts:
+            part.start()
 
     async def stop(self) -> None:
-        if self._node is not None:
-            self._node.stop()
+        for part in self._parts:
+            part.stop()

@@ -6,6 +6,7 @@ import {
 
 const VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5"};
 const FOR_EVER = 4294967295;
+const EVENTS = {connected: "good", disconnected: "off", refused: "bad", session_ended: "warn"};
 const LINES_SHOWN = 100;
 const connected = (client) => client.disconnected_at ? html`<${State} kind="off">away</${State}>` : html`<${State} kind="good">connected</${State}>`;
 
@@ -52,9 +53,15 @@ function Client({id, may, has}) {
   const {data, error, reload} = useData(`/v1/${path("clients", id)}`);
   const session = useData(has("federation") && `/v1/federation/${path("sessions", id)}`, 5).data;
   const filters = useData(`/v1/filter_subscriptions${query({client_id: id, limit: 1000})}`, 5).data;
-  const client = data?.client;
+  const client = data?.client, events = rows(useData(`/v1/${path("clients", id)}/history`, 3).data, "events");
+  const history = html`<section><h2>History at this node</h2><${Table} rows=${events} columns=${[
+    ["time", (event) => html`<${Since} time=${event.time}/>`],
+    ["event", (event) => html`<${State} kind=${EVENTS[event.kind] ?? "off"}>${event.kind.replace("_", " ")}</${State}>`],
+    ["address", (event) => shown(event.remote_addr)],
+    ["reason", (event) => shown(event.text)],
+  ]}/></section>`;
   const back = html`<p><a href="#/clients">all clients</a></p>`;
-  if (!client) return html`${back}<${Problem} error=${error}/>`;
+  if (!client) return html`${back}<${Problem} error=${error}/>${history}`;
   const until = client.session_expiry === FOR_EVER ? "for ever" : client.session_expiry ? seconds(client.session_expiry) : "with the connection";
   const drop = (clean) => call("DELETE", `/v1/${path("clients", id)}${clean ? "?clean_session=true" : ""}`);
   return html`${back}
@@ -84,6 +91,7 @@ function Client({id, may, has}) {
         ["no local", (item) => item.no_local ? "yes" : ""],
         ["identifier", (item) => item.id || "", "number"],
       ]}/></section>
+    ${history}
     ${may.admin && html`<${Trace} of=${{client_id: id}} title="Packets"/>`}`;
 }
 

@@ -332,6 +332,62 @@ class Client(_message.Message):
 Global___Client: _TypeAlias = Client  # noqa: Y015
 
 @_typing.final
+class ClientEvent(_message.Message):
+    """Something that happened to a client."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    REMOTE_ADDR_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """connected, disconnected, refused or session_ended."""
+    remote_addr: _builtins.str
+    """HOST:PORT of the client; empty for the end of a session."""
+    text: _builtins.str
+    """The reason; of connected the version and the user."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        kind: _builtins.str = ...,
+        remote_addr: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "remote_addr", b"remote_addr", "text", b"text", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientEvent: _TypeAlias = ClientEvent  # noqa: Y015
+
+@_typing.final
+class ClientHistory(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientEvent]:
+        """The newest first. The last 5000 of all clients of the node are kept while it runs."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___ClientEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientHistory: _TypeAlias = ClientHistory  # noqa: Y015
+
+@_typing.final
 class ListSubscriptionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -36,6 +36,11 @@ class ClientServiceStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.History = channel.unary_unary(
+                '/gmqtt.admin.api.ClientService/History',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.GetClientRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ClientHistory.FromString,
+                _registered_method=True)
         self.List = channel.unary_unary(
                 '/gmqtt.admin.api.ClientService/List',
                 request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ListClientRequest.SerializeToString,
@@ -61,6 +66,13 @@ class ClientServiceStub:
 class ClientServiceServicer:
     """The clients of this node.
     """
+
+    def History(self, request, context):
+        """What became of a client on this node, also of one that was refused or is gone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
         """List the clients with a session on this node, connected or not, in the order of their sessions' creation.
@@ -95,6 +107,11 @@ class ClientServiceServicer:
 
 def add_ClientServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'History': grpc.unary_unary_rpc_method_handler(
+                    servicer.History,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.GetClientRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ClientHistory.SerializeToString,
+            ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
                     request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ListClientRequest.FromString,
@@ -126,6 +143,33 @@ def add_ClientServiceServicer_to_server(servicer, server):
 class ClientService:
     """The clients of this node.
     """
+
+    @staticmethod
+    def History(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.ClientService/History',
+            broker_dot_api_dot_pb_dot_admin__pb2.GetClientRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.ClientHistory.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def List(request,

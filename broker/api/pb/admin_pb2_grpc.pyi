@@ -39,6 +39,8 @@ class ClientServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClientServiceAsyncStub: ...
+    History: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetClientRequest, _admin_pb2.ClientHistory]
+    """What became of a client on this node, also of one that was refused or is gone."""
     List: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListClientRequest, _admin_pb2.ListClientResponse]
     """List the clients with a session on this node, connected or not, in the order of their sessions' creation."""
     Get: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetClientRequest, _admin_pb2.GetClientResponse]
@@ -56,6 +58,8 @@ class ClientServiceAsyncStub(ClientServiceStub):
     """The clients of this node."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    History: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetClientRequest, _admin_pb2.ClientHistory]  # type: ignore[assignment]
+    """What became of a client on this node, also of one that was refused or is gone."""
     List: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListClientRequest, _admin_pb2.ListClientResponse]  # type: ignore[assignment]
     """List the clients with a session on this node, connected or not, in the order of their sessions' creation."""
     Get: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetClientRequest, _admin_pb2.GetClientResponse]  # type: ignore[assignment]
@@ -70,6 +74,14 @@ class ClientServiceAsyncStub(ClientServiceStub):
 
 class ClientServiceServicer(metaclass=_abc_1.ABCMeta):
     """The clients of this node."""
+
+    @_abc_1.abstractmethod
+    def History(
+        self,
+        request: _admin_pb2.GetClientRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ClientHistory, _abc.Awaitable[_admin_pb2.ClientHistory]]:
+        """What became of a client on this node, also of one that was refused or is gone."""
 
     @_abc_1.abstractmethod
     def List(

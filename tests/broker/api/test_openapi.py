@@ -19,6 +19,7 @@ PATHS = {
     "/v1/log_level": {"put"},
     "/v1/clients": {"get"},
     "/v1/clients/{client_id}": {"get", "delete"},
+    "/v1/clients/{client_id}/history": {"get"},
     "/v1/clients/{client_id}/release": {"post"},
     "/v1/subscriptions": {"get"},
     "/v1/filter_subscriptions": {"get"},

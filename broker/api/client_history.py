@@ -1,0 +1,52 @@
+"""What became of clients: the newest events of all clients of a node, found by client id."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.hooks import ClientObserver
+
+EVENTS_MAX: Final = 5000  # of all clients together; the oldest go
+TEXT_MAX: Final = 200  # characters of a reason or a user name
+VERSIONS: Final = {3: "3.1", 4: "3.1.1", 5: "5"}
+
+
+class ClientEvent(NamedTuple):
+    """`at` is monotonic seconds; `kind` is connected, disconnected, refused or session_ended; `text` has the reason."""
+
+    at: float
+    client_id: str
+    kind: str
+    addr: str
+    text: str
+
+
+class ClientHistory(ClientObserver):
+    """Refusals before a client id was read are not kept: nobody could ask for them."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._events: deque[ClientEvent] = deque(maxlen=EVENTS_MAX)
+
+    def of(self, client_id: str) -> list[ClientEvent]:
+        """The events of a client that are kept, the newest first."""
+        return [event for event in reversed(self._events) if event.client_id == client_id]
+
+    def client_connected(self, client_id: str, addr: str, version: int, username: str, keep_alive: int) -> None:
+        text = f"MQTT {VERSIONS.get(version, version)}" + (f", user {username[:TEXT_MAX]}" if username else "")
+        self._note(client_id, "connected", addr, text)
+
+    def client_disconnected(self, client_id: str, addr: str, reason: str) -> None:
+        self._note(client_id, "disconnected", addr, reason)
+
+    def client_refused(self, client_id: str, addr: str, username: str, reason: str) -> None:
+        if client_id:
+            self._note(client_id, "refused", addr, reason)
+
+    def session_terminated(self, client_id: str, reason: str) -> None:
+        self._note(client_id, "session_ended", "", reason)
+
+    def _note(self, client_id: str, kind: str, addr: str, text: str) -> None:
+        self._events.append(ClientEvent(self._now(), client_id, kind, addr, text[:TEXT_MAX]))
