@@ -30,7 +30,7 @@ class _Stream:
     """One event stream that is being served."""
 
     def __init__(self, host: StreamHost, name: str, context: Any) -> None:
-        self.core = GoServer()
+        self.core = GoServer(host.node.receivers)
         self.ended = asyncio.Event()
         self._host = host
         self._name = name

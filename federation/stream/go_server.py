@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.context import STOOD_STILL
 from broker.message import NEVER
 from federation.stream.go_events import receive_event
 from federation.stream.held_batches import StreamError
+from federation.stream.receivers import Receivers
 from federation.stream.served_stream import ServedStream
 
 STORE_SECONDS: Final = 0.02  # between two looks whether the store has the events
@@ -16,8 +18,9 @@ STORE_SECONDS: Final = 0.02  # between two looks whether the store has the event
 class GoServer(ServedStream):
     """Doors: begin, receive_event, reading_changed, end, close; take_ack; next_timeout, handle_timeout."""
 
-    def __init__(self) -> None:
+    def __init__(self, receivers: Receivers) -> None:
         super().__init__()
+        self._receivers = receivers
         self._ack = -1
         self._told = -1  # the last acknowledgement while the store had not all events
         self._now = 0.0
@@ -28,6 +31,9 @@ class GoServer(ServedStream):
         self._now = now
         receiver = self.receiver
         if self.is_over or receiver is None:
+            return
+        if now > self._receivers.still_at:
+            self.end(STOOD_STILL)
             return
         try:
             self._ack = receive_event(receiver, self, data, now)

@@ -7,9 +7,11 @@ import pytest
 from broker.message import NEVER, Message
 from broker.routing.group_copy import GroupCopy
 from broker.store.records import encode_changes
+from federation.pb import federation_pb2 as pb
 from federation.replication.copies import BEAT_SECONDS, STILL_SECONDS, Copies
 from federation.replication.relay import choose_again
 from federation.stream.direct_server import DirectServer
+from federation.stream.go_server import GoServer
 from federation.stream.receiver import OpenStream
 from simulator.client import Client
 from stored_node import Station
@@ -87,6 +89,19 @@ def test_a_stream_is_not_read_before_the_clock_was_looked_at() -> None:
     assert not server.is_over
     server.receive_data(b"", 7.1)
     assert server.is_over
+
+
+def test_a_stream_of_single_events_is_not_read_before_the_clock_was_looked_at() -> None:
+    node, _ = station()
+    node.node.added("n2", 1.0)
+    receiver = node.node.receivers.by_name["n2"]
+    receiver.hello("s", "0c" * 16)
+    server = GoServer(node.node.receivers)
+    server.begin(receiver, 1.0)
+    server.receive_event(pb.Event(id=0, Subscribe=pb.Subscribe(topic_filter="a")).SerializeToString(), 7.0)
+    assert (server.is_over, receiver.next_event_id) == (False, 1)
+    server.receive_event(pb.Event(id=1, Subscribe=pb.Subscribe(topic_filter="b")).SerializeToString(), 7.1)
+    assert (server.is_over, receiver.next_event_id) == (True, 1)
 
 
 @pytest.mark.parametrize("wanted", [0, 1])

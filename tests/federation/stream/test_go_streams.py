@@ -26,7 +26,7 @@ def served(extended: bool = True) -> tuple[World, GoServer]:
     world = World(2, go_only=() if extended else ("n2",))
     receiver = world.nodes["n1"].receivers.get("n2")
     receiver.hello("session")
-    server = GoServer()
+    server = GoServer(world.nodes["n1"].receivers)
     server.begin(receiver, world.now)
     return world, server
 

@@ -117,7 +117,7 @@ class GoServerEnd(StreamEnd):
     core: GoServer
 
     def __init__(self, receivers: Receivers, stream: Stream) -> None:
-        super().__init__(GoServer(), stream)
+        super().__init__(GoServer(receivers), stream)
         self._receivers = receivers
         self._messages = Messages()
         self._to_read: deque[bytes] = deque()  # events while receivers are full
