@@ -97,14 +97,13 @@ class Adoptions:
         self._homes: Homes = sessions.homes
         self._moves: Moves = sessions.moves
         self._begun: dict[str, Adoption] = {}  # by store id
-        self._untold: list[tuple[PeerSender, bytes]] = []  # ADOPTED (wire)
         self._relayed_all = RelayedAll(self._homes)
         self._relayed: dict[str, int] = {}  # by lost home: the mark of the outbox to it until which all was relayed
         self._lost: dict[str, None] = {}  # those of these that were not heard since
         self._adopters: dict[str, Adopter] = {}  # by lost home
 
     def is_active(self) -> bool:
-        return bool(self._begun) or bool(self._untold) or self._relayed_all.is_active()
+        return bool(self._begun) or self._relayed_all.is_active()
 
     def begin(self, replica: Replica) -> None:
         """The home is lost."""
@@ -137,7 +136,7 @@ class Adoptions:
                 self._end(adoption, now)
         if self._relayed_all.is_active():
             self._relayed_all.go_on(now)
-        return self._tell(now) or is_more
+        return is_more
 
     def _adopt_some(self, adoption: Adoption, now: float) -> None:
         numbers: list[int] = []
@@ -199,7 +198,8 @@ class Adoptions:
         home_number = contents.homes.get(client_id)
         home_record = None if home_number is None else contents.records[home_number]
         since = 0
-        before: object = None  # how it had arrived there
+        before: object = None  # how it had arrived there, and from which lost homes
+        lineage: object = None
         goes_on = self._moves.passed_on.get(client_id)  # its client has claimed it for another node
         names: list[object] = [replica.node]  # the home, and those before it
         relayed: dict[str, None] = {self._name: None}
@@ -234,6 +234,8 @@ class Adoptions:
             copied: list[Record] = [(COPIED, replica.store_id, since)]
             if len(more) > 1:
                 copied.append((INCLUDES, more[1]))
+            if len(more) > 2:
+                lineage = more[2]
             head[1:1] = copied
         records = [*head, (HEAD_END,), *[record for _, record in queue], (HANDED,)]
         if before is not None:  # it had not arrived there as a whole: some sent to the homes before
@@ -257,6 +259,8 @@ class Adoptions:
                 home.arriving.handing[name] = None
         # The others hear of the move before they are asked for what they have for the lost home: it gets nothing in between.
         self._homes.say_move(home, home.arriving, home.arriving.move_number)
+        if lineage is not None:
+            home.arriving.take_lineage(lineage)
         home.arriving.lost[replica.node] = replica.store_id
         for name in relayed:
             home.arriving.relayed_switch(replica.node, name, (since, replica.store_id))
@@ -321,22 +325,13 @@ class Adoptions:
         self._note_adopter(self._name, replica.store_id, more)
         self._relay(more, None, now)
         frame = encode_session_frame(ADOPTED, "", (0, replica.store_id), more)
+        # They hear of it, also if this process ends, as soon as the store has all that, and behind the moves of the sessions.
         for sender in self._senders.values():
             if sender.keeps_copies:
-                self._untold.append((sender, frame))
+                sender.append_session(frame, 0, True, now)
         self.handed_over(self._name, replica.store_id, now)
         self._replicas.drop(replica)
         self.ended.append(replica.store_id)
-
-    def _tell(self, now: float) -> bool:
-        """Others hear that the sessions are here behind the moves of these, which travel as state does. True when some do."""
-        untold, self._untold = self._untold, []
-        for sender, frame in untold:
-            if sender.reachable and sender.news.moves:
-                self._untold.append((sender, frame))
-            else:
-                sender.append_session(frame, 0, False, now)
-        return len(self._untold) < len(untold)
 
     def _take_ended(self, record: Record) -> None:
         """A session had ended there, and another node that was away may have one."""

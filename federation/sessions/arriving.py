@@ -18,6 +18,8 @@ from broker.routing.sources import Sources
 from broker.session.outgoing import Outgoing, expiry_in_queue
 from broker.session.queue import MessageQueue
 from broker.session.session import Session
+from broker.store.journal import checked
+from broker.store.shapes import count_of
 
 Epoch = tuple[int, str]
 """(counter, store id) of a claim (federation/sessions/home.py)."""
@@ -33,7 +35,6 @@ class Arriving(Sources):
     move_number  of the last MOVE: all nodes are to hear of all former homes
     lost     ids of the lost stores from whose copies it comes, by the names of these homes
     relayed  by lost home and node: for which home the messages of the node are that it has for the lost one, by its epoch
-    is_merged  there was a session here before, which others send to already: it takes everything, and may get it twice
     until    when `handing` is not waited for any more
     """
 
@@ -45,20 +46,32 @@ class Arriving(Sources):
         self.waiting = waiting
         self.lost: dict[str, str] = {}
         self.relayed: dict[tuple[str, str], Epoch] = {}
-        self.is_merged = False
         self.move_number = 0
         self.until = NEVER
         self._own_name = own_name
         self._later = MessageQueue(session.records)
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
-        """Part of a record: (counter, store id, is_merged, nodes that hand over, former homes, nodes whose messages still go
-        there)."""
+        """Part of a record: (counter, store id, False, nodes that hand over, former homes, nodes whose messages still go
+        there). An earlier build has True for a session that takes the messages of all nodes."""
         counter, store_id = self.epoch
-        return counter, store_id, self.is_merged, tuple(self.handing), tuple(self.homes), tuple(self.waiting)
+        return counter, store_id, False, tuple(self.handing), tuple(self.homes), tuple(self.waiting)
 
-    def restore(self, is_merged: bool, handing: tuple[str, ...], homes: tuple[str, ...], now: float) -> None:
-        self.is_merged = is_merged
+    def lineage(self) -> tuple[object, ...]:
+        """Another part: `lost` and `relayed`."""
+        relayed = [(lost, name, *epoch) for (lost, name), epoch in self.relayed.items()]
+        return tuple(self.lost.items()), tuple(relayed)
+
+    def take_lineage(self, values: object) -> None:
+        """Take what `lineage` gave. Raises ValueError and TypeError for what no node has written."""
+        stores, relayed = checked(tuple, values)
+        for home, store_id in checked(tuple, stores):
+            self.lost[checked(str, home)] = checked(str, store_id)
+        for lost, name, counter, store_id in checked(tuple, relayed):
+            epoch = count_of(counter), checked(str, store_id)
+            self.relayed_switch(checked(str, lost), checked(str, name), epoch)
+
+    def restore(self, handing: tuple[str, ...], homes: tuple[str, ...], now: float) -> None:
         self.handing = dict.fromkeys(handing)
         self.homes = dict.fromkeys(homes)
         if handing:
@@ -82,7 +95,7 @@ class Arriving(Sources):
     ) -> bool:
         if not self.takes_from(source_of(publisher, self._own_name)):
             return False
-        if self.is_merged or not self.handing:
+        if not self.handing:
             return True
         session = self.session
         outgoing = Outgoing(message, qos, retain, identifiers, expiry_in_queue(message, session.queue_seconds_max, now))
@@ -94,7 +107,7 @@ class Arriving(Sources):
 
     def takes_from(self, node: str) -> bool:
         """Return whether messages of the node are for the session here."""
-        return self.is_merged or node not in self.waiting
+        return node not in self.waiting
 
     def waiting_messages(self) -> list[object]:
         return list(self._later.messages())

@@ -97,6 +97,7 @@ def _take_head(
         begin_restored(broker, session)
         if broker.commits.journal is not None:
             attach_records(session, broker.commits.journal)
+    session.is_new = False  # its client has had one elsewhere
     for record in records[1:]:
         kind = record[0]
         if kind == SUBSCRIPTION:

@@ -83,9 +83,12 @@ class Home(Content):
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(HOME, client id, counter, is_clean, how the session arrives (Arriving.values), None when all of it is here); behind
-        them `adopted` and `includes`, where there are any."""
+        them `adopted`, `includes` and Arriving.lineage, where there are any."""
         arriving = None if self.arriving is None else self.arriving.values(wall_offset)
         record = HOME, self.client_id, self.counter, self.is_clean, arriving
+        if self.arriving is not None and self.arriving.lost:
+            includes = () if self.includes is None else tuple(self.includes.items())
+            return (*record, self.adopted, includes, self.arriving.lineage())
         if self.includes:
             return (*record, self.adopted, tuple(self.includes.items()))
         return record if self.adopted is None else (*record, self.adopted)

@@ -360,10 +360,9 @@ class Moves:
         if arriving is None:
             waiting: dict[str, None] = {}
             for other, sender in self._senders.items():
-                if sender.moves_sessions:
+                if sender.moves_sessions and not others_send:  # else who sends elsewhere says so
                     waiting[other] = None
             arriving = self.arrives(home, session, waiting)
-            arriving.is_merged = others_send
         arriving.begin(homes, now)
         self._homes.wait_for_hand_over(home, arriving.until)
         self._homes.keep(home)
@@ -399,6 +398,8 @@ class Moves:
         for arriving in found:
             if arriving is not None:
                 arriving.relayed_switch(lost, name, epoch)
+        if home is not None:
+            self._homes.keep(home)
 
     def arrives(self, home: Home, session: Session, waiting: dict[str, None]) -> Arriving:
         arriving = Arriving(session, self._homes.first_of(home), self.name, waiting)

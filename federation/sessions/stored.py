@@ -29,8 +29,9 @@ def restore(broker: Broker, homes: Homes, moves: Moves) -> None:
 def _arriving(session: Session, own_name: str, values: tuple[object, ...], now: float) -> Arriving:
     counter, store_id, is_merged, handing, homes, waiting = values
     epoch = (checked(int, counter), checked(str, store_id))
-    arriving = Arriving(session, epoch, own_name, dict.fromkeys(checked(tuple, waiting)))
-    arriving.restore(checked(bool, is_merged), checked(tuple, handing), checked(tuple, homes), now)
+    found = () if checked(bool, is_merged) else checked(tuple, waiting)
+    arriving = Arriving(session, epoch, own_name, dict.fromkeys(found))
+    arriving.restore(checked(tuple, handing), checked(tuple, homes), now)
     return arriving
 
 
@@ -80,6 +81,8 @@ def _restore(
         if values is not None:
             arriving = _arriving(session, moves.name, checked(tuple, values), now)
             arriving.move_number = homes.next_number()
+            if len(more) > 2:
+                arriving.take_lineage(more[2])
             home.first = arriving.epoch[0]
             homes.arrives(home, arriving)
             homes.wait_for_hand_over(home, arriving.until)
