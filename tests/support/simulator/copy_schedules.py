@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from federation.settings import ReplicationSettings
 from simulator.durable_client import DurableClient
@@ -21,10 +21,10 @@ BACK_SECONDS: Final = 5.0
 class Copied(Roaming):
     """Clients move, and sessions are adopted."""
 
-    def __init__(self, seed: int, count: int, copies: int = 2) -> None:
+    def __init__(self, seed: int, count: int, copies: int = 2, **options: Any) -> None:
         replication = ReplicationSettings(copies=copies, adopt_after=ADOPT_SECONDS)
         self.cut_off: Host | None = None
-        super().__init__(seed, count, is_rough=True, replication=replication)
+        super().__init__(seed, count, is_rough=True, replication=replication, **options)
 
     def _connect(self, host: Host, client: DurableClient) -> None:
         """What a client has got on one side of a cut, it may get on the other one, too."""
@@ -148,10 +148,44 @@ def homes_come_back_to_their_clients(seed: int) -> None:
     check(promises)
 
 
+def power_fails_while_clients_move(seed: int) -> None:
+    """All nodes die at once; they come back in any order, some when others have adopted their sessions."""
+    copied = Copied(seed, 3 + seed % 3)
+    hosts = copied.federation.hosts
+    for _ in range(2):
+        copied.run(copied.rng.random() * 4.0, 30.0)
+        for host in hosts:
+            copied.kill(host)
+        for host in copied.rng.sample(hosts, len(hosts)):
+            copied.run(copied.rng.choice((0.0, 0.5, 5.0, 25.0)) * copied.rng.random(), 10.0)
+            copied.start(host)
+    copied.run(copied.rng.random() * 4.0, 30.0)
+    check_roaming(copied)
+
+
+def clocks_jump_while_clients_move(seed: int) -> None:
+    """Clocks go back and forth by up to half an hour, while epochs are the time of their claims; nodes die and are away, and
+    have the right time when they are back."""
+    copied = Copied(seed, 3 + seed % 3, outbox_age_max=7200.0)
+    for _ in range(3):
+        copied.run(copied.rng.random() * 3.0, 30.0)
+        for host in some(copied, copied.federation.running):
+            copied.federation.node(host).broker.wall_offset += copied.rng.choice((-1800.0, -5.0, 5.0, 1800.0))
+        copied.run(copied.rng.random() * 3.0, 30.0)
+        victim = copied.rng.choice(copied.federation.hosts)
+        copied.kill(victim)
+        copied.run(copied.pause(), 10.0)
+        copied.start(victim)
+    copied.run(copied.rng.random() * 4.0, 30.0)
+    check_roaming(copied)
+
+
 COPY_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     homes_are_lost,
     two_homes_are_lost,
     homes_are_away,
     homes_stand_still,
     homes_come_back_to_their_clients,
+    power_fails_while_clients_move,
+    clocks_jump_while_clients_move,
 )
