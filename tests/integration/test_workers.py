@@ -234,5 +234,6 @@ async def test_a_worker_that_stands_still_is_ended_and_started_again(
     await eventually(lambda: processes(node)[1] != first[1], "it is started again")
     assert "a worker is killed" in node.log()
     await there[1].wait_closed()
+    await node.logged(f"server: serving process={processes(node)[1]}")
     assert set(await one_at_each(node, clients, "d")) == {0, 1}
     await node.stop()
