@@ -99,7 +99,8 @@ def slice_of(node: Node, apart: int, qos: int, options: argparse.Namespace) -> d
         sock = node.client(f"pub-{number}", number % node.workers)
         pubs.append(Publisher(sock, topic, qos, bytes(SIZE), 50, 4))
     time.sleep(SETTLE_SECONDS)
-    for one in (*pubs, *subs):
+    clients: list[Any] = [*pubs, *subs]
+    for one in clients:
         one.sock.setblocking(False)
     load = argparse.Namespace(
         topology="pairs", clients=options.clients, qos=qos, size=SIZE, messages=options.messages, window=1000, block=50
@@ -108,7 +109,7 @@ def slice_of(node: Node, apart: int, qos: int, options: argparse.Namespace) -> d
     before = cpu_seconds(node.processes)
     result = throughput(load, pubs, subs)
     result["cpu"] = (cpu_seconds(node.processes) - before) * 1e6 / max(result["delivered"], 1)
-    for one in (*pubs, *subs):
+    for one in clients:
         one.sock.close()
     if result["lost"]:
         raise SystemExit(f"{result['lost']} messages were lost")

@@ -221,7 +221,9 @@ class Host:
         limit = self.settings.mqtt.max_connections
         admission = protocol.listener.admission
         reason = ""
-        if self._stopping or (limit and len(self.protocols) >= limit):
+        worker = self.worker
+        open_now = len(self.protocols) + (0 if worker is None else worker.counts.of_others(worker.place.index))
+        if self._stopping or (limit and open_now >= limit):
             reason = "as many connections as max_connections allows"
         elif admission is not None:
             reason = admission.open(self.now())
@@ -230,6 +232,8 @@ class Host:
             self.refused(protocol.transport.get_extra_info("peername"), reason)
             return False
         self.protocols.add(protocol)
+        if worker is not None:
+            worker.counts.set(worker.place.index, len(self.protocols))
         return True
 
     def admit_address(self, protocol: ClientShell, client: object) -> bool:
@@ -284,6 +288,8 @@ class Host:
         self.unaccepted.forget(protocol)
         if protocol in self.protocols:
             self.protocols.remove(protocol)
+            if self.worker is not None and not self._stopping:
+                self.worker.counts.set(self.worker.place.index, len(self.protocols))
             if protocol.listener.admission is not None:
                 protocol.listener.admission.close(protocol.counted_address)
         if not self.protocols:

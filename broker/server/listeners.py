@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.admission import counted_address
 from broker.config.addresses import host_of, socket_name_text
@@ -17,10 +17,12 @@ from broker.metrics.metric import Kind, Metric
 from broker.server.listener import Listener
 from broker.server.logging import get_logger
 from broker.server.protocol import ClientProtocol
+from broker.server.shared_counts import ABSENT
 from broker.server.socket_files import check_socket_path, remove_socket_files
 from broker.server.start_error import StartError, bind_error
 
 if TYPE_CHECKING:
+    from broker.server.accepting import Accepting
     from broker.server.host import Host
 
 BACKLOG: Final = 1024  # connections that the kernel queues until they are accepted
@@ -69,10 +71,19 @@ class Listeners:
         self._sockets: list[asyncio.Server] = []
         self._listeners: list[Listener] = []
         self._socket_paths: list[str] = []
+        self._accepting: Accepting | None = None  # where other workers share the addresses
         self.addresses: list[str] = []  # with the port that the kernel chose for port 0
 
     async def start(self) -> None:
         """Open every listener that is served. Raises StartError for the first that cannot be opened."""
+        server = self._server
+        worker = server.worker
+        if worker is not None and server.settings.listeners:
+            from broker.server.accepting import Accepting
+
+            self._accepting = Accepting(worker, lambda: len(server.protocols), self._log)
+            self._accepting.start()
+            worker.counts.set(worker.place.index, 0)
         for index, listener in enumerate(self._server.settings.listeners):
             await self._open(listener, f"listeners[{index}]")
 
@@ -90,24 +101,27 @@ class Listeners:
         address = settings.address
         listener = Listener(settings, key, loop.time())
         make_protocol = self.protocol_factory(listener)
+        worker, accepting = self._server.worker, self._accepting
+        opened: asyncio.Server | None = None
+        sockets: Sequence[Any] = ()
         try:
-            worker = self._server.worker
             if address.is_unix:
                 sock = self._bind_unix(settings, f"{key}.address") if worker is None else worker.listening[address.path]
                 opened = await loop.create_unix_server(make_protocol, sock=sock, backlog=BACKLOG)
-            else:
+                sockets = opened.sockets
+            elif accepting is None:
                 opened = await loop.create_server(
-                    make_protocol,
-                    host=address.host or None,
-                    port=address.port,
-                    backlog=BACKLOG,
-                    reuse_port=None if worker is None else True,
+                    make_protocol, host=address.host or None, port=address.port, backlog=BACKLOG
                 )
+                sockets = opened.sockets
+            else:
+                sockets = accepting.listen(len(self._listeners), address.host, address.port, BACKLOG, make_protocol)
         except OSError as error:
             raise bind_error(error, str(address), f"{key}.address") from error
-        self._sockets.append(opened)
+        if opened is not None:
+            self._sockets.append(opened)
         self._listeners.append(listener)
-        for sock in opened.sockets:
+        for sock in sockets:
             if not address.is_unix:
                 _probe_silent_clients(sock.fileno())
             self.addresses.append(socket_name_text(sock.getsockname()))
@@ -164,6 +178,10 @@ class Listeners:
 
     def close(self) -> None:
         """Stop accepting connections. Open connections stay."""
+        worker = self._server.worker
+        if self._accepting is not None and worker is not None:
+            worker.counts.set(worker.place.index, ABSENT)
+            self._accepting.close()
         for opened in self._sockets:
             opened.close()
         self._sockets.clear()

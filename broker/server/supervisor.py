@@ -32,6 +32,7 @@ from broker.server.named_files import folder_of, path_in
 from broker.server.pid_file import PidFileError, remove_pid, write_pid
 from broker.server.run import run_node
 from broker.server.service_manager import notify, reloading_text, watchdog_seconds
+from broker.server.shared_counts import ABSENT, SharedCounts
 from broker.server.start_error import StartError
 from broker.server.worker import MESSAGE_BYTES_MAX, Worker
 from broker.server.worker_folders import leaving_workers, worker_count
@@ -88,6 +89,7 @@ class Supervisor:
         self._gossip_ports = {index: pair[0].getsockname()[1] for index, pair in self._gossip.items()}
         self._gossip_key = base64.b64encode(os.urandom(GOSSIP_KEY_BYTES)).decode()
         self._core = Supervision(self._count, leaving)
+        self._counts = SharedCounts(self._count)
         if leaving:
             self._log.info("workers of an earlier start give away what they have", workers=list(leaving))
 
@@ -165,6 +167,7 @@ class Supervisor:
             if not found:
                 continue
             del self._processes[process]
+            self._counts.set(index, ABSENT)
             channel = self._channels.pop(index)
             while self._take_one(channel, index, now):
                 pass
@@ -267,6 +270,7 @@ class Supervisor:
             self._gossip[index],
             self._held.unix_sockets,
             channel,
+            self._counts,
             bool(api.grpc or api.http) or METRICS in self._settings.plugin_order,
             self._core.restarts[index],
         )

@@ -15,6 +15,7 @@ from typing import Final
 from broker.config.settings import Settings
 from broker.metrics.metric import Metric, counters
 from broker.server.service_manager import ServiceManager
+from broker.server.shared_counts import SharedCounts
 from broker.workers.shares import Place, worker_settings
 
 ALIVE_SECONDS: Final = 1.0  # between two signs of life
@@ -25,6 +26,7 @@ class Worker:
     """place     among the workers of the node
     folder    for the Unix sockets of all workers; only this user may enter it
     gossip    (UDP, TCP) sockets of one port on the loopback address, open since before the process began
+    counts    of the connections of all workers
     has_face  the node has an API or metrics
     listening  Unix sockets of `listeners` by path, open in all workers
     channel   to the supervisor: each message is one datagram
@@ -39,6 +41,7 @@ class Worker:
         gossip: tuple[socket.socket, socket.socket],
         listening: Mapping[str, socket.socket],
         channel: socket.socket,
+        counts: SharedCounts,
         has_face: bool,
         starts_before: int,
     ) -> None:
@@ -47,6 +50,7 @@ class Worker:
         self.gossip = gossip
         self.listening = listening
         self.channel = channel
+        self.counts = counts
         self.has_face = has_face
         self.starts_before = starts_before
         self.finish: Callable[[str], None] = lambda reason: None

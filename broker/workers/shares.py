@@ -121,7 +121,6 @@ def worker_settings(settings: Settings, place: Place) -> Settings:
         api=settings.api if index == 0 else _api(settings, place),
         mqtt=replace(
             mqtt,
-            max_connections=share(mqtt.max_connections, count, index),
             max_sessions=mqtt.max_sessions if place.is_leaving else share(mqtt.max_sessions, count, index),
             max_unaccepted_bytes=max(2**20, mqtt.max_unaccepted_bytes // count),
             max_memory=memory_share(mqtt.max_memory, count),

@@ -13,7 +13,7 @@ import pytest
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck
 from broker.codec.reason_codes import SESSION_TAKEN_OVER
-from mqtt_client import reached
+from mqtt_client import opened, reached
 from waiting import eventually, stand_still
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mqtt_client import Clients, MqttClient
     from node_process import Node, Nodes
 
+CONNECTIONS: Final = 1_000
 EXPIRY: Final = {props.SESSION_EXPIRY_INTERVAL: 3600}
 STARTED: Final = re.compile(r"supervisor: worker started worker=(\d+) process=(\d+)")
 CONNECTED: Final = re.compile(r"client: connected client_id=(\S+) .* worker=(\d+)")
@@ -220,6 +221,35 @@ async def test_a_port_that_another_node_has_ends_the_start(nodes: Nodes, tmp_pat
     assert "listeners[0].address" in second.log()
     assert str(first.port) in second.log()
     await first.stop()
+
+
+@pytest.mark.slow
+async def test_connections_are_spread_evenly(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """Within 10 % of each other at 1,000, and no more than the node may have."""
+    metrics = f"127.0.0.1:{nodes.free_port()}"
+    node = await start(
+        nodes,
+        tmp_path,
+        mqtt={"max_connections": CONNECTIONS},
+        api={"http": [{"address": metrics}]},
+        plugin_order=["prometheus"],
+        plugins={"prometheus": {"listen_address": f"127.0.0.1:{nodes.free_port()}"}},
+    )
+    for _ in range(CONNECTIONS):
+        await clients.connect(node.port)
+
+    async def counts() -> list[float]:
+        text = (await node.rest_text("GET", "/metrics"))[1]
+        found = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("gmqtt_clients_current{")]
+        return found if sum(found) == CONNECTIONS else []
+
+    found = [count for count in await eventually(counts, "all are counted") if count]
+    assert len(found) == 2
+    assert max(found) <= 1.1 * min(found)
+    reader, writer = await opened(node.port)
+    assert await reader.read() == b""
+    writer.close()
+    await node.stop()
 
 
 @pytest.mark.slow  # 8 s of silence
