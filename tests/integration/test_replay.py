@@ -93,7 +93,8 @@ def logging_member(nodes: Nodes, folder: Path, join: list[Node]) -> Node:
 
 
 async def test_the_logs_of_all_members_are_one_history(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    """Each log comes whole and in order, over the kill of the other node."""
+    """Each log comes whole and in order, over the kill of the other node, and when the client
+    goes to that."""
     first = await logging_member(nodes, tmp_path, []).start()
     second = await logging_member(nodes, tmp_path, [first]).start()
     await nodes.all_alive([first, second])
@@ -123,6 +124,10 @@ async def test_the_logs_of_all_members_are_one_history(nodes: Nodes, clients: Cl
     await second.start()
     await publish_on(second, 1200, 1210)
     got += await client.take(10)
+    client = await durable(clients, second.port)
+    await publish_on(first, 1300, 1310)
+    await publish_on(second, 1400, 1410)
+    got += await client.take(20)
     for name, numbers in sent.items():
         assert [int(one.payload) for one in got if place_of(one)["node"] == name] == numbers
 

@@ -96,6 +96,14 @@ def last_records(portion: Portion, topics: Selection, end: int, found: dict[byte
             offset += count
 
 
+def newest_topics(found: dict[bytes, tuple[int, int]], topics_max: int) -> dict[bytes, tuple[int, int]]:
+    """So many topics at most, those whose last records are the newest."""
+    if len(found) <= topics_max:
+        return found
+    kept = sorted([(at, topic) for topic, at in found.items()], reverse=True)
+    return {topic: at for at, topic in kept[:topics_max]}
+
+
 def user_property(name: bytes, value: bytes) -> bytes:
     """One User Property as in a PUBLISH."""
     return b"&" + len(name).to_bytes(2, "big") + name + len(value).to_bytes(2, "big") + value

@@ -12,12 +12,13 @@ from typing import Final
 from broker.event_log.faults import LogFault
 from broker.event_log.selection import Selection
 from broker.event_log.stream.feed import AT_END, AWAY, READING, READY, LogFeed, Strand, StrandReader
-from broker.event_log.stream.parsed import last_records
+from broker.event_log.stream.parsed import last_records, newest_topics
 from broker.event_log.stream.place import LogPlace
 from broker.event_log.stream.stream_log import StreamLog
 from broker.server.logging import get_logger
 
 READS_AT_ONCE: Final = 4  # of each log; the others wait in their order
+SEARCHES_AT_ONCE: Final = 1  # of each log for `last`: a search takes as long as to read the log
 READ_AHEAD_BYTES: Final = 32 * 2**20
 """Of blocks that were read and that clients have not taken yet. At the bound the oldest are forgotten, and read again when
 their client takes messages again."""
@@ -37,6 +38,7 @@ class LogReads:
     def __init__(self, log: StreamLog) -> None:
         self.log = log
         self.turns = asyncio.Semaphore(READS_AT_ONCE)
+        self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
         self.at_end: dict[Strand, None] = {}
         self.fault = ""
 
@@ -129,12 +131,9 @@ class StreamReads(StrandReader):
     async def _serve(self, strand: Strand) -> None:
         reads = self.logs[strand.node]
         try:
-            async with reads.turns:
-                if strand.feed.is_closed:
-                    return
-                if not strand.log_id and not await self._place(strand, reads.log):
-                    return
-                await self._read(strand, reads)
+            if not strand.log_id and not await self._place(strand, reads):
+                return
+            await self._read(strand, reads)
             reads.fault = ""
         except LogFault as fault:
             self._away(strand, reads, str(fault))
@@ -166,10 +165,13 @@ class StreamReads(StrandReader):
         if cursor.offset < cursor.wanted_before:  # on to the next record that is the last of its topic
             at = bisect_left(strand.wanted, cursor.offset)
             cursor.offset = strand.wanted[at] if at < len(strand.wanted) else cursor.wanted_before
-        if strand.is_following:
-            portion = await log.read_newest(strand.log_id, cursor.offset)
-        else:
-            portion = await log.read(strand.log_id, cursor.offset, [strand.feed.place.topic_filter])
+        async with reads.turns:
+            if strand.feed.is_closed:
+                return
+            if strand.is_following:
+                portion = await log.read_newest(strand.log_id, cursor.offset)
+            else:
+                portion = await log.read(strand.log_id, cursor.offset, [strand.feed.place.topic_filter])
         if strand.feed.is_closed:
             return
         if portion is None:
@@ -194,40 +196,45 @@ class StreamReads(StrandReader):
 
     # --- where strands begin ---
 
-    async def _place(self, strand: Strand, log: StreamLog) -> bool:
+    async def _place(self, strand: Strand, reads: LogReads) -> bool:
         """Find where the strand begins. False where its place waits for those of other logs. Raises LogFault."""
         feed = strand.feed
+        log = reads.log
         known = feed.place.logs.get(strand.node)
-        place = await log.locate(known, feed.place.since_ns)
+        async with reads.turns:
+            if feed.is_closed:
+                return False
+            place = await log.locate(known, feed.place.since_ns)
         if not feed.place.is_last:
             strand.place_at(place.log_id, place.offset, 0, {})
             return True
         if known is None:
             place.barrier = log.next_offset
-        strand.searched(place, await self._last(feed, log, place))
+        async with reads.searches:
+            strand.searched(place, await self._last(feed, reads, place))
         return self._combine(feed, strand)
 
-    async def _last(self, feed: LogFeed, log: StreamLog, place: LogPlace) -> dict[bytes, tuple[int, int]]:
+    async def _last(self, feed: LogFeed, reads: LogReads, place: LogPlace) -> dict[bytes, tuple[int, int]]:
         """By topic, (time in ns, offset) of its last record before the barrier. Raises LogFault."""
         topic_filter = feed.place.topic_filter
         topics = Selection([topic_filter])
         found: dict[bytes, tuple[int, int]] = {}
         at = 0
         while at < place.barrier and not feed.is_closed:
-            portion = await log.read(place.log_id, at, [topic_filter])
+            async with reads.turns:
+                portion = await reads.log.read(place.log_id, at, [topic_filter])
             if portion is None:
                 break
             await asyncio.to_thread(last_records, portion, topics, place.barrier, found)
             at = portion.next_offset
-            found = self._newest(found)
-        return found
+            if len(found) > 2 * LAST_TOPICS_MAX:
+                found = await self._newest(found)
+        return await self._newest(found)
 
-    def _newest(self, found: dict[bytes, tuple[int, int]]) -> dict[bytes, tuple[int, int]]:
-        if len(found) <= LAST_TOPICS_MAX:
-            return found
-        self.topics_left_out += len(found) - LAST_TOPICS_MAX
-        kept = sorted(found.items(), key=lambda item: item[1], reverse=True)
-        return dict(kept[:LAST_TOPICS_MAX])
+    async def _newest(self, found: dict[bytes, tuple[int, int]]) -> dict[bytes, tuple[int, int]]:
+        kept = await asyncio.to_thread(newest_topics, found, LAST_TOPICS_MAX)
+        self.topics_left_out += len(found) - len(kept)
+        return kept
 
     def _combine(self, feed: LogFeed, strand: Strand) -> bool:
         """Have strands of `last` read on, when all logs that can be read were searched. Returns whether this one may."""

@@ -10,12 +10,13 @@ from broker.errors import MqttError
 from broker.event_log.log import EventLog
 from broker.event_log.stream.feed import LogFeed
 from broker.event_log.stream.own_log import OwnLog
-from broker.event_log.stream.place import decode_place, first_place
+from broker.event_log.stream.place import Place, decode_place, first_place
 from broker.event_log.stream.reads import StreamReads
 from broker.event_log.stream.remote_log import TAG_STREAM, LogForMembers, RemoteLog
 from broker.event_log.stream.start import StartFault, parse_start, split_filter
 from broker.feeds import Feed, FeedReader, Feeds
 from broker.hooks import Members
+from broker.server.logging import get_logger
 
 LOGS_MAX: Final = 1000  # of nodes; the logs of more are not read
 
@@ -28,6 +29,7 @@ class Streams(Feeds):
     ) -> None:
         super().__init__()
         self._members = members
+        self._log = get_logger("event_log")
         self._wall_ns = log.wall_ns
         self._writer = log.writer
         self._own = OwnLog(log)
@@ -48,8 +50,11 @@ class Streams(Feeds):
 
     def begin(self, full_filter: bytes, start: str, known: bytes) -> tuple[bytes, bytes]:
         text, topic_filter = split_filter(full_filter, start)
-        if known and decode_place(known).text == text:
-            return topic_filter, known
+        try:
+            if known and decode_place(known).text == text:
+                return topic_filter, known
+        except ValueError:
+            pass  # as where there was none
         try:
             found = parse_start(text, self._wall_ns())
         except StartFault as fault:
@@ -57,7 +62,12 @@ class Streams(Feeds):
         return topic_filter, first_place(topic_filter, text, found).encode()
 
     def open(self, reader: FeedReader, position: bytes) -> Feed:
-        feed = LogFeed(reader, decode_place(position), self.reads)
+        try:
+            place = decode_place(position)
+        except ValueError as error:  # of a later version, or of a node that has lost its way
+            self._log.error("a subscription to $stream has no place", client_id=reader.client_id, reason=str(error))
+            return LogFeed(reader, Place(b"", "", 0, False), self.reads)
+        feed = LogFeed(reader, place, self.reads)
         self.reads.open(feed)
         return feed
 

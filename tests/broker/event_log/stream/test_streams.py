@@ -280,3 +280,28 @@ def test_a_start_that_cannot_be_read_is_refused() -> None:
         assert streams.begin(b"$stream/-1h/a", "last", position)[1] != position
 
     asyncio.run(judged())
+
+
+@pytest.mark.parametrize("position", [b"", b"\xff", b"{}", b'{"logs": []}'])
+async def test_a_position_that_cannot_be_read_ends_no_client(make_node: MakeNode, position: bytes) -> None:
+    """It comes from the store, or from another node."""
+    node = await make_node()
+    await node.write(b"0")
+    feed = node.streams.open(Woken(), position)
+    assert feed.next(0.0) is None
+    feed.close()
+    assert node.streams.begin(b"$stream/earliest/t", "", position)[0] == b"t"
+
+
+@pytest.mark.interpreted
+async def test_last_is_of_so_many_topics_at_most(make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those whose last records are the newest; the others are counted."""
+    monkeypatch.setattr(reads, "LAST_TOPICS_MAX", 3)
+    node = await make_node()
+    for number in range(20):
+        node.log.append(b"t/%d" % (number % 10), b"%d" % number, 1)
+        await node.log.flush()
+    place = Place(b"#", "last", 0, True)
+    assert await node.read(3, place) == [b"17", b"18", b"19"]
+    assert node.streams.reads.topics_left_out == 7
+    assert await node.read(1, Place(b"t/4", "last", 0, True)) == [b"14"]
