@@ -166,7 +166,7 @@ class StreamReads(StrandReader):
             at = bisect_left(strand.wanted, cursor.offset)
             cursor.offset = strand.wanted[at] if at < len(strand.wanted) else cursor.wanted_before
         async with reads.turns:
-            if strand.feed.is_closed:
+            if strand.feed not in self.feeds:
                 return
             if strand.is_following:
                 portion = await log.read_newest(strand.log_id, cursor.offset)
@@ -202,7 +202,7 @@ class StreamReads(StrandReader):
         log = reads.log
         known = feed.place.logs.get(strand.node)
         async with reads.turns:
-            if feed.is_closed:
+            if feed not in self.feeds:
                 return False
             place = await log.locate(known, feed.place.since_ns)
         if not feed.place.is_last:
