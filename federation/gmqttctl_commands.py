@@ -16,6 +16,10 @@ COMMANDS: Final = CommandList(
         ),
         "doctor": ("federation.status_commands:doctor", "One archive for a report of a fault, without secrets."),
         "drain": ("federation.sessions.commands:drain", "Give the clients and sessions of a node to other nodes."),
+        "explain": (
+            "federation.explain_command:explain",
+            "Who gets the messages of a topic, through what, by which rule.",
+        ),
         "health": ("federation.status_commands:health", "May clients be sent to a node? The exit status says it."),
         "keys": ("federation.key_commands:keys", "Keys that encrypt the gossip: list, install, use, remove."),
         "links": ("federation.links.commands:links", "Links to other domains: list, restart."),

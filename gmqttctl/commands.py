@@ -12,7 +12,6 @@ COMMANDS: Final = CommandList(
         "acl": ("gmqttctl.topic_commands:acl", "May a client publish to a topic, and read it? Which rule says so."),
         "cert": ("gmqttctl.local_commands:cert", "Certificates by which nodes trust each other."),
         "config": ("gmqttctl.local_commands:config", "Configuration: show, check, diff."),
-        "explain": ("gmqttctl.topic_commands:explain", "Who gets the messages of a topic, and by which rule."),
         "publish": ("gmqttctl.topic_commands:publish", "Publish a message."),
         "retained": ("gmqttctl.topic_commands:retained", "Retained messages: list, get, delete."),
         "tokens": ("gmqttctl.local_commands:tokens", "Tokens of the API, in the file of a node: create, list, delete."),

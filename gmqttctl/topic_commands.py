@@ -176,59 +176,6 @@ def verdict(access: Item | None) -> str:
     return "" if access is None else "allowed" if access["allowed"] else "refused"
 
 
-RECEIVER_COLUMNS: Final = (
-    Column("client", "client_id"),
-    Column("filter", "topic_filter"),
-    Column("qos"),
-    Column("state"),
-    Column("reads", lambda item: verdict(item["read"])),
-    Column("rule", lambda item: item["read"]["reason"]),
-    Column("link of", "link_domain"),
-)
-
-
-@click.command(cls=Command, example="gmqttctl explain sensors/1/temperature --client sensor-1")
-@connection_options
-@output_options
-@click.option("--client", "client_id", metavar="ID", help="Also: may this client publish to the topic, and read it?")
-@click.option("--user", "username", metavar="NAME", help="Its user name, where it has no session on the node.")
-@click.argument("topic_name", metavar="TOPIC")
-def explain(connection: dict[str, str], output: Output, **given: str | None) -> None:
-    """Show who gets a message that is published to TOPIC at this node: which clients here, by which subscription and rule,
-    which shared groups, which other nodes and links."""
-    from gmqttctl.node_calls import NodeCalls
-
-    with NodeCalls(read_connection(connection)) as calls:
-        found = calls.values(TOPICS, "Explain", request_of(given))
-    if not output.is_for_people:
-        output.show(found, "receivers", RECEIVER_COLUMNS, "")
-        return
-    output.show(found, "receivers", RECEIVER_COLUMNS, "no subscription of a client of this node matches")
-    for line in explanation_lines(found):
-        output.line(printable(line))
-
-
-def explanation_lines(found: Item) -> list[str]:
-    """What is not in the table of receivers."""
-    lines = []
-    if found["receivers_count"] > len(found["receivers"]):
-        lines.append(f"… and {found['receivers_count'] - len(found['receivers'])} more subscriptions")
-    for group in found["groups"]:
-        nodes = f"; members on the nodes {', '.join(group['nodes'])} too" if group["nodes"] else ""
-        lines.append(f"group {group['group']}: one member gets each message{nodes}")
-    for node in found["nodes"]:
-        how = "" if node["reached"] else "; its event stream is down: they wait here"
-        lines.append(f"node {node['node_name']}: has subscriptions, gets each message{how}")
-    if not found["nodes"]:
-        lines.append("other nodes: none has a subscription")
-    if found["linked"]:
-        lines.append("links take it too: gmqttctl policies explain names them")
-    if found["retained"]:
-        lines.append("there is a retained message: gmqttctl retained get shows it")
-    asked = [what for what in ("publish", "read") if found.get(what) is not None]
-    return lines + [f"may {what}: {verdict(found[what])}, by {found[what]['reason']}" for what in asked]
-
-
 @click.group(cls=Group)
 def acl() -> None:
     """Who may do what."""

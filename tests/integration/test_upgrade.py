@@ -1,4 +1,4 @@
-"""`gmqttctl upgrade` of two nodes in this process, with a durable client."""
+"""`gmqttctl upgrade` and `explain` with two nodes in this process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from auth_plugin import port_of
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
 from federation.upgrade_command import Upgrade, UpgradePlan, restart_by
+from gmqttctl.cli import main
 from gmqttctl.connection import Connection
 from gmqttctl.errors import CommandError
+from mqtt_client import reached
 from node_process import free_port
 from waiting import eventually
+from wording import check_named
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
@@ -108,3 +112,18 @@ async def test_a_command_that_fails_ends_the_upgrade_and_the_node_serves_again(c
         upgrade = Upgrade(Connection(servers), restart_by("true"), PLAN, lambda text: None)
         with pytest.raises(CommandError, match="one node"):
             await asyncio.to_thread(upgrade.run)
+
+
+async def test_the_clients_of_other_nodes_are_explained(cluster: Cluster, clients: Clients) -> None:
+    reader = await clients.connect(port_of(cluster.servers[1]), "reader")
+    await reader.subscribe("a/#", "$share/crew/a/b")
+    publisher = await clients.connect(port_of(cluster.servers[0]), "publisher")
+    await reached(publisher, "a/seen", reader)
+    for servers, told in ((cluster.apis, True), (cluster.apis[:1], False)):
+        result = await asyncio.to_thread(
+            CliRunner().invoke, main, ["explain", "a/b", "--server", ",".join(servers)], catch_exceptions=False
+        )
+        assert result.exit_code == 0, result.output
+        check_named(result.output, ["node n2: has subscriptions", "group $share/crew/a/b", "nodes n2"])
+        assert ("reader  n2    a/#" in result.output) == told, result.output
+        assert ("--server with its address" in result.output) != told
