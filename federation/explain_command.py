@@ -106,4 +106,4 @@ def explanation_lines(found: dict[str, Any]) -> Sequence[str]:
     if found["retained"]:
         lines.append("there is a retained message: gmqttctl retained get shows it")
     asked = [what for what in ("publish", "read") if found.get(what) is not None]
-    return lines + [f"may {what}: {verdict(found[what])}, by {found[what]['reason']}" for what in asked]
+    return lines + [f"may {what}: {verdict(found[what])}; {found[what]['reason']}" for what in asked]

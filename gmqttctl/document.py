@@ -18,10 +18,26 @@ INTRODUCTION: Final = """# gmqttctl
 The operator's command calls the gRPC API of a node (`api.grpc` of its configuration), the same calls as
 [REST](rest.md) has, and shows the answer. It is made by `scripts/build_docs` from the commands.
 
-    gmqttctl context add prod --server 10.0.0.1:8084,10.0.0.2:8084 --token-file ~/prod.token
-    gmqttctl members
-    gmqttctl clients list --away -o wide
-    gmqttctl links --watch
+    $ gmqttctl context add prod --server 10.0.0.1:8084,10.0.0.2:8084 --token-file ~/prod.token
+    $ gmqttctl status
+    n1  gmqttd 0.1.0 compiled, up 3d 2h, 10.0.0.1:1883
+    clients 12 connected, 14 sessions, 20 subscriptions, 5 retained, 0 waiting, 0 dropped
+    copies 1 of 1 whole, at n2
+
+    node  status  zone  round trip  stream     waiting
+    n1    alive   -     -           -          -
+    n2    alive   -     0.4 ms      streaming  0 B
+
+    ok: all is well
+    $ gmqttctl explain a/b --client reader
+    client  node  filter  qos  state      reads    rule                          link of
+    reader  n1    a/#       0  connected  allowed  acl_file: topic readwrite #   -
+    other nodes: none has a subscription
+    may publish: allowed; acl_file: topic readwrite #
+    may read: allowed; acl_file: topic readwrite #
+
+`gmqttctl top` shows rates, the busiest topics and the fullest queues as they change, `gmqttctl doctor` writes one archive
+for a report of a fault.
 
 A command is a noun and a verb; without a verb it lists. Of several servers the first one that answers is asked. A context
 keeps the servers, the file of the token and the files of TLS under a name, in `~/.config/gmqttctl/contexts.yml`, which has
