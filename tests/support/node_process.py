@@ -95,6 +95,8 @@ class Node:
             },
             overrides,
         )
+        if workers := os.environ.get("GMQTTD_TEST_WORKERS"):
+            self.config.setdefault("workers", int(workers))
         address = self.config["listeners"][0]["address"]
         self.port = int(address.rsplit(":", 1)[1])
         self.config_path = directory / f"{name}.yml"
