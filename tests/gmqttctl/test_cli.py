@@ -148,3 +148,19 @@ def test_what_is_destructive_asks_and_needs_a_terminal() -> None:
     assert "--yes" in result.output
     result = CliRunner().invoke(main, ["clients", "kick", "c", "--yes", "--server", "127.0.0.1:1"])
     assert result.exit_code == EXIT_NO_ANSWER
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["explain", "a\udcff"], "topic_name"),  # an argument that is not UTF-8
+        (["clients", "lst"], "Did you mean"),
+        (["status", "-o", "xml"], "'table', 'wide', 'json', 'yaml', 'name'"),
+        (["topics", "--seconds", "11"], "1<=x<=10"),
+        (["upgrade", "--yes"], "--restart"),
+        (["nothing"], "No such command"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, words in result.output) == (2, True), result.output
