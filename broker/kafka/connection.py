@@ -14,8 +14,9 @@ from broker.config.addresses import socket_name_text
 from broker.kafka import error_codes as errors
 from broker.kafka.fields import KafkaFault, Values
 from broker.kafka.frames import SIZE, Request, api_versions, decode_request, encode_answer
+from broker.kafka.group_messages import JOIN_GROUP, SYNC_GROUP
 from broker.kafka.login import Login, LoginFault, mechanisms
-from broker.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from broker.kafka.messages import API_VERSIONS, FETCH, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from broker.listener_facts import ListenerFacts
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ LOGIN_LASTS_SECONDS: Final = 600.0
 """After it a client logs in again, on this connection (KIP-368) or on another one: its account may have changed or gone."""
 IDLE_SECONDS: Final = 600.0  # between two requests
 ARRIVE_SECONDS: Final = 30.0  # for a request to arrive whole
+WAITING: Final = (FETCH, JOIN_GROUP, SYNC_GROUP)  # requests whose answers may take long
 ANSWER_SECONDS: Final = 30.0  # for the client to take an answer
 
 
@@ -146,7 +148,8 @@ class KafkaConnection:
                 raise Closed("logins_refused", str(fault)) from None
             self._let_in(login)
         assert self.identity is not None
-        return await self._while_open(self._server.answer(request, self.identity, self.addr))
+        answer = self._server.answer(request, self.identity, self.addr)
+        return await (self._while_open(answer) if request.key in WAITING else answer)
 
     async def _while_open(self, answer: Coroutine[Any, Any, Values | None]) -> Values | None:
         """Wait for an answer as long as its client does. Raises Closed."""
