@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import socket
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from broker.config.addresses import LOOPBACK_HOST
@@ -13,6 +16,8 @@ from broker.server.socket_files import remove_socket_files
 from broker.server.start_error import StartError, bind_error
 
 ATTEMPTS: Final = 20  # to find a port that is free for UDP and TCP
+FREE_SECONDS_MAX: Final = 1.0
+POLL_SECONDS: Final = 0.02
 BACKLOG: Final = 128  # of the gossip
 
 
@@ -41,7 +46,7 @@ class HeldAddresses:
         so it is tried without first."""
         infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in dict.fromkeys(infos):
-            _bound(family, kind, protocol, address, False).close()
+            _wait_until_free(partial(_bound, family, kind, protocol, address, False))
             self._held.append(_bound(family, kind, protocol, address, True))
 
     def gossip_sockets(self) -> tuple[socket.socket, socket.socket]:
@@ -69,6 +74,20 @@ class HeldAddresses:
         for sock in (*self._held, *self.unix_sockets.values()):
             sock.close()
         remove_socket_files(list(self.unix_sockets))
+
+
+def _wait_until_free(bind: Callable[[], socket.socket]) -> None:
+    """Bind once, and again while workers of a supervisor that was killed may still be ending. Raises OSError."""
+    until = time.monotonic() + FREE_SECONDS_MAX
+    while True:
+        try:
+            bind().close()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise
+            time.sleep(POLL_SECONDS)
+        else:
+            return
 
 
 def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...], is_shared: bool) -> socket.socket:
