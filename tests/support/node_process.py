@@ -95,7 +95,9 @@ class Node:
             },
             overrides,
         )
-        if workers := os.environ.get("GMQTTD_TEST_WORKERS"):
+        if workers := os.environ.get(
+            "GMQTTD_TEST_WORKERS"
+        ):  # try a test with workers; some know packet ids and worker 0 only
             self.config.setdefault("workers", int(workers))
         address = self.config["listeners"][0]["address"]
         self.port = int(address.rsplit(":", 1)[1])
