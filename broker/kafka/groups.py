@@ -11,6 +11,7 @@ from broker.kafka.fields import Values
 from broker.kafka.group import MEMBERS_MAX, Group, Joining, State, refused_join, sync_answer
 
 GROUPS_MAX: Final = 1_000  # policy of this and the next bounds: a further member is refused, and counted
+ALL_MEMBERS_MAX: Final = 2_000  # of all groups: each request looks at all deadlines
 NAME_BYTES_MAX: Final = 256  # of a group, a member, an instance or a client
 MEMBERS_BYTES_MAX: Final = 64 * 2**20  # what members of all groups gave
 WAITING_IDS_MAX: Final = 10_000  # member ids that were given out and not used yet; the oldest is forgotten
@@ -92,6 +93,8 @@ class Groups:
     def _has_room(self, group: Group, member_id: str, replaces: str, joining: Joining) -> bool:
         is_new = member_id not in group.members and not replaces
         if is_new and (len(group.members) >= MEMBERS_MAX or (not group.members and len(self._groups) >= GROUPS_MAX)):
+            return False
+        if is_new and self.members >= ALL_MEMBERS_MAX:
             return False
         return self._bytes() + joining.size <= MEMBERS_BYTES_MAX
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.kafka import error_codes as errors
-from broker.kafka.group import MEMBERS_MAX
-from broker.kafka.groups import GROUPS_MAX, Groups
+from broker.kafka import groups as groups_module
+from broker.kafka.groups import Groups
 from kafka_client import join_request
 
 Answer = dict[str, Any]
@@ -200,14 +200,23 @@ def test_all_members_have_a_protocol_in_common(world: World) -> None:
     assert world.answers[second]["protocol_name"] == "b"
 
 
-def test_groups_and_members_are_bounded(world: World) -> None:
-    for number in range(GROUPS_MAX):
+def test_groups_and_members_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_module, "GROUPS_MAX", 5)
+    monkeypatch.setattr(groups_module, "MEMBERS_MAX", 10)
+    for number in range(5):
         world.join(group=f"g{number}")
     assert world.answers[world.join(group="more")]["error_code"] == errors.GROUP_MAX_SIZE_REACHED
-    for _ in range(MEMBERS_MAX - 1):
+    for _ in range(9):
         world.join(group="g0")
     assert world.answers[world.join(group="g0")]["error_code"] == errors.GROUP_MAX_SIZE_REACHED
-    assert world.groups.refused == 2
+    monkeypatch.setattr(groups_module, "ALL_MEMBERS_MAX", 15)
+    world.join(group="g1")
+    assert world.answers[world.join(group="g1")]["error_code"] == errors.GROUP_MAX_SIZE_REACHED
+    monkeypatch.setattr(groups_module, "ALL_MEMBERS_MAX", 100)
+    monkeypatch.setattr(groups_module, "MEMBERS_BYTES_MAX", 200)
+    large = [{"name": "range", "metadata": b"x" * 200}]
+    assert world.answers[world.join(group="g1", protocols=large)]["error_code"] == errors.GROUP_MAX_SIZE_REACHED
+    assert world.groups.refused == 4
 
 
 def test_who_may_commit(world: World) -> None:
