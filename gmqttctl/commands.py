@@ -14,7 +14,7 @@ COMMANDS: Final = CommandList(
         "config": ("gmqttctl.local_commands:config", "Configuration: show, check, diff."),
         "publish": ("gmqttctl.topic_commands:publish", "Publish a message."),
         "retained": ("gmqttctl.topic_commands:retained", "Retained messages: list, get, delete."),
-        "tokens": ("gmqttctl.local_commands:tokens", "Tokens of the API, in the file of a node: create, list, delete."),
+        "tokens": ("gmqttctl.token_commands:tokens", "Tokens of the API of a node: list, create, delete."),
         "top": ("gmqttctl.top_command:top", "Rates, what waits, the busiest topics and clients, live."),
         "topics": ("gmqttctl.topic_commands:topics", "What is published, as a tree of topics by traffic."),
         "trace": ("gmqttctl.trace_command:trace", "Packets of a client, a topic filter or an address as they pass."),

@@ -1,4 +1,4 @@
-"""The commands of `gmqttd` that gmqttctl has too, as they are: certificates and tokens, which are files of one machine; and
+"""The commands of `gmqttd` that gmqttctl has too, as they are: certificates, which are files of one machine; and
 the configuration, of a file and of a node."""
 
 from __future__ import annotations
@@ -36,15 +36,6 @@ cert = with_examples(
         "create-ca": "gmqttctl cert create-ca",
         "create-node": "gmqttctl cert create-node node1",
         "show": "gmqttctl cert show node1.pem",
-    },
-)
-tokens = with_examples(
-    "tokens",
-    node_cli.token,
-    {
-        "create": "gmqttctl tokens create -c gmqttd.yml --role read --expires 90d",
-        "list": "gmqttctl tokens list -c gmqttd.yml",
-        "delete": "gmqttctl tokens delete -c gmqttd.yml read-1",
     },
 )
 

@@ -9,6 +9,7 @@ from broker.api.pb import admin_pb2
 from broker.api.publishing import PublishService
 from broker.api.retained import RetainedService
 from broker.api.subscriptions import SubscriptionService
+from broker.api.token_service import TokenService
 from broker.api.topics import TopicService
 from broker.api.traces import TraceService
 from broker.plugins import Plugin
@@ -32,6 +33,7 @@ class AdminPlugin(Plugin):
         api.register(services["TraceService"], TraceService(self.server, api.long_calls))
         api.register(services["PublishService"], PublishService(self.server))
         api.register(services["BackupService"], BackupService(self.server))
+        api.register(services["TokenService"], TokenService(api.guard))
         api.register(services["RetainedService"], RetainedService(self.server, api.long_calls))
         api.register(services["TopicService"], TopicService(self.server, api.long_calls))
 

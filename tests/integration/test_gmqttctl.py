@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from auth_plugin import passwd, port_of
-from broker.api.tokens import Role, Token, hash_token, write_tokens
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
+from ctl_runs import Ctl
 from gmqttctl.cli import main
-from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_NOT_ALLOWED, EXIT_NOT_FOUND, EXIT_NOT_HEALTHY
+from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_NOT_FOUND, EXIT_NOT_HEALTHY
 from waiting import eventually
 from wording import check_named
 
@@ -32,28 +32,6 @@ if TYPE_CHECKING:
     StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
 
 HOSTILE = "c \x1b[31m\u202ered\n[bold]"
-
-
-class Ctl:
-    """Runs gmqttctl; a client of gRPC would block the loop of the node."""
-
-    def __init__(self, server: Server) -> None:
-        assert server.api is not None
-        self.address = server.api.grpc_addresses[0]
-
-    async def run(self, *arguments: str, text: str | bytes | None = None, **environment: str) -> Result:
-        names = {"GMQTTCTL_SERVERS": self.address, **environment}
-        return await asyncio.to_thread(
-            CliRunner().invoke, main, arguments, input=text, env=names, catch_exceptions=False
-        )
-
-    async def done(self, *arguments: str, text: str | bytes | None = None) -> str:
-        result = await self.run(*arguments, text=text)
-        assert result.exit_code == 0, result.output
-        return result.output
-
-    async def values(self, *arguments: str) -> Any:
-        return json.loads(await self.done(*arguments, "-o", "json"))
 
 
 @pytest.fixture
@@ -417,7 +395,7 @@ async def test_each_command_that_shows_something_has_a_table_json_yaml_and_names
         "drain": ("--status",),
         "log tail": ("-F",),
     }
-    refused = {"keys list": "keys"}  # the gossip is not encrypted
+    refused = {"keys list", "tokens list"}  # the gossip is not encrypted, and there is no file of tokens
     for each in found:
         for output in ("table", "wide", "json", "yaml", "name"):
             if each == ("top",) and output != "json":
@@ -461,25 +439,3 @@ async def test_clients_are_shown_and_kicked(ctl: Ctl, server: Server, clients: C
     assert (await ctl.done("clients", "list", "--away", "-o", "name")) == "c\n"
     await ctl.done("clients", "kick", "c", "--clean", "--yes")
     assert (await ctl.run("clients", "show", "c")).exit_code == EXIT_NOT_FOUND
-
-
-async def test_tokens_and_what_they_may_do(start_server: StartServer, tmp_path: Path) -> None:
-    tokens = {
-        role: Token(role.name.lower(), role, "2026-01-01", hash_token(role.name)) for role in (Role.READ, Role.WRITE)
-    }
-    (tmp_path / "tokens").write_bytes(write_tokens(list(tokens.values())))
-    server = await start_server(
-        {
-            "plugin_order": ["admin"],
-            "api": {"grpc": [{"address": "127.0.0.1:0"}], "token_file": str(tmp_path / "tokens")},
-        }
-    )
-    ctl = Ctl(server)
-    (tmp_path / "token").write_text("WRITE\n")
-    assert (await ctl.run("clients")).exit_code == EXIT_NOT_ALLOWED
-    assert (await ctl.run("clients", "--token", "wrong")).exit_code == EXIT_NOT_ALLOWED
-    assert (await ctl.run("clients", GMQTTCTL_TOKEN="READ")).exit_code == 0
-    assert (await ctl.run("retained", "--token-file", str(tmp_path / "token"))).exit_code == 0
-    result = await ctl.run("retained", "--token", "READ")
-    assert result.exit_code == EXIT_NOT_ALLOWED
-    check_named(result.output, ["read", "write", "--token-file"])

@@ -1427,3 +1427,167 @@ class BackupService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class TokenServiceStub:
+    """The tokens of the API of this node, in its api.token_file. Changes count at once, also for the caller's own token.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.List = channel.unary_unary(
+                '/gmqtt.admin.api.TokenService/List',
+                request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ListTokensResponse.FromString,
+                _registered_method=True)
+        self.Create = channel.unary_unary(
+                '/gmqtt.admin.api.TokenService/Create',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.CreateTokenRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.CreateTokenResponse.FromString,
+                _registered_method=True)
+        self.Delete = channel.unary_unary(
+                '/gmqtt.admin.api.TokenService/Delete',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.DeleteTokenRequest.SerializeToString,
+                response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                _registered_method=True)
+
+
+class TokenServiceServicer:
+    """The tokens of the API of this node, in its api.token_file. Changes count at once, also for the caller's own token.
+    """
+
+    def List(self, request, context):
+        """List the tokens; the tokens themselves are known to nobody but their owners.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Create(self, request, context):
+        """Make a token. FAILED_PRECONDITION when there is one of this name, or the node has no api.token_file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Delete(self, request, context):
+        """Delete a token. NOT_FOUND when there is none of this name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_TokenServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ListTokensResponse.SerializeToString,
+            ),
+            'Create': grpc.unary_unary_rpc_method_handler(
+                    servicer.Create,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.CreateTokenRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.CreateTokenResponse.SerializeToString,
+            ),
+            'Delete': grpc.unary_unary_rpc_method_handler(
+                    servicer.Delete,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.DeleteTokenRequest.FromString,
+                    response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'gmqtt.admin.api.TokenService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('gmqtt.admin.api.TokenService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class TokenService:
+    """The tokens of the API of this node, in its api.token_file. Changes count at once, also for the caller's own token.
+    """
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.TokenService/List',
+            google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.ListTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Create(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.TokenService/Create',
+            broker_dot_api_dot_pb_dot_admin__pb2.CreateTokenRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.CreateTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Delete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.TokenService/Delete',
+            broker_dot_api_dot_pb_dot_admin__pb2.DeleteTokenRequest.SerializeToString,
+            google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

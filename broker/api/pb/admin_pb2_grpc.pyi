@@ -510,3 +510,58 @@ class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
 def add_BackupServiceServicer_to_server(servicer: BackupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class TokenServiceStub:
+    """The tokens of the API of this node, in its api.token_file. Changes count at once, also for the caller's own token."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> TokenServiceAsyncStub: ...
+    List: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.ListTokensResponse]
+    """List the tokens; the tokens themselves are known to nobody but their owners."""
+    Create: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]
+    """Make a token. FAILED_PRECONDITION when there is one of this name, or the node has no api.token_file."""
+    Delete: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteTokenRequest, _empty_pb2.Empty]
+    """Delete a token. NOT_FOUND when there is none of this name."""
+
+@_typing.type_check_only
+class TokenServiceAsyncStub(TokenServiceStub):
+    """The tokens of the API of this node, in its api.token_file. Changes count at once, also for the caller's own token."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    List: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.ListTokensResponse]  # type: ignore[assignment]
+    """List the tokens; the tokens themselves are known to nobody but their owners."""
+    Create: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]  # type: ignore[assignment]
+    """Make a token. FAILED_PRECONDITION when there is one of this name, or the node has no api.token_file."""
+    Delete: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteTokenRequest, _empty_pb2.Empty]  # type: ignore[assignment]
+    """Delete a token. NOT_FOUND when there is none of this name."""
+
+class TokenServiceServicer(metaclass=_abc_1.ABCMeta):
+    """The tokens of the API of this node, in its api.token_file. Changes count at once, also for the caller's own token."""
+
+    @_abc_1.abstractmethod
+    def List(
+        self,
+        request: _empty_pb2.Empty,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListTokensResponse, _abc.Awaitable[_admin_pb2.ListTokensResponse]]:
+        """List the tokens; the tokens themselves are known to nobody but their owners."""
+
+    @_abc_1.abstractmethod
+    def Create(
+        self,
+        request: _admin_pb2.CreateTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CreateTokenResponse, _abc.Awaitable[_admin_pb2.CreateTokenResponse]]:
+        """Make a token. FAILED_PRECONDITION when there is one of this name, or the node has no api.token_file."""
+
+    @_abc_1.abstractmethod
+    def Delete(
+        self,
+        request: _admin_pb2.DeleteTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
+        """Delete a token. NOT_FOUND when there is none of this name."""
+
+def add_TokenServiceServicer_to_server(servicer: TokenServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
