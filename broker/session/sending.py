@@ -3,6 +3,8 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from typing import Final
+
 from broker.codec.packets import PUBREL
 from broker.codec.runs import Run
 from broker.codec.writer import encode_ack
@@ -15,6 +17,8 @@ from broker.session.holding import HoldingSession
 from broker.session.inflight import Inflight
 from broker.session.outgoing import AWAIT_PUBCOMP, Outgoing, encode_to, encode_unaliased
 from broker.session.output import Output
+
+FED_WAITING_MAX: Final = 256  # packets of a connection that wait for the store; then its feeds do
 
 
 class SendingSession(HoldingSession):
@@ -98,7 +102,7 @@ class SendingSession(HoldingSession):
             return
         inflight = self._made_inflight()
         slices = self.context.slices
-        while not self._is_queued() and connection.can_write():
+        while not self._is_queued() and connection.can_write() and connection.acks_waiting < FED_WAITING_MAX:
             found = fed.find(connection.version, now, slices)
             message = None if found is None else found.message
             if found is None or message is None:
@@ -108,6 +112,8 @@ class SendingSession(HoldingSession):
             subscription = found.subscription
             identifiers = (subscription.identifier,) if subscription.identifier else ()
             qos = min(subscription.qos, message.qos)
+            if qos == 0 and connection.acks_waiting > 0:
+                return  # those before it wait for the store
             if isinstance(message, Run):
                 self._send_run(connection, message, identifiers, now)
             else:
@@ -116,7 +122,7 @@ class SendingSession(HoldingSession):
                     return
                 self.context.counters.copies += 1
                 if qos:
-                    self._send(connection, inflight, Outgoing(message, qos, False, identifiers), now)
+                    self._send(connection, inflight, Outgoing(message, qos, False, identifiers), now, True)
                 else:
                     self._send_qos0(connection, message, False, identifiers, now)
             slices.steps += MESSAGE_STEPS + message.count // RUN_STEP
@@ -144,7 +150,9 @@ class SendingSession(HoldingSession):
         if self.context.deliveries is not None:
             self.context.deliveries.delivered(self.client_id, message, 0)
 
-    def _send(self, connection: Output, inflight: Inflight, outgoing: Outgoing, now: float) -> None:
+    def _send(
+        self, connection: Output, inflight: Inflight, outgoing: Outgoing, now: float, is_fed: bool = False
+    ) -> None:
         """Send with a new packet identifier. The caller has seen that the in-flight window has room."""
         message = outgoing.message
         assert message is not None
@@ -152,7 +160,8 @@ class SendingSession(HoldingSession):
         qos = outgoing.qos
         # A QoS 2 message waits until the store has its packet identifier: a later process must not send it with another one.
         # A QoS 1 message does not overtake it.
-        waits = self.records is not None and (qos == 2 or connection.acks_waiting > 0)
+        # So has a feed its position: else a later process would send again what the client has acknowledged.
+        waits = self.records is not None and (qos == 2 or is_fed or connection.acks_waiting > 0)
         if waits:
             data = encode_unaliased(
                 connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now

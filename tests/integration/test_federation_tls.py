@@ -51,10 +51,15 @@ async def streams_with_tls(node: Node, *names: str) -> bool:
     return all(name in found and found[name]["state"] == "streaming" and found[name]["tls"] for name in names)
 
 
-async def test_everything_between_nodes_goes_over_tls(nodes: Nodes, clients: Clients, authority: Authority) -> None:
-    """Messages both ways, a definition with a password at a node that is not on loopback for others, and jobs."""
+async def test_everything_between_nodes_goes_over_tls(
+    nodes: Nodes, clients: Clients, authority: Authority, tmp_path: Path
+) -> None:
+    """Messages both ways, event logs, a definition with a password at a node that is not on loopback for others, and jobs."""
     one = federated(nodes, authority, [])
     other = federated(nodes, authority, [one])
+    for node in (one, other):
+        node.config["plugin_order"].append("event_log")
+        node.config["plugins"]["event_log"] = {"dir": str(tmp_path / f"log-{node.name}")}
     upstream = nodes.make_federated()
     for node in (upstream, one, other):
         await node.start()
@@ -68,6 +73,9 @@ async def test_everything_between_nodes_goes_over_tls(nodes: Nodes, clients: Cli
         writer = await clients.connect(source.port)
         await writer.publish(f"from/{source.name}", b"hello", qos=1)
         assert (await reader.message()).payload == b"hello"
+    reader = await clients.connect(one.port)
+    await reader.subscribe("$stream/earliest/from/#", qos=1)
+    assert [message.topic for message in await reader.take(2)] == [b"from/node1", b"from/node2"]
     for node in (one, other):
         tags = (await node.members())["node1"]["tags"]
         assert "fed_addr" not in tags

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from broker.codec import properties as props
 from broker.codec.packets import PubAck, Publish
 from mqtt_client import Clients, MqttClient
 from repository import ROOT
+from waiting import eventually
 
 if TYPE_CHECKING:
     from mosquitto_process import Mosquitto
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
 
 PAGE = ROOT / "docs" / "replay.md"
 WINDOW = 20  # Receive Maximum
+ANSWER_SECONDS = 5.0  # of a node to CONNECT: it may be killed before it answers
 
 
 def with_log(folder: Path, **settings: Any) -> dict[str, Any]:
@@ -153,3 +159,101 @@ async def test_a_follower_does_not_wait_for_the_interval_of_syncs(
     for number in range(3):
         await publisher.publish("a", b"%d" % number, 0)
         assert (await client.message()).payload == b"%d" % number
+
+
+class Traffic:
+    """Publishes QoS 1 on one node without end, through its deaths. `acknowledged` are the payloads with a PUBACK."""
+
+    def __init__(self, clients: Clients, node: Node) -> None:
+        self.acknowledged: list[bytes] = []
+        self.is_over = False
+        self._clients = clients
+        self._node = node
+
+    async def run(self) -> None:
+        number = 0
+        while not self.is_over:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    client = await self._clients.connect(self._node.port, f"p-{self._node.name}")
+                while not self.is_over:
+                    payload = b"%s/%d" % (self._node.name.encode(), number)
+                    number += 1
+                    client.send(Publish(b"t/%d" % (number % 7), payload, 1, packet_id=1))
+                    await answered(client)
+                    self.acknowledged.append(payload)
+            except OSError:
+                await asyncio.sleep(0.05)
+
+
+async def answered(client: MqttClient) -> None:
+    """The next PUBACK came. Raises ConnectionError where the connection ends before."""
+    ended = asyncio.create_task(client.closed.wait())
+    answer = asyncio.create_task(client.answer(PubAck))
+    await asyncio.wait([ended, answer], return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    if not answer.done():
+        answer.cancel()
+        raise ConnectionError
+    await answer
+
+
+class Reader:
+    """A durable subscription at one node, through its deaths. `got` are (node, offset, payload) in the order in which they came
+    first; `repeated` counts the others."""
+
+    def __init__(self, clients: Clients, node: Node) -> None:
+        self.got: dict[tuple[str, int], bytes] = {}
+        self.repeated = 0
+        self._clients = clients
+        self._node = node
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    client = await durable(self._clients, self._node.port)
+                await client.subscribe("$stream/earliest/#", qos=1)
+                while not client.closed.is_set() or not client.messages.empty():
+                    try:
+                        message = await client.message(0.2)
+                    except TimeoutError:
+                        continue
+                    place = place_of(message)
+                    key = place["node"], int(place["offset"])
+                    self.repeated += key in self.got
+                    self.got.setdefault(key, message.payload)
+            except OSError:
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+async def test_kills_at_random_lose_nothing(nodes: Nodes, clients: Clients, tmp_path: Path, seed: int) -> None:
+    """Of what was acknowledged, on two nodes that are killed, for a subscriber of one of them."""
+    rng = random.Random(seed)
+    first = await logging_member(nodes, tmp_path, []).start()
+    second = await logging_member(nodes, tmp_path, [first]).start()
+    await nodes.all_alive([first, second])
+    traffic = [Traffic(clients, node) for node in (first, second)]
+    reader = Reader(clients, first)
+    tasks = [asyncio.create_task(work) for work in (*[each.run() for each in traffic], reader.run())]
+    kills = 0  # of the node of the reader
+    for _ in range(6):
+        had = len(reader.got) + rng.randrange(50, 500)
+        await eventually(lambda had=had: len(reader.got) >= had, "messages come")
+        node = rng.choice((first, second))
+        kills += node is first
+        await node.kill()
+        await node.start()
+    for each in traffic:
+        each.is_over = True
+    await asyncio.gather(*tasks[:2])
+    acknowledged = {payload for each in traffic for payload in each.acknowledged}
+    await eventually(lambda: acknowledged <= set(reader.got.values()), "all that was acknowledged comes")
+    tasks[2].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for node in (first, second):
+        offsets = [offset for name, offset in reader.got if name == node.name]
+        assert offsets == list(range(len(offsets))), "each log whole and in order"
+    assert reader.repeated <= kills * WINDOW, "what was not acknowledged, as far as the store knows"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker.codec.runs import Run
 from broker.codec.writer import encode_publish
 from broker.event_log.block import NO_EXPIRY, BlockBuilder, encode_extra
-from broker.event_log.stream.feed import AT_END, READY, LogFeed, Strand, StrandReader
+from broker.event_log.stream.feed import AT_END, READING, READY, LogFeed, Strand, StrandReader
 from broker.event_log.stream.parsed import Portion, parse_portion
 from broker.feeds import FeedReader
 from broker.message import Message, Publication
@@ -145,6 +145,7 @@ class ScriptedLogs(StrandReader):
         if not strand.log_id:
             known = strand.feed.place.logs.get(strand.node)
             strand.place_at("id", 0 if known is None else known.offset, 0, {})
+            assert strand.state is READING, "nobody asks for it a second time meanwhile"
         portion = self.logs[strand.node].read(strand.cursor.offset, self.ends[strand.node])
         if portion is None:
             strand.state = AT_END

@@ -64,13 +64,13 @@ class Strand:
         self._given = -1  # offset of the message that was handed out and not taken yet
 
     def place_at(self, log_id: str, offset: int, barrier: int, last: dict[bytes, int]) -> None:
-        """The strand begins with this record. `barrier` as in LogPlace; `last`: by topic, the offset of its last record."""
+        """The strand begins with this record, and is being read. `barrier` as in LogPlace. `last`: by topic, the offset of its
+        last record."""
         self.log_id = log_id
         self.cursor.offset = offset
         self.cursor.wanted_before = barrier
         self.cursor.last = last
         self.wanted = sorted(last.values())
-        self.state = READY
 
     def searched(self, place: LogPlace, lasts: dict[bytes, tuple[int, int]]) -> None:
         """The log was searched for the last records of topics before the barrier of the place."""

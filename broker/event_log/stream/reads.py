@@ -156,7 +156,7 @@ class StreamReads(StrandReader):
         self._loop.call_later(RETRY_SECONDS, self._try_again, strand)
 
     def _try_again(self, strand: Strand) -> None:
-        if not strand.feed.is_closed:
+        if not strand.feed.is_closed and strand.state is AWAY:
             self._begin(strand)
 
     async def _read(self, strand: Strand, reads: LogReads) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from broker.event_log.faults import LogFault
 from broker.event_log.stream.parsed import Portion
 from broker.event_log.stream.place import LogPlace
 
@@ -52,7 +53,11 @@ class StreamLog:
         task = self._newest.get(start)
         if task is None:
             task = self._newest[start] = asyncio.get_running_loop().create_task(self.read(log_id, start, ()))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except LogFault:
+            self._newest.pop(start, None)
+            raise
 
     def stop(self) -> None:
         """Read no more."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.event_log.selection import Selection
-from broker.event_log.stream.feed import AWAY, READING, LogFeed, Strand
+from broker.event_log.stream.feed import AWAY, READING, READY, LogFeed, Strand
 from broker.event_log.stream.parsed import last_records
 from broker.event_log.stream.place import LogPlace, Place, decode_place
 from broker.message import Message
@@ -148,7 +148,9 @@ def test_last_is_the_newest_record_of_each_topic_in_all_logs(
             if portion is not None:
                 last_records(portion, Selection([b"a/#"]), len(log.records), found)
             strand.searched(LogPlace("id", 0, len(log.records)), found)
-        placed += feed.combine()
+        for other in feed.combine():
+            other.state = READY
+            placed.append(other)
     assert {strand.node for strand in placed} == set(NODES) - away
     newest: dict[bytes, tuple[int, int]] = {}
     for index, (node, log) in enumerate(logs.items()):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from broker.codec.reason_codes import TOPIC_FILTER_INVALID
 from broker.errors import MqttError
@@ -68,6 +70,28 @@ def test_a_text_is_a_start(text: str, start: Start) -> None:
 def test_any_other_text_is_refused_with_what_would_be_right(text: str, named: str) -> None:
     with pytest.raises(StartFault, match=named):
         parse_start(text, NOW)
+
+
+TIMES = st.from_regex(
+    r"\A[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-6][0-9]:[0-6][0-9](\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})\Z"
+)
+DURATIONS = st.from_regex(r"\A-([0-9.]{0,30}(h|m|s|ms|)){1,4}\Z")
+
+
+@given(
+    st.one_of(st.text(), TIMES, DURATIONS, st.text().map(lambda text: json.dumps({text: 1})), st.text('{}":,[]-1ae'))
+)
+@example("0001-01-01T00:00:00+23:59")
+@example("9999-12-31T23:59:59-23:59")
+@example("0000-01-01T00:00:00Z")
+@example("2023-11-14T22:13:60Z")
+def test_every_text_is_a_start_or_is_refused(text: str) -> None:
+    try:
+        start = parse_start(text, NOW)
+    except StartFault:
+        return
+    place = first_place(b"a", text, start)
+    assert decode_place(place.encode()) == place
 
 
 @pytest.mark.parametrize(
