@@ -14,6 +14,7 @@ from broker.codec import properties as props
 from broker.codec.packets import ConnAck
 from broker.codec.reason_codes import SESSION_TAKEN_OVER
 from mqtt_client import opened, reached
+from session_clients import SessionPublisher, SessionSubscriber
 from waiting import eventually, stand_still
 
 if TYPE_CHECKING:
@@ -266,4 +267,39 @@ async def test_a_worker_that_stands_still_is_ended_and_started_again(
     await there[1].wait_closed()
     await node.logged(f"server: serving process={processes(node)[1]}")
     assert set(await one_at_each(node, clients, "d")) == {0, 1}
+    await node.stop()
+
+
+@pytest.mark.slow
+async def test_killed_workers_lose_and_double_nothing(nodes: Nodes, tmp_path: Path) -> None:
+    """QoS 1 and 2 of clients that keep their sessions, while single workers are killed by turns."""
+    node = await start(nodes, tmp_path)
+    subscribers = [SessionSubscriber(node.port, f"subscriber{number}") for number in range(3)]
+    publishers = [SessionPublisher(node.port, f"publisher{number}", rate=100.0) for number in range(3)]
+    for client in subscribers:
+        client.start()
+        await client.subscribed.wait()
+    for publisher in publishers:
+        publisher.start()
+    for kill in range(4):
+        worker = kill % 2
+        before = [publisher.acknowledged for publisher in publishers]
+        first = processes(node)[worker]
+        os.kill(first, signal.SIGKILL)
+        await eventually(lambda: processes(node)[worker] != first, "it is started again")  # noqa: B023
+        await node.logged(f"server: serving process={processes(node)[worker]}")
+
+        def go_on(before: list[int] = before) -> bool:
+            now = [publisher.acknowledged for publisher in publishers]
+            return all(count > old + 20 for old, count in zip(before, now, strict=True))
+
+        await eventually(go_on, "publishers go on")
+    for publisher in publishers:
+        publisher.enough()
+        await publisher.done.wait()
+    sent = {topic: count for publisher in publishers for topic, count in publisher.sent.items()}
+    await eventually(lambda: all(client.has_all(sent) for client in subscribers), "all have come")
+    for client in (*subscribers, *publishers):
+        await client.stop()
+    assert [fault for client in subscribers for fault in client.broken_promises(sent)] == []
     await node.stop()
