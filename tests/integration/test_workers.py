@@ -299,7 +299,7 @@ async def test_killed_workers_lose_and_double_nothing(nodes: Nodes, tmp_path: Pa
         await publisher.done.wait()
     sent = {topic: count for publisher in publishers for topic, count in publisher.sent.items()}
     await eventually(lambda: all(client.has_all(sent) for client in subscribers), "all have come")
-    for client in (*subscribers, *publishers):
-        await client.stop()
+    for one in (*subscribers, *publishers):
+        await one.stop()
     assert [fault for client in subscribers for fault in client.broken_promises(sent)] == []
     await node.stop()
