@@ -54,6 +54,7 @@ ONCE_BROKEN = {
     # went to the adopter was taken by the home that was back, too; 8: a session that its client had used was told as new
     "homes_come_back_to_their_clients": (3, 6, 8, 11, 12),
     "power_fails_while_clients_move": (3, 1, 2),
+    # 3: a session that came to one of which its client did not know was given up with that
     "clocks_jump_while_clients_move": (3, 2),
     "clients_move_while_nodes_die": (1, 8, 29, 1077, 5009, 5013, 6006),
     "clients_move_between_the_sides_of_a_cut": (
