@@ -206,6 +206,9 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
                     return pb.FindOffsetResponse(offset=record.offset)
         return pb.FindOffsetResponse(offset=self._next)
 
+    def ListRecords(self, request: pb.ListRecordsRequest, context: Any) -> pb.ListRecordsResponse:
+        raise AssertionError("the pipeline reads blocks")
+
     def Hold(self, request: pb.HoldLogRequest, context: Any) -> pb.HoldLogResponse:
         self._begin(context, request.log_id, request.offset)
         if self.fail_holds:
