@@ -48,10 +48,10 @@ from broker.store.store import VERSION, Store, StoreFault, pack_record, unpack_r
 
 HEADER: Final = "gmqttd_store"
 TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
-BINARIES: Final = ("payload", "properties", "events", "stamp", "packed")
+BINARIES: Final = ("payload", "properties", "events", "stamp", "packed", "replayed_to")
 NESTED: Final = (  # bytes in them are {SUFFIX: text}
     *("filters", "retained", "expiring", "left_groups", "waiting", "records", "arriving", "before"),
-    *("names", "record", "formerly"),
+    *("names", "record", "formerly", "adopted", "includes", "lineage"),
 )
 SUFFIX: Final = "_base64"
 MESSAGE_FIELDS: Final = ("topic", "payload", "qos", "retain", "properties", "expires_at", "client_id")
@@ -88,17 +88,19 @@ FIELDS: Final = {
     RUN: ("replica", "packed"),
     DELETION: ("topic", "link"),
 }
-# At the end of records that have something to do with links, queues of groups, or a federation, and of positions since they
-# belong to nodes; each with those before it.
+# At the end of records that have something to do with links, queues of groups, replay, or a federation, and of positions since
+# they belong to nodes; each with those before it.
 OPTIONAL: Final = {
     SESSION: ("link", "left_groups"),
     WILL: ("link", "left_groups"),
-    SUBSCRIPTION: ("wants",),
+    SUBSCRIPTION: ("wants", "replayed_to"),
     MESSAGE: ("link",),
+    OUTGOING: ("topic_filter",),
     RETAINED: ("link", "stamp"),
     POSITION: ("node",),
     STORE: ("formerly",),
     OUTBOX: ("is_kept",),
+    HOME: ("adopted", "includes", "lineage"),
 }
 KINDS: Final = {
     **{"session": SESSION, "subscription": SUBSCRIPTION, "message": MESSAGE},

@@ -117,6 +117,8 @@ def _check_subscription(record: Record) -> None:
     between(identifier, 0, VARINT_MAX)
     for along in checked(tuple, more[0]) if more else ():
         checked(bytes, along)
+    if len(more) > 1:
+        checked(bytes, more[1])
 
 
 def _check_outgoing(record: Record) -> None:

@@ -25,6 +25,7 @@ from broker.store.kinds import (
     INTEREST,
     KEEPERS,
     OUTBOX,
+    OUTGOING,
     POSITION,
     RECEIVED,
     REPLICA,
@@ -32,6 +33,7 @@ from broker.store.kinds import (
     RUN,
     SESSION,
     STORE,
+    SUBSCRIPTION,
     TOMBSTONE,
     WILL,
 )
@@ -138,6 +140,39 @@ def folder(tmp_path: Path, records: dict[int, Any]) -> Folder:
 def test_fields_have_names(records: dict[int, Any]) -> None:
     for kind, *values in records.values():
         assert 0 <= len(values) - len(FIELDS[kind]) <= len(OPTIONAL.get(kind, ()))
+
+
+FURTHER: list[tuple[Any, ...]] = [
+    (HOME, "clïent", 9, False, None, ("0f" * 16, 7, 8, 12, 3)),
+    (HOME, "clïent", 9, False, None, None, (("0f" * 16, 3), ("1e" * 16, 4))),
+    (
+        *(HOME, "clïent", 9, False, (9, "2d" * 16, False, (), ("n2",), ("n3",)), None, ()),
+        ((("n2", "0f" * 16),), (("n2", "n3", 3, "0f" * 16),)),
+    ),
+    (SUBSCRIPTION, SESSION, "grüße/#".encode(), 1, False, False, 0, 0, (), b"\xff\x00 7"),
+    (SUBSCRIPTION, SESSION, b"a", 1, False, False, 0, 0, (b"1 hops=2 path=oslo",), b"7"),
+    (OUTGOING, SESSION, 0, 1, False, (), 0.0, 3, 2, "$share/g/grüße".encode()),
+]
+"""Records with values that most of their kind do not have; SESSION in place of the number of a session's record."""
+
+
+@pytest.mark.parametrize("record", FURTHER, ids=lambda record: f"{KIND_NAMES[record[0]]}-{len(record)}")
+def test_further_values_are_exported_and_imported(
+    record: tuple[Any, ...], records: dict[int, Any], tmp_path: Path
+) -> None:
+    one, two = Folder(tmp_path / "one"), Folder(tmp_path / "two")
+    session = next(number for number, stored in records.items() if stored[0] == SESSION)
+    if record[0] != HOME:
+        record = (record[0], session, *record[2:])
+    one.write({session: records[session], 2000: record})
+    exported = one.call("export")
+    assert exported.exit_code == 0
+    assert two.call("import", "-", text=exported.stdout).exit_code == 0
+    store = SqliteStore(two.data)
+    store.open()
+    assert dict(store.records())[2000] == pack_record(record)
+    store.close()
+    assert two.call("check").exit_code == 0
 
 
 def test_records_of_links_are_exported_and_imported(link_records: dict[int, Any], tmp_path: Path) -> None:

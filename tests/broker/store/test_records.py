@@ -13,6 +13,7 @@ from broker.session.outgoing import AWAIT_PUBACK, AWAIT_PUBCOMP, QUEUED
 from broker.store.journal import Journal
 from broker.store.kinds import MESSAGE, OUTGOING, RECEIVED, RETAINED, SESSION, SUBSCRIPTION
 from broker.store.records import NO_TIME, monotonic_time, wall_time
+from broker.store.shapes import check_shape
 from federation.links.bridging.bridging import bridging_of
 
 WALL_OFFSET = 1_700_000_000.0
@@ -101,3 +102,10 @@ def test_records_of_links_have_one_value_more(make_world: Any, more: str) -> Non
     link = of_kind(world, MESSAGE)[0][7]
     assert link.startswith(b"1 node=~")
     assert link.endswith(b" seq=1 path=")
+
+
+def test_a_position_of_another_node_is_of_bytes() -> None:
+    record = (SUBSCRIPTION, 1, b"a", 1, False, False, 0, 0, ())
+    check_shape((*record, b"7"))
+    with pytest.raises(TypeError):
+        check_shape((*record, 7))
