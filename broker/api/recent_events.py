@@ -10,10 +10,13 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
+from broker.server import traces
 from broker.server.log_listeners import LogListeners
 
 EVENTS_MAX: Final = 1000  # that are kept; older ones are a gap for who comes back later
 LINE_MAX: Final = 2000  # characters; the rest of a line is cut
+# Events need the role `read` only, which sees no payloads.
+UNWANTED: Final = (traces.PART,)
 
 
 class Event(NamedTuple):
@@ -37,7 +40,7 @@ class RecentEvents:
         self._is_stopped = False
 
     def start(self) -> None:
-        self._listeners.listen(self._note, logging.INFO)
+        self._listeners.listen(self._note, logging.INFO, UNWANTED)
 
     def stop(self) -> None:
         """Also ends the watches."""

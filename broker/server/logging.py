@@ -100,7 +100,7 @@ def _add_time(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mu
 
 
 def _tell_listeners(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    listeners = LOG_LISTENERS.wanting(LEVELS[event["level"]])
+    listeners = LOG_LISTENERS.wanting(LEVELS[event["level"]], event.get("part", ""))
     if listeners:
         line = TextRenderer(colours=False)(logger, method, dict(event))
         for listener in listeners:

@@ -35,6 +35,7 @@ KEPT_SECONDS: Final = 60.0  # after its end a trace can still be read
 WAITING_MAX: Final = 32  # readers of all traces that wait for lines; others are answered at once
 ABSENT: Final[dict[str, object]] = {"packet_id": 0, "message_expiry_interval": -1, "topic_alias": 0, "is_bridge": False}
 HIDDEN: Final = "***"
+PART: Final = "trace"  # of the log; its lines have payloads
 RECEIVED: Final = "received"
 SENT: Final = "sent"
 FAULT: Final = "FAULT"  # in place of a packet's type
@@ -140,7 +141,7 @@ class Traces:
         self._loop = asyncio.get_running_loop()
         self._last_id = 0
         self._waiting = 0
-        self._log = get_logger("trace")
+        self._log = get_logger(PART)
         self._dump = get_logger("packet")
 
     # --- begin and end ---
@@ -333,7 +334,7 @@ class PacketTap:
             self._traces.show(direction, error, b"", client_id, connection)
             self._faulty.add(direction)
         except Exception as fault:
-            get_logger("trace").error("fault in a trace", client_id=client_id, exc_info=fault)
+            get_logger(PART).error("fault in a trace", client_id=client_id, exc_info=fault)
             self._shell.tap = None
 
 

@@ -21,7 +21,7 @@ from waiting import eventually
 
 
 def tell(line: str, level: str = "info", listeners: LogListeners = LOG_LISTENERS) -> None:
-    for listener in listeners.wanting(logging.INFO):
+    for listener in listeners.wanting(logging.INFO, "server"):
         listener(level, line)
 
 

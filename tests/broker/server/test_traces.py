@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from broker.api.recent_events import RecentEvents
+from broker.codec.packets import Publish
+from broker.server.log_listeners import LOG_LISTENERS
+from broker.server.logging import get_logger
 from broker.server.traces import (
     CHARACTERS_MAX,
     LINES_MAX,
@@ -14,6 +21,7 @@ from broker.server.traces import (
     Selection,
     Trace,
     TraceLine,
+    Traces,
 )
 
 
@@ -79,3 +87,21 @@ async def test_pages_of_lines(trace: Trace) -> None:
     assert numbers(0) == ([*range(1, PAGE_LINES_MAX + 1)], False)
     assert numbers(PAGE_LINES_MAX) == ([PAGE_LINES_MAX + 1, PAGE_LINES_MAX + 2], True)
     assert numbers(PAGE_LINES_MAX + 2) == ([], True)
+
+
+async def test_packets_of_traces_are_no_events(log: io.StringIO) -> None:
+    """Events need the role `read` only, which sees no payloads."""
+    recent = RecentEvents(LOG_LISTENERS, asyncio.get_running_loop())
+    recent.start()
+    try:
+        get_logger("server").info("before")
+        traces = Traces(lambda: 0.0, lambda at: at, 1000)
+        trace = traces.start(Selection(topic_filter=b"#"), 60, logs=True)
+        connection: Any = SimpleNamespace(remote_addr="10.0.0.1:1")
+        traces.show("received", Publish(topic=b"a", payload=b"secret"), b"a", "x", connection)
+        traces.delete(trace)
+        get_logger("server").info("after")
+        assert "after" in (await anext(recent.watch(1))).line
+    finally:
+        recent.stop()
+    assert "secret" in log.getvalue()
