@@ -17,6 +17,8 @@ from broker.kafka.node import Committed, KafkaNode
 from broker.kafka.partitions import NOBODY, coordinator_of
 
 METADATA_BYTES_MAX: Final = 4_096  # of a committed offset, as Kafka allows
+DESCRIBED_BYTES_MAX: Final = 2**20
+"""Of metadata and assignments in one answer of DescribeGroups. Policy: members that find no room come without them."""
 KEY_OF_GROUP: Final = 0  # in FindCoordinator
 NOT_COMMITTED: Final = -1
 
@@ -124,12 +126,16 @@ class Grouping:
         return {"error_code": errors.NONE, "groups": self.groups.listed()}
 
     async def described(self, asked: Asked) -> Values:
+        """Each group once, and a turn for others after each."""
         groups = []
-        for group_id in asked.values["groups"]:
-            described = self.groups.described(group_id)
+        room = DESCRIBED_BYTES_MAX
+        for group_id in dict.fromkeys(asked.values["groups"]):
+            described, size = self.groups.described(group_id, room)
+            room -= size
             if not self.node.coordinates(group_id):
                 described["error_code"] = errors.NOT_COORDINATOR
             groups.append(described)
+            await asyncio.sleep(0)
         return {"groups": groups}
 
     # --- committed offsets ---

@@ -171,27 +171,36 @@ class Groups:
             for group in self._groups.values()
         ]
 
-    def described(self, group_id: str) -> Values:
+    def described(self, group_id: str, room: int) -> tuple[Values, int]:
+        """(the group, bytes of metadata and assignments in it). Members that do not fit into `room` come without these."""
         group = self._groups.get(group_id)
-        members = [] if group is None else list(group.members.values())
-        return {
-            "error_code": errors.NONE,
-            "group_id": group_id,
-            "group_state": "Dead" if group is None else group.state.value,
-            "protocol_type": "" if group is None else group.protocol_type,
-            "protocol_data": "" if group is None else group.protocol,
-            "members": [
+        left = room
+        members = []
+        protocol = "" if group is None else group.protocol
+        for member in () if group is None else group.members.values():
+            metadata, assignment = member.metadata(protocol), member.assignment
+            if len(metadata) + len(assignment) > left:
+                metadata = assignment = b""
+            left -= len(metadata) + len(assignment)
+            members.append(
                 {
                     "member_id": member.member_id,
                     "group_instance_id": member.joining.instance_id,
                     "client_id": member.joining.client_id,
                     "client_host": member.joining.client_host,
-                    "member_metadata": b"" if group is None else member.metadata(group.protocol),
-                    "member_assignment": member.assignment,
+                    "member_metadata": metadata,
+                    "member_assignment": assignment,
                 }
-                for member in members
-            ],
+            )
+        described = {
+            "error_code": errors.NONE,
+            "group_id": group_id,
+            "group_state": "Dead" if group is None else group.state.value,
+            "protocol_type": "" if group is None else group.protocol_type,
+            "protocol_data": protocol,
+            "members": members,
         }
+        return described, room - left
 
     # --- time, answers ---
 

@@ -219,6 +219,18 @@ def test_groups_and_members_are_bounded(world: World, monkeypatch: pytest.Monkey
     assert world.groups.refused == 4
 
 
+def test_a_description_is_bounded(world: World) -> None:
+    """Members that find no room come without their metadata."""
+    for _ in range(4):
+        world.join(protocols=[{"name": "range", "metadata": b"x" * 100}])
+    world.pass_time(SESSION)  # the first one does not join again
+    for room, sizes in ((1_000, [100, 100, 100]), (250, [100, 100, 0]), (0, [0, 0, 0])):
+        described, size = world.groups.described("g", room)
+        assert size == sum(sizes)
+        assert [len(each["member_metadata"]) for each in described["members"]] == sizes
+    assert world.groups.described("h", 0)[0]["group_state"] == "Dead"
+
+
 def test_who_may_commit(world: World) -> None:
     def error(generation: int, member_id: str = "") -> int:
         return world.groups.may_commit({"group_id": "g", "generation_id": generation, "member_id": member_id})
