@@ -98,6 +98,7 @@ class KafkaConnection:
                 await self._send(encode_answer(request, answer))
             if self.identity is None and self._login is not None and self._login.is_gone:
                 raise Closed
+            await asyncio.sleep(0)  # requests that have arrived already: one of each connection in a turn of the loop
 
     def abort(self) -> None:
         self._writer.transport.abort()

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import ssl
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from broker.kafka.messages import (
     API_VERSIONS,
     FETCH,
     INIT_PRODUCER_ID,
+    METADATA,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
     SASL_HANDSHAKE,
@@ -223,7 +225,7 @@ async def test_groups_share_their_partitions(server: Server) -> None:
         assert await one.commit("g", "all", 5) == 25
         listed = await one.call(LIST_GROUPS, {"states_filter": []})
         assert [group["group_id"] for group in listed["groups"]] == ["g"]
-        described = await one.call(DESCRIBE_GROUPS, {"groups": ["g", "h"], "include_authorized_operations": False})
+        described = await one.call(DESCRIBE_GROUPS, {"groups": ["g", "h", "g"], "include_authorized_operations": False})
         states = [(group["group_state"], len(group["members"])) for group in described["groups"]]
         assert states == [("Stable", 2), ("Dead", 0)]
         leaving = [{"member_id": again["member_id"], "group_instance_id": None}]
@@ -324,6 +326,26 @@ async def test_certificates_of_clients(start_server: StartServer, tmp_path: Path
     async with KafkaClient(address(server), tls=context) as client:
         assert [row[2] for row in await client.rows("all", 0, 2)] == [b"seen"]
     await plugin(server).reload()
+
+
+async def test_one_request_of_a_connection_in_a_turn(server: Server) -> None:
+    """However many have arrived."""
+    loop = asyncio.get_running_loop()
+    answered = [0.0]
+
+    def look() -> None:
+        """In each turn."""
+        answered.append(samples(server, "gmqtt_kafka_requests_total").get(("Metadata",), 0.0))
+        if answered[-1] < 50:
+            loop.call_soon(look)
+
+    async with KafkaClient(address(server)) as client:
+        values = {"topics": [{"name": "all"}]}
+        versions = [client.send(METADATA, values, 0) for _ in range(50)]
+        loop.call_soon(look)
+        await eventually(lambda: answered[-1] == 50, "all are answered")
+        assert max(later - before for before, later in pairwise(answered)) == 1.0
+        assert versions == [0] * 50
 
 
 async def test_a_client_that_goes_while_it_waits_leaves_nothing(server: Server) -> None:
