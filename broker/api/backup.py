@@ -38,6 +38,10 @@ class BackupService(BackupServiceServicer):
         self._log = get_logger("api")
 
     async def Backup(self, request: Empty, context: object) -> AsyncIterator[BackupPart]:
+        worker = self._server.worker
+        if worker is not None and worker.place.count > 1:
+            text = f"the node has {worker.place.count} workers, each with a store, and this would have that of worker 0"
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, f"{text}; stop the node and copy data_dir as a whole")
         if self._is_running:
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "a backup runs already")
         self._is_running = True

@@ -57,6 +57,7 @@ class SessionsService(SessionsServicer):
         rate = request.rate or RATE_DEFAULT
         if rate > RATE_MAX:
             raise invalid_argument(f"rate is {rate}, may be 1 to {RATE_MAX} clients a second")
+        self._require_one_process()
         with _refusals():
             return self._status(self._control.begin(rate))
 
@@ -69,6 +70,7 @@ class SessionsService(SessionsServicer):
             return self._status(self._control.drain)
 
     async def Move(self, request: MoveRequest, context: object) -> MoveResponse:
+        self._require_one_process()
         with _refusals():
             return MoveResponse(node_name=self._control.move(wanted(request.client_id), request.node_name))
 
@@ -86,6 +88,15 @@ class SessionsService(SessionsServicer):
 
     async def GetSession(self, request: GetSessionRequest, context: object) -> Session:
         return session_place(self._node, wanted(request.client_id))
+
+    def _require_one_process(self) -> None:
+        """Raises ApiError where the node has other workers: its sessions are theirs, too, and would go to them."""
+        others = sorted(self._node.siblings.keys() - self._node.ending)
+        if others:
+            text = (
+                f"the node has other workers ({', '.join(others)}), and only sessions of {self._node.name} would move"
+            )
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, f"{text}; start it with workers: 1 for that")
 
     def _status(self, drain: NodeDrain) -> DrainStatus:
         return DrainStatus(

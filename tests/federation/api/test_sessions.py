@@ -238,3 +238,17 @@ async def test_a_session_that_cannot_be_moved(start: Start, arguments: list[str]
     found = await drained.command("sessions", "move", *arguments, "--yes")
     assert (found.exit_code, words in found.output) == (1, True), found.output
     assert drained.place("c", 0).state == "here"
+
+
+@pytest.mark.parametrize(("call", "body"), [("drain", "{}"), ("sessions/c/move", "{}")])
+async def test_a_node_with_other_workers_refuses(start: Start, call: str, body: str) -> None:
+    drained = await start()
+    node = drained.process.node
+    drained.connect("c")
+    node.siblings = {f"{node.name}/1": "unix:///nowhere"}
+    code, answer = await drained.call("POST", call, body)
+    assert (code, answer["code"]) == (400, 9)
+    assert f"{node.name}/1" in answer["message"]
+    assert drained.process.broker.elsewhere is None
+    node.ending = frozenset(node.siblings)  # they give their sessions to this process, and end
+    assert (await drained.call("POST", call, body))[0] == 200
