@@ -289,6 +289,7 @@ class Tap:
         """A run of QoS 0 messages of one topic, with the same User Properties or none."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class AuthenticationRequest(Work):
     """A client that asks to connect (`ConnectRequest`), or that authenticates again [MQTT5 4.12].
 
@@ -382,6 +383,7 @@ class AuthenticationRequest(Work):
         raise AssertionError("a subclass implements this")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ConnectRequest(AuthenticationRequest):
     """A client that asks to connect. When it is accepted its session is opened or taken over.
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from broker.hooks import ClientObserver
 
 EVENTS_MAX: Final = 5000  # of all clients together; the oldest go
+BYTES_MAX: Final = 4 * 1024 * 1024  # of their texts: a client id may have 64 KiB, also that of a client that is refused
 TEXT_MAX: Final = 200  # characters of a reason or a user name
 VERSIONS: Final = {3: "3.1", 4: "3.1.1", 5: "5"}
 
@@ -28,7 +29,8 @@ class ClientHistory(ClientObserver):
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._events: deque[ClientEvent] = deque(maxlen=EVENTS_MAX)
+        self._events: deque[ClientEvent] = deque()
+        self._bytes = 0
 
     def of(self, client_id: str) -> list[ClientEvent]:
         """The events of a client that are kept, the newest first."""
@@ -49,4 +51,12 @@ class ClientHistory(ClientObserver):
         self._note(client_id, "session_ended", "", reason)
 
     def _note(self, client_id: str, kind: str, addr: str, text: str) -> None:
-        self._events.append(ClientEvent(self._now(), client_id, kind, addr, text[:TEXT_MAX]))
+        event = ClientEvent(self._now(), client_id, kind, addr, text[:TEXT_MAX])
+        self._events.append(event)
+        self._bytes += _size(event)
+        while len(self._events) > EVENTS_MAX or self._bytes > BYTES_MAX:
+            self._bytes -= _size(self._events.popleft())
+
+
+def _size(event: ClientEvent) -> int:
+    return 4 * len(event.client_id) + len(event.addr) + 4 * len(event.text)

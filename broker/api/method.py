@@ -111,9 +111,14 @@ class ApiMethod:
 
 
 def service_methods(
-    service: ServiceDescriptor, servicer: object, calls: Calls, streams: Calls, log: Any
+    service: ServiceDescriptor, servicer: object, calls: Calls, streams: Calls, open_streams: Calls, log: Any
 ) -> list[ApiMethod]:
-    return [
-        ApiMethod(descriptor, servicer, streams if descriptor.server_streaming else calls, log)
-        for descriptor in service.methods
-    ]
+    """open_streams: those that need no token, so that strangers take no place of the others."""
+    roles: Mapping[str, Role] = getattr(servicer, "roles", {})
+
+    def counted(descriptor: MethodDescriptor) -> Calls:
+        if not descriptor.server_streaming:
+            return calls
+        return open_streams if roles.get(descriptor.name) is Role.OPEN else streams
+
+    return [ApiMethod(descriptor, servicer, counted(descriptor), log) for descriptor in service.methods]

@@ -46,6 +46,7 @@ class ApiServer:
         self.long_calls = LongCalls()
         self.calls = Calls()
         self.streams = Calls(STREAMS_MAX)
+        self.open_streams = Calls(STREAMS_MAX)
         self.gateway = Gateway(self.long_calls, log, self.guard.is_on)
         self._log = log
         self._services: dict[str, list[ApiMethod]] = {}
@@ -79,7 +80,7 @@ class ApiServer:
         assert self._grpc is None
         if service.full_name in self._services:
             raise ValueError(f"{service.full_name} is registered already")
-        methods = service_methods(service, servicer, self.calls, self.streams, self._log)
+        methods = service_methods(service, servicer, self.calls, self.streams, self.open_streams, self._log)
         for method in methods:
             if self.siblings is not None:
                 merge(method, self.siblings)
@@ -89,7 +90,7 @@ class ApiServer:
     def refused_input(self) -> dict[str, int]:
         """Totals of what was refused, by reason: for the log."""
         return {
-            "api_calls_refused": self.calls.refused + self.streams.refused,
+            "api_calls_refused": self.calls.refused + self.streams.refused + self.open_streams.refused,
             "api_calls_unauthorized": self.guard.refused,
             "api_connections_dropped": self._http.connections_dropped,
             "api_requests_dropped": self._grpc.requests_dropped if self._grpc else 0,

@@ -36,6 +36,7 @@ COOKIE: Final = "gmqttd"
 COOKIE_SECONDS: Final = 30 * 24 * 3600
 PAGE_HEADER: Final = "X-Gmqttd-Page"
 LOGIN_BYTES_MAX: Final = 4096
+LOGIN_SECONDS_MAX: Final = 10.0  # for the body to arrive
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -122,12 +123,15 @@ class Site:
     async def _login(self, request: web.BaseRequest) -> web.Response:
         if PAGE_HEADER not in request.headers:
             raise ApiError(grpc.StatusCode.PERMISSION_DENIED, f"a login comes from the page, with {PAGE_HEADER}")
-        data = await request.content.read(LOGIN_BYTES_MAX)
         try:
+            async with asyncio.timeout(LOGIN_SECONDS_MAX):
+                data = await request.content.readexactly(min(request.content_length or 0, LOGIN_BYTES_MAX))
             token = json.loads(data)["token"]
-            assert isinstance(token, str)
-        except (ValueError, KeyError, TypeError, AssertionError):
-            raise invalid_argument('the body is not {"token": "…"}') from None
+            is_token = isinstance(token, str) and token.isascii()
+        except (ValueError, LookupError, TypeError, RecursionError, EOFError, TimeoutError):
+            is_token = False
+        if not is_token:
+            raise invalid_argument('the body is not {"token": "…"}, with its Content-Length')
         self._guard.check([f"Bearer {token}"], Role.READ)
         response = _json({})
         response.set_cookie(

@@ -105,7 +105,7 @@ class RestTarget(Target):
             ("SubscriptionService", SubscriptionService(node, self.long_calls)),  # type: ignore[arg-type]
             ("PublishService", PublishService(node)),  # type: ignore[arg-type]
         ):
-            for method in service_methods(services[name], service, Calls(), Calls(), FailingLog()):
+            for method in service_methods(services[name], service, Calls(), Calls(), Calls(), FailingLog()):
                 gateway.add(method)
         refused: ApiError | None = None
         try:
@@ -159,7 +159,7 @@ class RequestTarget(Target):
         super().__init__(ALL_SEEDS, PIECES)
         self.gateway = Gateway(LongCalls(), FailingLog())
         for service in SERVICES:
-            for method in service_methods(service, Unasked(), Calls(), Calls(), FailingLog()):
+            for method in service_methods(service, Unasked(), Calls(), Calls(), Calls(), FailingLog()):
                 self.gateway.add(method)
 
     def run(self, data: bytes) -> None:

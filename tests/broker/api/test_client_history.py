@@ -46,6 +46,13 @@ def test_what_is_kept_is_bounded() -> None:
     for number in range(client_history.EVENTS_MAX):
         tell(history, f"c{number}", "disconnected", "x" * 1000)
     assert history.of("old") == []
+    for number in range(200):
+        tell(history, f"{number:05}" * 13_000, "refused", "")
+    assert history.of("c1") == []
+    assert len(history.of("00199" * 13_000)) == 1
+    assert history._bytes <= client_history.BYTES_MAX
+    history = ClientHistory(lambda: 0.0)
+    tell(history, "c0", "disconnected", "x" * 1000)
     assert len(history.of("c0")[0].text) == client_history.TEXT_MAX
 
 

@@ -113,7 +113,7 @@ async def test_the_number_of_watches_is_bounded(server: lifecycle.Server) -> Non
     assert server.api is not None
     async with grpc.aio.insecure_channel(server.api.grpc_addresses[0]) as channel, asyncio.timeout(60):
         stub = HealthStub(channel)
-        streams = server.api.streams
+        streams = server.api.open_streams  # those that need a token have places of their own
         streams.running_max = 3
         watches = [stub.Watch(HealthCheckRequest()) for _ in range(3)]
         for watch in watches:

@@ -117,7 +117,14 @@ async def test_login(session: aiohttp.ClientSession, tmp_path: Path) -> None:
             return answer.status
 
     assert await who() == {"needed": True, "name": "", "role": ""}
-    for body, status in (("", 400), ("[]", 400), ('{"token": 1}', 400), ('{"token": "no"}', 401)):
+    for body, status in (
+        ("", 400),
+        ("[" * 4000, 400),
+        ('{"token": "\\ud800"}', 400),
+        ("[]", 400),
+        ('{"token": 1}', 400),
+        ('{"token": "no"}', 401),
+    ):
         assert await log_in(body, PAGE) == status
     assert await log_in(json.dumps({"token": text}), {}) == 403  # a form of another site could send it
     async with session.post(f"{url}/login", data=json.dumps({"token": text}), headers=PAGE) as answer:

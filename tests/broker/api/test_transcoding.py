@@ -37,7 +37,7 @@ class Nobody:
 def all_routes() -> list[Route]:
     gateway = Gateway(LongCalls(), None)
     for service in pb.DESCRIPTOR.services_by_name.values():
-        for method in service_methods(service, Nobody(), Calls(), Calls(), None):
+        for method in service_methods(service, Nobody(), Calls(), Calls(), Calls(), None):
             gateway.add(method)
     return gateway.routes
 
