@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from random import Random
 from typing import Final, NamedTuple
 
@@ -45,7 +45,8 @@ class Session:
     def must_tell(self, partition: TopicPartition, error: int, watermark: int, start: int, has_records: bool) -> bool:
         """Return whether an incremental answer has the partition. It counts as told then."""
         known = self.told.get(partition)
-        self.told[partition] = (watermark, start)
+        if partition in self.wanted:
+            self.told[partition] = (watermark, start)
         return has_records or error != NONE or known != (watermark, start)
 
 
@@ -65,7 +66,9 @@ class FetchAsked(NamedTuple):
 class FetchSessions:
     """evicted, refused  totals, for metrics"""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, topics: Collection[str]) -> None:
+        """topics: those that the node has, as long as it runs. A session keeps no other names."""
+        self._topics = topics
         self.evicted = 0
         self.refused = 0
         self._rng = rng
@@ -81,7 +84,7 @@ class FetchSessions:
         wanted = wanted_of(request)
         if epoch in (FINAL_EPOCH, FIRST_EPOCH):
             self._sessions.pop(number, None)
-            session = self._open(wanted, now) if epoch == FIRST_EPOCH else None
+            session = self._open(self._known(wanted), now) if epoch == FIRST_EPOCH else None
             return FetchAsked(NONE, wanted, session, True)
         session = self._sessions.pop(number, None)
         if session is None:
@@ -91,13 +94,19 @@ class FetchSessions:
             return FetchAsked(INVALID_FETCH_SESSION_EPOCH, {}, None, True)
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         session.used_at = now
-        for partition, each in wanted.items():
+        known = self._known(wanted)
+        for partition, each in known.items():
             if partition in session.wanted or len(session.wanted) < PARTITIONS_MAX:
                 session.wanted[partition] = each
         for partition in forgotten_of(request):
             session.wanted.pop(partition, None)
             session.told.pop(partition, None)
-        return FetchAsked(NONE, session.wanted, session, False)
+        return FetchAsked(
+            NONE, session.wanted if len(known) == len(wanted) else wanted | session.wanted, session, False
+        )
+
+    def _known(self, wanted: dict[TopicPartition, Wanted]) -> dict[TopicPartition, Wanted]:
+        return {partition: each for partition, each in wanted.items() if partition[0] in self._topics}
 
     def _open(self, wanted: dict[TopicPartition, Wanted], now: float) -> Session | None:
         if not wanted or len(wanted) > PARTITIONS_MAX:

@@ -14,6 +14,8 @@ from broker.kafka import error_codes as errors
 from broker.kafka.fields import Values
 
 MEMBERS_MAX: Final = 250  # of a group
+MEMBER_BYTES: Final = 2_048  # memory of a member with its names, without its protocols
+PROTOCOL_BYTES: Final = 512  # of a protocol with its name, without its metadata
 NO_TOKEN: Final = 0
 
 
@@ -38,7 +40,8 @@ class Joining(NamedTuple):
 
     @property
     def size(self) -> int:
-        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        """Bytes of memory at most: names are short (broker/kafka/groups.py)."""
+        return MEMBER_BYTES + sum(PROTOCOL_BYTES + len(metadata) for _, metadata in self.protocols)
 
 
 class Member:
@@ -80,7 +83,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """Bytes that the members gave."""
+        """Bytes of memory of the members."""
         return sum(member.joining.size + len(member.assignment) for member in self.members.values())
 
     def takes(self, protocol_type: str, joining: Joining, member_id: str) -> bool:

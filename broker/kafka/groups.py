@@ -12,8 +12,9 @@ from broker.kafka.group import MEMBERS_MAX, Group, Joining, State, refused_join,
 
 GROUPS_MAX: Final = 1_000  # policy of this and the next bounds: a further member is refused, and counted
 ALL_MEMBERS_MAX: Final = 2_000  # of all groups: each request looks at all deadlines
-NAME_BYTES_MAX: Final = 256  # of a group, a member, an instance or a client
-MEMBERS_BYTES_MAX: Final = 64 * 2**20  # what members of all groups gave
+NAME_BYTES_MAX: Final = 256  # of a group, a member, an instance, a client, a protocol or its type
+PROTOCOLS_MAX: Final = 16  # of a member
+MEMBERS_BYTES_MAX: Final = 64 * 2**20  # of the members of all groups
 WAITING_IDS_MAX: Final = 10_000  # member ids that were given out and not used yet; the oldest is forgotten
 SESSION_SECONDS: Final = (1.0, 1_800.0)
 REBALANCE_SECONDS_MAX: Final = 3_600.0
@@ -54,7 +55,9 @@ class Groups:
         )
         if not is_name(group_id):
             return refused_join(errors.INVALID_GROUP_ID, member_id)
-        if not (_is_short(member_id) and _is_short(joining.instance_id or "") and _is_short(client_id)):
+        names = [member_id, joining.instance_id or "", client_id, request["protocol_type"]]
+        names += [name for name, _ in joining.protocols[: PROTOCOLS_MAX + 1]]
+        if len(joining.protocols) > PROTOCOLS_MAX or not all(map(_is_short, names)):
             return refused_join(errors.INVALID_REQUEST, "")
         if not SESSION_SECONDS[0] <= session <= SESSION_SECONDS[1]:
             return refused_join(errors.INVALID_SESSION_TIMEOUT, member_id)

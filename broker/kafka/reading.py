@@ -54,7 +54,7 @@ class Reading:
 
     def __init__(self, node: KafkaNode, rng: Random) -> None:
         self.node = node
-        self.sessions = FetchSessions(rng)
+        self.sessions = FetchSessions(rng, node.topics)
         self.records = 0
         self.bytes = 0
         self._first = 0

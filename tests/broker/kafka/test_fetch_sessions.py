@@ -37,7 +37,7 @@ offsets = st.dictionaries(st.integers(0, 4), st.integers(0, 9), max_size=4)
 def test_a_session_asks_for_the_sum_of_its_changes(
     first: dict[int, int], changes: list[tuple[dict[int, int], set[int]]]
 ) -> None:
-    sessions = FetchSessions(Random(1))
+    sessions = FetchSessions(Random(1), {"t"})
     asked = sessions.asked(request(0, 0, first), 0.0)
     assert asked.session is not None
     assert (asked.error, asked.wanted, asked.is_full) == (NONE, as_wanted(first), True)
@@ -52,7 +52,7 @@ def test_a_session_asks_for_the_sum_of_its_changes(
 
 
 def test_unknown_sessions_and_wrong_epochs() -> None:
-    sessions = FetchSessions(Random(1))
+    sessions = FetchSessions(Random(1), {"t"})
     assert sessions.asked(request(5, 1, {}), 0.0).error == FETCH_SESSION_ID_NOT_FOUND
     opened = sessions.asked(request(0, 0, {0: 0}), 0.0).session
     assert opened is not None
@@ -68,12 +68,12 @@ def test_older_versions_have_no_sessions() -> None:
     for name in ("session_id", "session_epoch", "forgotten_topics_data"):
         del values[name]
     del values["topics"][0]["partitions"][0]["current_leader_epoch"]
-    asked = FetchSessions(Random(1)).asked(values, 0.0)
+    asked = FetchSessions(Random(1), {"t"}).asked(values, 0.0)
     assert (asked.session, asked.wanted, asked.is_full) == (None, as_wanted({0: 0}), True)
 
 
 def test_an_answer_tells_what_has_changed() -> None:
-    session = FetchSessions(Random(1)).asked(request(0, 0, {0: 0}), 0.0).session
+    session = FetchSessions(Random(1), {"t"}).asked(request(0, 0, {0: 0}), 0.0).session
     assert session is not None
     told = [
         session.must_tell(("t", 0), error, watermark, start, has_records)
@@ -92,7 +92,7 @@ def test_an_answer_tells_what_has_changed() -> None:
 
 def test_the_number_of_sessions_is_bounded() -> None:
     """Beyond it consumers fetch without one, until the session that was unused for longest is old enough."""
-    sessions = FetchSessions(Random(1))
+    sessions = FetchSessions(Random(1), {"t"})
     numbers = []
     for _ in range(SESSIONS_MAX):
         session = sessions.asked(request(0, 0, {0: 0}), 0.0).session
@@ -108,7 +108,7 @@ def test_the_number_of_sessions_is_bounded() -> None:
 
 
 def test_the_partitions_of_a_session_are_bounded() -> None:
-    sessions = FetchSessions(Random(1))
+    sessions = FetchSessions(Random(1), {"t"})
     many = dict.fromkeys(range(PARTITIONS_MAX), 0)
     assert sessions.asked(request(0, 0, many | {PARTITIONS_MAX: 0}), 0.0).session is None
     session = sessions.asked(request(0, 0, many), 0.0).session
@@ -116,3 +116,22 @@ def test_the_partitions_of_a_session_are_bounded() -> None:
     asked = sessions.asked(request(session.number, 1, {PARTITIONS_MAX: 0, 5: 7}), 0.0)
     assert len(asked.wanted) == PARTITIONS_MAX
     assert asked.wanted["t", 5].offset == 7
+
+
+def test_a_session_keeps_no_topic_that_the_node_does_not_have() -> None:
+    """Its name may have any length. The answer to the request that names it says that it is unknown."""
+    sessions = FetchSessions(Random(1), {"t"})
+    unknown = "x" * 100_000, 0
+
+    def with_unknown(session: int, epoch: int) -> dict[str, Any]:
+        asked = request(session, epoch, {0: 5})
+        asked["topics"].append({"topic": unknown[0], "partitions": request(0, 0, {0: 5})["topics"][0]["partitions"]})
+        return asked
+
+    opened = sessions.asked(with_unknown(0, 0), 0.0)
+    assert opened.session is not None
+    number = opened.session.number
+    for asked in (opened, sessions.asked(with_unknown(number, 1), 0.0)):
+        assert set(asked.wanted) == {("t", 0), unknown}
+    asked = sessions.asked(request(number, 2, {}), 0.0)
+    assert asked.wanted == as_wanted({0: 5})

@@ -183,6 +183,9 @@ def test_a_static_member_replaces_itself(world: World) -> None:
         ({"protocols": []}, errors.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": ""}, errors.INCONSISTENT_GROUP_PROTOCOL),
         ({"member_id": "m" * 257}, errors.INVALID_REQUEST),
+        ({"protocol_type": "t" * 257}, errors.INVALID_REQUEST),
+        ({"protocols": [{"name": "p" * 257, "metadata": b""}]}, errors.INVALID_REQUEST),
+        ({"protocols": [{"name": f"p{each}", "metadata": b""} for each in range(17)]}, errors.INVALID_REQUEST),
     ],
 )
 def test_members_that_cannot_be(world: World, changed: dict[str, Any], error: int) -> None:
@@ -213,8 +216,8 @@ def test_groups_and_members_are_bounded(world: World, monkeypatch: pytest.Monkey
     world.join(group="g1")
     assert world.answers[world.join(group="g1")]["error_code"] == errors.GROUP_MAX_SIZE_REACHED
     monkeypatch.setattr(groups_module, "ALL_MEMBERS_MAX", 100)
-    monkeypatch.setattr(groups_module, "MEMBERS_BYTES_MAX", 200)
-    large = [{"name": "range", "metadata": b"x" * 200}]
+    monkeypatch.setattr(groups_module, "MEMBERS_BYTES_MAX", world.groups._bytes() + 5_000)
+    large = [{"name": "range", "metadata": b"x" * 5_000}]
     assert world.answers[world.join(group="g1", protocols=large)]["error_code"] == errors.GROUP_MAX_SIZE_REACHED
     assert world.groups.refused == 4
 
