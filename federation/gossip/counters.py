@@ -33,6 +33,7 @@ class DropReason(StrEnum):
     INTENTS_FULL = "recent_intents_full"
     EVENT_SLOT_FULL = "event_buffer_slot_full"
     EVENT_TOO_OLD = "event_too_old"
+    EXPRESSIONS_FULL = "too_many_filter_expressions"
     UNKNOWN_QUERY = "unknown_internal_query"
     BAD_COORDINATE = "invalid_coordinate"
     RESPONSES_FULL = "query_responses_full"

@@ -17,7 +17,7 @@ from federation.serf.events import Event, KeysChanged, MemberStatus, QueryReceiv
 from federation.serf.key_queries import QUERY_KEYS, QUERY_LIST_KEYS, do_key_query
 from federation.serf.lamport import LamportClock
 from federation.serf.messages import FLAG_ACK, ConflictResponse, KeyResponse, Query, QueryResponse, RelayMessage
-from federation.serf.queries import filters_match
+from federation.serf.queries import QueryFilters
 from federation.serf.recent import RecentMessages
 from federation.serf.roster import Roster
 
@@ -59,6 +59,7 @@ class QueryHandler:
         self._rng = rng
         self._counters = counters
         self._recent = RecentMessages(counters)
+        self._filters = QueryFilters(counters)
         self.clock = clock
         self.min_time = 0
 
@@ -72,7 +73,7 @@ class QueryHandler:
             return False
         self._counters.queries_received += 1
         own = self._roster.own.facts
-        if not filters_match(query.filters, own.name, self._roster.tags(own)):
+        if not self._filters.match(query.filters, own.name, self._roster.tags(own), now):
             return True
         if query.flags & FLAG_ACK:
             self._send(query, FLAG_ACK, None, now)

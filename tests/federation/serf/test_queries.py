@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.msgpack_fields import encode
 from federation.serf.expressions import Expression
-from federation.serf.queries import filters_match
+from federation.serf.queries import EXPRESSIONS_MAX, QueryFilters
 
 
 def node_filter(*names: str) -> bytes:
@@ -36,7 +37,8 @@ def tag_filter(tag: str, expression: str) -> bytes:
         ([tag_filter("role", r"(e)dg\1")], False),  # nor this
         ([tag_filter("role", r"e\Z")], False),
         ([tag_filter("role", "e{1001}")], False),
-        ([tag_filter("role", r"\pL{100}")], False),  # takes more memory than it may
+        ([tag_filter("role", r"^\pL+$")], True),
+        ([tag_filter("role", r"\pL{10}|e")], False),  # takes more memory than it may
         ([tag_filter("role", "e|" + "x" * 1024)], False),
         ([tag_filter("role", "^e")] * 30, True),
         ([tag_filter("role", "^e")] * 60, False),  # more bytes than a query may have
@@ -46,7 +48,22 @@ def tag_filter(tag: str, expression: str) -> bytes:
     ],
 )
 def test_query_filters(filters: list[bytes], matches: bool) -> None:
-    assert filters_match(tuple(filters), "c", {"role": "edge"}) == matches
+    assert QueryFilters(Counters()).match(tuple(filters), "c", {"role": "edge"}, 0.0) == matches
+
+
+def test_a_flood_of_expressions_matches_nothing_and_is_counted() -> None:
+    """They are compiled and matched on the loop's thread, and one datagram brings a thousand queries."""
+    counters = Counters()
+    queries = QueryFilters(counters)
+
+    def matching(count: int, now: float) -> int:
+        return sum(queries.match((tag_filter("role", "e"),), "c", {"role": "edge"}, now) for _ in range(count))
+
+    assert matching(1000, 5.0) == EXPRESSIONS_MAX
+    assert counters.dropped[DropReason.EXPRESSIONS_FULL] == 1000 - EXPRESSIONS_MAX
+    assert queries.match((node_filter("c"),), "c", {}, 5.0)  # costs nothing
+    assert matching(1000, 5.5) == EXPRESSIONS_MAX // 2
+    assert matching(1000, 60.0) == EXPRESSIONS_MAX
 
 
 @pytest.mark.parametrize(
