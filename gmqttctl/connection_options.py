@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from gmqttctl.connection import CONNECTION_NAMES
 from gmqttctl.contexts import read_contexts
@@ -15,6 +16,7 @@ from gmqttctl.errors import OptionError
 
 DEFAULT_SERVER: Final = "127.0.0.1:8084"
 TOKEN_FILE: Final = "tokenFile"
+CONTEXT: Final = "context_name"
 FLAGS: Final = {
     "servers": "--server",
     "token": "--token",
@@ -60,7 +62,7 @@ def connection_options(command: Command) -> Command:
 
     @click.option(
         "--context",
-        "context_name",
+        CONTEXT,
         envvar="GMQTTCTL_CONTEXT",
         metavar="NAME",
         help="Servers and token of this context.  [default: the current one, without --server]",
@@ -70,16 +72,23 @@ def connection_options(command: Command) -> Command:
     @wraps(command)
     def with_connection(context_name: str | None, **arguments: Any) -> Any:
         names = (*CONNECTION_NAMES, TOKEN_FILE)
+        source = click.get_current_context().get_parameter_source
+        environment = [name for name in (CONTEXT, *names) if source(name) is ParameterSource.ENVIRONMENT]
         given = {name: arguments.pop(name) for name in names}
         given = {name: "true" if value is True else value for name, value in given.items() if value is not None}
-        return command(connection=_connection(context_name, given), **arguments)
+        return command(connection=_connection(context_name, given, environment), **arguments)
 
     return with_connection  # type: ignore[return-value]  # it takes more options than the command
 
 
-def _connection(context_name: str | None, given: dict[str, str]) -> dict[str, str]:
+def _connection(context_name: str | None, given: dict[str, str], environment: Container[str]) -> dict[str, str]:
     """What was given goes before the context. A context that is not named does not mix with other servers: its token would
-    go to them. Raises CommandError."""
+    go to them. Where the command line says which cluster is meant, what the environment says of another one does not count;
+    `environment` are the names of what comes from there. Raises CommandError."""
+    if context_name and CONTEXT not in environment:
+        given = {name: value for name, value in given.items() if name not in environment}
+    elif "servers" in given and "servers" not in environment:
+        context_name = None
     found: dict[str, str] = {}
     if context_name or "servers" not in given:
         contexts = read_contexts()

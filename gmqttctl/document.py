@@ -43,7 +43,8 @@ A command is a noun and a verb; without a verb it lists. Of several servers the 
 keeps the servers, the file of the token and the files of TLS under a name, in `~/.config/gmqttctl/contexts.yml`, which has
 no secret itself. What an option says goes before the environment (`GMQTTCTL_SERVERS`, `GMQTTCTL_TOKEN`,
 `GMQTTCTL_CONTEXT`, `GMQTTCTL_OUTPUT`), and this before the current context; where servers are given, the current context is
-not used, so that its token goes to no other cluster.
+not used, so that its token goes to no other cluster. For the same reason `--context` leaves `GMQTTCTL_SERVERS` and
+`GMQTTCTL_TOKEN` out, and `--server` leaves `GMQTTCTL_CONTEXT` out.
 
 `-o json` and `-o yaml` give what REST answers, `-o name` one name on each line, `-o wide` all columns. Control characters,
 line ends and marks of direction in names of clients and topics are shown as escapes. What destroys something asks; scripts

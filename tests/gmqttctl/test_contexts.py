@@ -61,6 +61,22 @@ def two(tmp_path: Path) -> None:
         (("--token", "other"), {}, {"servers": "p1:1,p2:1", "token": "other", "tls": "true"}),
         (("--server", "x:1"), {}, {"servers": "x:1"}),  # the token is not for them
         ((), {"GMQTTCTL_SERVERS": "x:1"}, {"servers": "x:1"}),
+        # a cluster that the command line names does not mix with one of the environment
+        (("--context", "test"), {"GMQTTCTL_SERVERS": "x:1", "GMQTTCTL_TOKEN": "other"}, {"servers": "t:1"}),
+        (
+            ("--context", "prod"),
+            {"GMQTTCTL_TOKEN": "other"},
+            {"servers": "p1:1,p2:1", "token": "secret", "tls": "true"},
+        ),
+        (("--context", "test"), {"GMQTTCTL_CONTEXT": "prod"}, {"servers": "t:1"}),
+        (("--context", "test", "--token", "t"), {"GMQTTCTL_SERVERS": "x:1"}, {"servers": "t:1", "token": "t"}),
+        (("--server", "x:1"), {"GMQTTCTL_CONTEXT": "prod"}, {"servers": "x:1"}),
+        (("--server", "x:1"), {"GMQTTCTL_TOKEN": "other"}, {"servers": "x:1", "token": "other"}),
+        (
+            (),
+            {"GMQTTCTL_CONTEXT": "prod", "GMQTTCTL_SERVERS": "p2:1", "GMQTTCTL_TOKEN": "other"},
+            {"servers": "p2:1", "token": "other", "tls": "true"},
+        ),
     ],
 )
 def test_what_is_given_goes_before_the_context(
