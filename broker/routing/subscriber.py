@@ -134,7 +134,3 @@ class Subscriber(Timed):
     def pump(self, now: float) -> None:
         """Send what waits, as far as the connection takes it."""
         raise AssertionError("a subscriber without a session")
-
-    def feed_woken(self) -> None:
-        """A feed of the session has messages again (broker/feeds.py). `pump` follows."""
-        raise AssertionError("a subscriber without a session")

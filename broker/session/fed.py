@@ -3,6 +3,7 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from broker.context import Context
@@ -14,14 +15,17 @@ from broker.slices import Slices, Work
 
 MESSAGE_STEPS: Final = 4  # of a slice for a message of a feed, or a run
 RUN_STEP: Final = 4  # messages of a run that are one more
+ASK_STEPS: Final = 1  # for a feed that is asked, beside its own
+OPEN_STEPS: Final = 50
 
 
 class FedSubscription(FeedReader):
     """message  the next one to send, or a run of them; None when it is not found yet"""
 
-    def __init__(self, context: Context, subscription: Subscription) -> None:
+    def __init__(self, context: Context, subscription: Subscription, fed: FedSubscriptions) -> None:
         super().__init__(subscription.session.client_id)
         self.subscription = subscription
+        self._fed = fed
         self.message: Publication | None = None
         self._context = context
         self._version = 5
@@ -32,7 +36,7 @@ class FedSubscription(FeedReader):
 
     # --- for the session ---
 
-    def find(self, fed: FedSubscriptions, version: int, now: float, slices: Slices) -> bool:
+    def find(self, version: int, now: float, slices: Slices) -> bool:
         """Return whether there is a message to send."""
         message = self.message
         if message is not None:
@@ -45,14 +49,18 @@ class FedSubscription(FeedReader):
             if feeds is None:  # the plugin of the SUBSCRIBE is not loaded any more
                 return False
             self._version = version
+            slices.steps += OPEN_STEPS
             feed = feeds.open(self, self.subscription.position)
             self.subscription.feed = feed
         self._found_by = self.rules()
         self.message = feed.next(now)
-        slices.steps += feed.steps
-        if self.message is None and feed.is_resting:
-            fed.is_idle = False
+        slices.steps += ASK_STEPS + feed.steps
         return self.message is not None
+
+    def is_resting(self) -> bool:
+        """Return whether the feed has not ended its search."""
+        feed = self.subscription.feed
+        return feed is not None and feed.is_resting
 
     def taken(self) -> None:
         """The message was sent, or given up."""
@@ -89,22 +97,23 @@ class FedSubscription(FeedReader):
         return self.subscription.no_local and client_id == self.client_id
 
     def wake(self, now: float) -> None:
-        session = self.subscription.session
-        session.feed_woken()
-        session.pump(now)
+        self._fed.woken(self)
+        self.subscription.session.pump(now)
 
 
 class FedSubscriptions:
-    """is_idle   no feed has a message: each of them wakes the session when it has
-    resting  the search goes on in a later turn
-    """
+    """resting  the search goes on in a later turn"""
 
     def __init__(self) -> None:
-        self.is_idle = False
         self.resting = False
         self._all: dict[bytes, FedSubscription] = {}
-        self._turns: list[FedSubscription] = []
-        self._at = 0  # whose turn it is: each gets one message after the other
+        # Those that may have a message, in the order of their turns: each sends one after the other. The others are not asked
+        # until their feeds wake them.
+        self._woken: OrderedDict[FedSubscription, None] = OrderedDict()
+
+    def is_idle(self) -> bool:
+        """Return whether no feed has a message: each of them wakes the session when it has."""
+        return not self._woken
 
     def is_resting(self) -> bool:
         return self.resting
@@ -112,44 +121,46 @@ class FedSubscriptions:
     def add(self, context: Context, subscription: Subscription) -> None:
         """A subscription was added, or begins anew."""
         self.remove(subscription.topic_filter)
-        self._all[subscription.topic_filter] = FedSubscription(context, subscription)
-        self._turns = list(self._all.values())
-        self.is_idle = False
+        fed = FedSubscription(context, subscription, self)
+        self._all[subscription.topic_filter] = fed
+        self._woken[fed] = None
 
     def remove(self, full_filter: bytes) -> None:
         fed = self._all.pop(full_filter, None)
         if fed is not None:
             fed.stop()
-            self._turns = list(self._all.values())
+            self._woken.pop(fed, None)
+
+    def woken(self, fed: FedSubscription) -> None:
+        """The feed of this one has messages again."""
+        self._woken[fed] = None
 
     def stop(self) -> None:
         """The client has gone."""
-        for fed in self._turns:
+        for fed in self._all.values():
             fed.stop()
-        self.is_idle = False
+            self._woken[fed] = None
 
     def find(self, version: int, now: float, slices: Slices) -> FedSubscription | None:
         """Return a subscription with a message; None for none now."""
-        if slices.is_over():
-            self.resting = True
-            return None
-        self.is_idle = True
-        turns = self._turns
-        for _ in range(len(turns)):
-            if self._at >= len(turns):
-                self._at = 0
-            fed = turns[self._at]
-            if fed.find(self, version, now, slices):
-                self.is_idle = False
+        woken = self._woken
+        for _ in range(len(woken)):
+            if slices.is_over():
+                break
+            fed = next(iter(woken))
+            if fed.find(version, now, slices):
                 return fed
-            self._at += 1
-        self.resting = not self.is_idle
+            if fed.is_resting():
+                woken.move_to_end(fed)
+            else:
+                woken.pop(fed)
+        self.resting = len(woken) > 0
         return None
 
     def taken(self, fed: FedSubscription) -> None:
         """The message of this one was sent, or given up."""
         fed.taken()
-        self._at += 1
+        self._woken.move_to_end(fed)
 
 
 class FedWork(Work):

@@ -91,10 +91,6 @@ class SendingSession(HoldingSession):
             fed = self.fed = FedSubscriptions()
         return fed
 
-    def feed_woken(self) -> None:
-        if self.fed is not None:
-            self.fed.is_idle = False
-
     def _pump_fed(self, now: float) -> None:
         connection = self.connection
         fed = self.fed

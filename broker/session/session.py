@@ -83,7 +83,7 @@ class Session(SendingSession):
 
     def is_waiting(self) -> bool:
         """Return whether there is something to send as soon as the connection and the in-flight window have room."""
-        is_fed = self.fed is not None and not self.fed.is_idle
+        is_fed = self.fed is not None and not self.fed.is_idle()
         return self._is_queued() or self.backlog is not None or is_fed or self._is_resending()
 
     def restore(self, outgoing: Outgoing) -> None:

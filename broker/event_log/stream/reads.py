@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -25,6 +25,7 @@ their client takes messages again."""
 LAST_TOPICS_MAX: Final = (
     65_536  # of `last`; at the bound those whose last record is the oldest are left out and counted
 )
+WAKES_AT_ONCE: Final = 100  # strands that one turn of the loop wakes when a log has grown
 RETRY_SECONDS: Final = 2.0  # between two attempts to read a log that cannot be read
 
 
@@ -115,10 +116,16 @@ class StreamReads(StrandReader):
 
     def _has_grown(self, reads: LogReads) -> None:
         """There are new records."""
-        waiting, reads.at_end = reads.at_end, {}
-        for strand in waiting:
+        waiting, reads.at_end = deque(reads.at_end), {}
+        self._wake(waiting)
+
+    def _wake(self, waiting: deque[Strand]) -> None:
+        for _ in range(min(len(waiting), WAKES_AT_ONCE)):
+            strand = waiting.popleft()
             strand.state = READY
             self._changed(strand.feed)
+        if waiting:
+            self._loop.call_soon(self._wake, waiting)
 
     def _changed(self, feed: LogFeed) -> None:
         """A strand has something, or does not hold up the others any more."""

@@ -96,6 +96,53 @@ def test_a_long_history_takes_turns_with_others(world: Any) -> None:
     assert feeds.open_feeds[0].asked == asked, "an idle feed is not asked"
 
 
+def test_of_many_subscriptions_those_are_asked_that_were_woken(world: Any) -> None:
+    feeds = fed(world, 0)
+    client = world.connect("c")
+    for number in range(50):
+        client.subscribe(b"$stream/%d/#" % number)
+    opened = feeds.open_feeds
+    asked = [feed.asked for feed in opened]
+    assert asked == [1] * 50
+    feeds.end = 1
+    opened[0].reader.wake(world.now)
+    world.flush()
+    assert client.take_payloads() == numbers(0)
+    assert [feed.asked for feed in opened] == [3, *([1] * 49)], "the message, and then none"
+    world.publish(b"other")
+    assert sum(feed.asked for feed in opened) == 52
+
+
+def test_feeds_that_have_nothing_end_a_slice_too(world: Any) -> None:
+    feeds = fed(world, 0)
+    client = world.connect("c")
+    client.subscribe(*(b"$stream/%d/#" % number for number in range(20)))
+    opened = feeds.open_feeds
+    before = sum(feed.asked for feed in opened)
+    world.broker.slices.steps_max = 10
+    world.broker.slices.begin()
+    for feed in opened:
+        feed.reader.wake(world.now)
+    assert sum(feed.asked for feed in opened) - before < 10
+    world.flush()
+    assert sum(feed.asked for feed in opened) - before == 20
+
+
+def test_to_open_a_feed_takes_steps(world: Any) -> None:
+    """A client that comes back with many of them does not open all in one slice."""
+    feeds = fed(world, 0)
+    client = world.connect("c", expiry=100)
+    client.subscribe(*(b"$stream/%d/#" % number for number in range(20)))
+    client.cut()
+    opened: list[int] = []
+    go_on = world.broker.go_on
+    world.broker.slices.steps_max = 150
+    world.broker.go_on = lambda now: (opened.append(len(feeds.open_feeds)), go_on(now))
+    world.connect("c", clean_start=False, expiry=100)
+    assert len(feeds.open_feeds) == 20
+    assert len(opened) > 4
+
+
 def test_several_subscriptions_take_turns(world: Any) -> None:
     fed(world, 4)
     client = world.connect("c")

@@ -131,7 +131,10 @@ async def test_history_and_then_what_is_new(make_node: MakeNode) -> None:
     assert node.streams.reads.read_ahead_bytes == 0
 
 
-async def test_many_followers_share_a_read(make_node: MakeNode) -> None:
+@pytest.mark.interpreted
+async def test_many_followers_share_a_read(make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are woken some at a time."""
+    monkeypatch.setattr(reads, "WAKES_AT_ONCE", 3)
     node = await make_node()
     tasks = [asyncio.create_task(node.read(1)) for _ in range(20)]
     await node.is_followed()
