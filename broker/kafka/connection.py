@@ -16,7 +16,7 @@ from broker.kafka.fields import KafkaFault, Values
 from broker.kafka.frames import SIZE, Request, api_versions, decode_request, encode_answer
 from broker.kafka.group_messages import JOIN_GROUP, SYNC_GROUP
 from broker.kafka.login import Login, LoginFault, mechanisms
-from broker.kafka.messages import API_VERSIONS, FETCH, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from broker.kafka.messages import API_VERSIONS, FETCH, LIST_OFFSETS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from broker.listener_facts import ListenerFacts
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LOGIN_LASTS_SECONDS: Final = 600.0
 """After it a client logs in again, on this connection (KIP-368) or on another one: its account may have changed or gone."""
 IDLE_SECONDS: Final = 600.0  # between two requests
 ARRIVE_SECONDS: Final = 30.0  # for a request to arrive whole
-WAITING: Final = (FETCH, JOIN_GROUP, SYNC_GROUP)  # requests whose answers may take long
+WAITING: Final = (FETCH, LIST_OFFSETS, JOIN_GROUP, SYNC_GROUP)  # requests whose answers may take long
 ANSWER_SECONDS: Final = 30.0  # for the client to take an answer
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-ELEMENTS_MAX: Final = 20_000
-"""Values of arrays in one request: it is decoded within some milliseconds."""
+ELEMENTS_MAX: Final = 2_000
+"""Values of arrays in one request: it is decoded within a millisecond."""
 VERSION_END: Final = 1_000  # above every version
 
 Values = dict[str, Any]  # of one structure, by the names of its fields

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import count
+from collections.abc import Iterable
+from itertools import count, product
 from random import Random
 from typing import Final
 
 from broker.kafka import error_codes as errors
+from broker.kafka.asked_partitions import answer_each, in_turns
 from broker.kafka.fields import Values
 from broker.kafka.frames import Asked
 from broker.kafka.group import refused_join, sync_answer
@@ -145,63 +147,53 @@ class Grouping:
         group_id = request["group_id"]
         error = errors.NONE if self.node.coordinates(group_id) else errors.NOT_COORDINATOR
         error = error or self.groups.may_commit(request)
+        topics = request["topics"]
+        topic_errors = dict.fromkeys((topic["name"] for topic in topics), error)
+        if not error:
+            topic_errors = self.node.topic_errors(topic_errors, asked.identity)
         count_of_partitions = len(self.node.partitions())
-        found: dict[tuple[str, int], int] = {}
         offsets: dict[tuple[str, int], Committed] = {}
-        for topic in request["topics"]:
-            topic_error = error or self.node.topic_error(topic["name"], asked.identity)
-            for each in topic["partitions"]:
-                key = topic["name"], each["partition_index"]
-                metadata = each["committed_metadata"] or ""
-                found[key] = topic_error
-                if not topic_error and not 0 <= key[1] < count_of_partitions:
-                    found[key] = errors.UNKNOWN_TOPIC_OR_PARTITION
-                elif not topic_error and len(metadata.encode()) > METADATA_BYTES_MAX:
-                    found[key] = errors.OFFSET_METADATA_TOO_LARGE
-                if not found[key]:
-                    epoch = each.get("committed_leader_epoch", -1)
-                    offsets[key] = Committed(each["committed_offset"], epoch, metadata)
+
+        async def answer(name: str, each: Values) -> Values:
+            index, metadata = each["partition_index"], each["committed_metadata"] or ""
+            found = topic_errors[name]
+            if not found and not 0 <= index < count_of_partitions:
+                found = errors.UNKNOWN_TOPIC_OR_PARTITION
+            elif not found and len(metadata.encode()) > METADATA_BYTES_MAX:
+                found = errors.OFFSET_METADATA_TOO_LARGE
+            if not found:
+                offsets[name, index] = Committed(
+                    each["committed_offset"], each.get("committed_leader_epoch", -1), metadata
+                )
+            return {"error_code": found}
+
+        answers = await answer_each(topics, ("name", "partition_index"), answer)
         if offsets and not await self.node.commit(group_id, offsets):
-            found.update(dict.fromkeys(offsets, errors.COORDINATOR_NOT_AVAILABLE))
-        return {
-            "topics": [
-                {
-                    "name": topic["name"],
-                    "partitions": [
-                        {
-                            "partition_index": each["partition_index"],
-                            "error_code": found[topic["name"], each["partition_index"]],
-                        }
-                        for each in topic["partitions"]
-                    ],
-                }
-                for topic in request["topics"]
-            ]
-        }
+            for topic in answers:
+                for each in topic["partitions"]:
+                    each["error_code"] = each["error_code"] or errors.COORDINATOR_NOT_AVAILABLE
+        return {"topics": answers}
 
     async def committed(self, asked: Asked) -> Values:
         request = asked.values
         group_id = request["group_id"]
         if not self.node.coordinates(group_id):
             return {"topics": [], "error_code": errors.NOT_COORDINATOR}
-        wanted: dict[str, list[int]] = {}
-        if request["topics"] is None:
-            for topic, partition in self.node.committed_partitions(group_id):
-                wanted.setdefault(topic, []).append(partition)
+        is_all = request["topics"] is None
+        wanted: Iterable[tuple[str, int]]
+        if is_all:
+            wanted = product(self.node.topics, range(len(self.node.partitions())))
         else:
-            wanted = {topic["name"]: topic["partition_indexes"] for topic in request["topics"]}
+            topics = request["topics"]
+            wanted = dict.fromkeys((topic["name"], index) for topic in topics for index in topic["partition_indexes"])
+        found: dict[str, list[Values]] = {}
+        async for name, partition in in_turns(wanted):
+            committed = self.node.committed(group_id, name, partition)
+            if committed is not None or not is_all:
+                found.setdefault(name, []).append(_committed_values(partition, committed))
         return {
             "error_code": errors.NONE,
-            "topics": [
-                {
-                    "name": name,
-                    "partitions": [
-                        _committed_values(partition, self.node.committed(group_id, name, partition))
-                        for partition in partitions
-                    ],
-                }
-                for name, partitions in wanted.items()
-            ],
+            "topics": [{"name": name, "partitions": partitions} for name, partitions in found.items()],
         }
 
 

@@ -126,10 +126,13 @@ class Groups:
         leaving = request.get("members")
         if leaving is None:
             leaving = [{"member_id": request["member_id"], "group_instance_id": None}]
+        names = dict.fromkeys((each["member_id"], each["group_instance_id"]) for each in leaving)
+        if len(names) > MEMBERS_MAX:
+            return {"error_code": errors.INVALID_REQUEST, "members": []}
         answers = []
-        for each in leaving:
-            error = self._leave_one(request["group_id"], each["member_id"], each["group_instance_id"], now)
-            answers.append({**each, "error_code": error})
+        for member_id, instance_id in names:
+            error = self._leave_one(request["group_id"], member_id, instance_id, now)
+            answers.append({"member_id": member_id, "group_instance_id": instance_id, "error_code": error})
         error = answers[0]["error_code"] if "members" not in request else errors.NONE
         return {"error_code": error, "members": answers}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -11,6 +12,7 @@ from broker.errors import MqttError, NotCommitted
 from broker.event_log.log import EventLog
 from broker.event_log.selection import Selection
 from broker.kafka import error_codes as errors
+from broker.kafka.asked_partitions import in_turns
 from broker.kafka.batches import TopicJudge
 from broker.kafka.partitions import Entry, Partition, coordinator_of, decode_entry, encode_entry, partitions_of
 from broker.message import Message
@@ -58,6 +60,7 @@ class KafkaNode:
         self.offsets_refused = 0
         self._own: Entry | None = None
         self._partitions: list[Partition] = []
+        self._own_partition: int | None = None  # its number
         self._partitions_until = 0.0  # monotonic seconds
         self._committed_here: set[bytes] = set()
 
@@ -110,7 +113,8 @@ class KafkaNode:
         """In the order of their numbers, as they were PARTITIONS_SECONDS ago at most; without this node before it is
         announced."""
         if self.now() >= self._partitions_until:
-            self._partitions = self._partitions_now()
+            found = self._partitions = self._partitions_now()
+            self._own_partition = next((each.number for each in found if each.node == self.name), None)
             self._partitions_until = self.now() + PARTITIONS_SECONDS
         return self._partitions
 
@@ -123,7 +127,8 @@ class KafkaNode:
         return partitions_of(entries, alive | {self.name})
 
     def own_partition(self) -> int | None:
-        return next((partition.number for partition in self.partitions() if partition.node == self.name), None)
+        self.partitions()
+        return self._own_partition
 
     def coordinates(self, group: str) -> bool:
         """Return whether this node coordinates the group."""
@@ -137,12 +142,16 @@ class KafkaNode:
             return errors.UNKNOWN_TOPIC_OR_PARTITION
         return errors.NONE if Consumer(self, identity, topic).may_ask() else errors.TOPIC_AUTHORIZATION_FAILED
 
+    def topic_errors(self, names: Iterable[str], identity: ClientIdentity) -> dict[str, int]:
+        """`topic_error` by name: the rules are asked once for each."""
+        return {name: self.topic_error(name, identity) for name in dict.fromkeys(names)}
+
     # --- committed offsets ---
 
     async def commit(self, group: str, offsets: dict[tuple[str, int], Committed]) -> bool:
         """Keep the offsets of a group by (topic, partition), on disk where the node has a store. False when they are not
         kept."""
-        for (topic, partition), committed_offset in offsets.items():
+        async for (topic, partition), committed_offset in in_turns(offsets.items()):
             key = _offset_topic(group, topic, partition)
             if key not in self._committed_here and len(self._committed_here) >= OFFSETS_MAX:
                 self.offsets_refused += 1
@@ -168,16 +177,6 @@ class KafkaNode:
             return Committed(int(content["offset"]), int(content["epoch"]), str(content["metadata"]))
         except (ValueError, TypeError, KeyError):
             return None
-
-    def committed_partitions(self, group: str) -> list[tuple[str, int]]:
-        """(topic, partition) of all that the group has committed, among the topics of this node."""
-        partitions = range(len(self.partitions()))
-        return [
-            (topic, partition)
-            for topic in self.topics
-            for partition in partitions
-            if self.committed(group, topic, partition) is not None
-        ]
 
     # --- retained messages ---
 

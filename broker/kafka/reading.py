@@ -11,6 +11,7 @@ from broker.authorization import ClientIdentity
 from broker.event_log.faults import LogFault, OutOfRange
 from broker.event_log.records import BlockFault, records
 from broker.kafka import error_codes as errors
+from broker.kafka.asked_partitions import answer_each, in_turns
 from broker.kafka.batches import BatchWriter
 from broker.kafka.fetch_sessions import NO_SESSION, FetchAsked, FetchSessions, Wanted
 from broker.kafka.fields import Values
@@ -67,32 +68,23 @@ class Reading:
         partitions = self.node.partitions()
         topics = asked.values["topics"]
         is_all = topics is None or (not topics and asked.version == 0)
-        names = list(self.node.topics) if is_all else [topic["name"] for topic in topics]
-        answers = []
-        for name in names:
-            error = self.node.topic_error(name, asked.identity)
-            if is_all and error:
-                continue
-            answers.append(
-                {
-                    "error_code": error,
-                    "name": name,
-                    "partitions": []
-                    if error
-                    else [
-                        {
-                            "error_code": errors.NONE if partition.is_alive else errors.LEADER_NOT_AVAILABLE,
-                            "partition_index": partition.number,
-                            "leader_id": partition.number if partition.is_alive else NOBODY,
-                            "leader_epoch": partition.epoch,
-                            "replica_nodes": [partition.number],
-                            "isr_nodes": [partition.number] if partition.is_alive else [],
-                            "offline_replicas": [] if partition.is_alive else [partition.number],
-                        }
-                        for partition in partitions
-                    ],
-                }
-            )
+        names = self.node.topics if is_all else [topic["name"] for topic in topics]
+        answers: list[Values] = []
+        listed = [
+            {
+                "error_code": errors.NONE if partition.is_alive else errors.LEADER_NOT_AVAILABLE,
+                "partition_index": partition.number,
+                "leader_id": partition.number if partition.is_alive else NOBODY,
+                "leader_epoch": partition.epoch,
+                "replica_nodes": [partition.number],
+                "isr_nodes": [partition.number] if partition.is_alive else [],
+                "offline_replicas": [] if partition.is_alive else [partition.number],
+            }
+            for partition in partitions
+        ]
+        for name, error in self.node.topic_errors(names, asked.identity).items():
+            if not (is_all and error):
+                answers.append({"error_code": error, "name": name, "partitions": [] if error else listed})
         alive = [partition for partition in partitions if partition.is_alive]
         return {
             "brokers": [{"node_id": each.number, "host": each.host, "port": each.port, "rack": None} for each in alive],
@@ -101,11 +93,10 @@ class Reading:
             "topics": answers,
         }
 
-    def _partition_error(self, name: str, index: int, epoch: int, identity: ClientIdentity) -> int:
+    def _partition_error(self, topic_error: int, index: int, epoch: int) -> int:
         """The error of a request for a partition that this node must lead. `epoch`: as the consumer knows it, or -1."""
-        error = self.node.topic_error(name, identity)
-        if error:
-            return error
+        if topic_error:
+            return topic_error
         if index != self.node.own_partition():
             is_known = 0 <= index < len(self.node.partitions())
             return errors.NOT_LEADER_OR_FOLLOWER if is_known else errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -116,29 +107,21 @@ class Reading:
     # --- offsets ---
 
     async def list_offsets(self, asked: Asked) -> Values:
-        topics = []
-        for topic in asked.values["topics"]:
-            partitions = []
-            for each in topic["partitions"]:
-                index, epoch = each["partition_index"], each.get("current_leader_epoch", -1)
-                error = self._partition_error(topic["name"], index, epoch, asked.identity)
-                time_ms, offset = NO_TIME, NO_OFFSET
-                if not error:
-                    try:
-                        time_ms, offset = await self._find(each["timestamp"])
-                    except (LogFault, BlockFault):
-                        error = errors.KAFKA_STORAGE_ERROR
-                partitions.append(
-                    {
-                        "partition_index": index,
-                        "error_code": error,
-                        "timestamp": time_ms,
-                        "offset": offset,
-                        "leader_epoch": self.node.epoch,
-                    }
-                )
-            topics.append({"name": topic["name"], "partitions": partitions})
-        return {"topics": topics}
+        topics = asked.values["topics"]
+        topic_errors = self.node.topic_errors((topic["name"] for topic in topics), asked.identity)
+
+        async def answer(name: str, each: Values) -> Values:
+            epoch = each.get("current_leader_epoch", -1)
+            error = self._partition_error(topic_errors[name], each["partition_index"], epoch)
+            time_ms, offset = NO_TIME, NO_OFFSET
+            if not error:
+                try:
+                    time_ms, offset = await self._find(each["timestamp"])
+                except (LogFault, BlockFault):
+                    error = errors.KAFKA_STORAGE_ERROR
+            return {"error_code": error, "timestamp": time_ms, "offset": offset, "leader_epoch": self.node.epoch}
+
+        return {"topics": await answer_each(topics, ("name", "partition_index"), answer)}
 
     async def _find(self, timestamp: int) -> tuple[int, int]:
         """(milliseconds, offset) of the first record of this time or later, (-1, -1) for none. Raises LogFault."""
@@ -159,27 +142,20 @@ class Reading:
     async def epoch_ends(self, asked: Asked) -> Values:
         """Where a leader epoch ended: the first offset that may differ from what a consumer has read under it (KIP-320)."""
         log = self.node.log
-        topics = []
-        for topic in asked.values["topics"]:
-            partitions = []
-            for each in topic["partitions"]:
-                index, epoch = each["partition"], each["leader_epoch"]
-                error = self._partition_error(topic["topic"], index, each["current_leader_epoch"], asked.identity)
-                end = NO_OFFSET
-                if not error and epoch == self.node.epoch:
-                    end = log.next_offset
-                elif not error and 0 <= epoch < self.node.epoch:
-                    end = log.lineage.parents[epoch].end_offset
-                partitions.append(
-                    {
-                        "error_code": error,
-                        "partition": index,
-                        "leader_epoch": NOBODY if end == NO_OFFSET else epoch,
-                        "end_offset": end,
-                    }
-                )
-            topics.append({"topic": topic["topic"], "partitions": partitions})
-        return {"topics": topics}
+        topics = asked.values["topics"]
+        topic_errors = self.node.topic_errors((topic["topic"] for topic in topics), asked.identity)
+
+        async def answer(name: str, each: Values) -> Values:
+            epoch = each["leader_epoch"]
+            error = self._partition_error(topic_errors[name], each["partition"], each["current_leader_epoch"])
+            end = NO_OFFSET
+            if not error and epoch == self.node.epoch:
+                end = log.next_offset
+            elif not error and 0 <= epoch < self.node.epoch:
+                end = log.lineage.parents[epoch].end_offset
+            return {"error_code": error, "leader_epoch": NOBODY if end == NO_OFFSET else epoch, "end_offset": end}
+
+        return {"topics": await answer_each(topics, ("topic", "partition"), answer)}
 
     # --- Fetch ---
 
@@ -187,17 +163,15 @@ class Reading:
         fetch = self.sessions.asked(asked.values, self.node.now())
         if fetch.error:
             return {"error_code": fetch.error, "responses": []}
-        found = {
-            (name, index): self._begin(name, index, wanted, asked.identity)
-            for (name, index), wanted in fetch.wanted.items()
-        }
+        topic_errors = self.node.topic_errors((name for name, _ in fetch.wanted), asked.identity)
+        found: dict[tuple[str, int], Progress] = {}
+        async for (name, index), wanted in in_turns(list(fetch.wanted.items())):
+            error = self._partition_error(topic_errors[name], index, wanted.leader_epoch)
+            found[name, index] = Progress(error) if error else self._begin(name, wanted, asked.identity)
         await self._fill(found, asked.values)
         return self._answer(found, fetch)
 
-    def _begin(self, name: str, index: int, wanted: Wanted, identity: ClientIdentity) -> Progress:
-        error = self._partition_error(name, index, wanted.leader_epoch, identity)
-        if error:
-            return Progress(error)
+    def _begin(self, name: str, wanted: Wanted, identity: ClientIdentity) -> Progress:
         log = self.node.log
         if not log.first_offset <= wanted.offset <= log.next_offset:
             return Progress(errors.OFFSET_OUT_OF_RANGE)
@@ -212,16 +186,16 @@ class Reading:
         bytes_min = min(max(request["min_bytes"], 0), bytes_max)
         log = self.node.log
         self._first += 1  # of several partitions another one is first each time: one with many records starves none
-        first = self._first % max(len(found), 1)
-        order = list(found.items())
+        order = [(self.node.topics[name], each) for (name, _), each in found.items() if each.writer is not None]
+        first = self._first % max(len(order), 1)
         order = order[first:] + order[:first]
         while True:
             grown = log.when_grown()
-            for (name, _), progress in order:
-                room = bytes_max - sum(each.size for each in found.values())
+            for topic, progress in order:
+                room = bytes_max - sum(each.size for _, each in order)
                 if progress.writer is not None and room > 0:
-                    await self._read(progress, self.node.topics[name], room)
-            size = sum(progress.size for progress in found.values())
+                    await self._read(progress, topic, room)
+            size = sum(progress.size for _, progress in order)
             if size >= bytes_min or any(progress.error for progress in found.values()):
                 return
             left = deadline - loop.time()

@@ -23,6 +23,7 @@ from broker.kafka.group_messages import (
     JOIN_GROUP,
     LEAVE_GROUP,
     LIST_GROUPS,
+    OFFSET_FETCH,
 )
 from broker.kafka.messages import (
     API_VERSIONS,
@@ -239,6 +240,12 @@ async def test_committed_offsets(server: Server) -> None:
         assert await client.commit("g/+#", "all", 7) == 0
         assert await client.committed("g/+#", "all") == (7, "m")
         assert await client.committed("g", "all") == (-1, "")
+        assert await client.commit("h", "sensors", 8) == 0
+        assert await client.commit("h", "all", 9) == 0
+        values = {"group_id": "h", "topics": None, "require_stable": False}
+        found = (await client.call(OFFSET_FETCH, values))["topics"]
+        offsets = {topic["name"]: [each["committed_offset"] for each in topic["partitions"]] for topic in found}
+        assert offsets == {"sensors": [8], "all": [9]}
         assert await client.commit("g", "nothing", 1) == 3
         assert await client.commit("g", "all", 1, 9) == 3
         assert await client.commit("g", "all", 1, committed_metadata="x" * 5_000) == 12

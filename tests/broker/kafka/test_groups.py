@@ -143,6 +143,18 @@ def test_members_expire_and_leave(world: World) -> None:
     assert world.groups.next_timeout() is None
 
 
+def test_who_leaves_is_answered_once(world: World) -> None:
+    joined = world.answers[world.join()]
+
+    def leave(*members: str) -> Answer:
+        leaving = [{"member_id": each, "group_instance_id": None} for each in members]
+        return world.groups.leave({"group_id": "g", "members": leaving}, world.now)
+
+    answer = leave(joined["member_id"], "x", joined["member_id"], "x")
+    assert [each["error_code"] for each in answer["members"]] == [errors.NONE, errors.UNKNOWN_MEMBER_ID]
+    assert leave(*map(str, range(251)))["error_code"] == errors.INVALID_REQUEST
+
+
 def test_a_lost_answer_is_given_again(world: World) -> None:
     one, two = world.stable_pair()
     again = world.answers[world.join(two["member_id"])]

@@ -62,7 +62,6 @@ async def test_offsets_are_kept_by_group_topic_and_partition(host: Host, monkeyp
     assert await node.commit("g", {("all", 0): Committed(5, 1, "m"), ("all", 3): Committed(6, -1, "")})
     assert member(host, "b").committed("g", "all", 0) == Committed(5, 1, "m")
     assert (node.committed("g", "all", 1), node.committed("h", "all", 0)) == (None, None)
-    assert node.committed_partitions("g") == [("all", 0)]
     monkeypatch.setattr(kafka_node, "OFFSETS_MAX", 2)
     assert await node.commit("g", {("all", 0): Committed(7, 1, "m")})
     assert not await node.commit("g", {("all", 1): Committed(7, 1, "m")})

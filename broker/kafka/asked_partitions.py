@@ -1,0 +1,35 @@
+"""The partitions that a request names: each is answered once, and others have their turn between them."""
+
+# not a core: gives turns of the loop
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+from broker.kafka.fields import Values
+
+TURN_PARTITIONS: Final = 200  # that one request handles in a turn of the loop
+
+T = TypeVar("T")
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, with a turn of the loop behind TURN_PARTITIONS of them."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % TURN_PARTITIONS == 0:
+            await asyncio.sleep(0)
+
+
+async def answer_each(
+    topics: Iterable[Values], names: tuple[str, str], answer: Callable[[str, Values], Awaitable[Values]]
+) -> list[Values]:
+    """The topics of the answer. names: the fields with the name of a topic and the number of a partition, in the request as in
+    the answer. Of a partition that is named twice the last one counts."""
+    topic_field, partition_field = names
+    wanted = {(topic[topic_field], each[partition_field]): each for topic in topics for each in topic["partitions"]}
+    found: dict[str, list[Values]] = {}
+    async for (name, index), each in in_turns(wanted.items()):
+        found.setdefault(name, []).append({partition_field: index, **await answer(name, each)})
+    return [{topic_field: name, "partitions": partitions} for name, partitions in found.items()]
