@@ -27,7 +27,7 @@ from broker.store.store import StoreFault
 from federation.definitions.commands import exported
 from federation.services import DEFINITIONS
 from gmqttctl.command import Command
-from gmqttctl.connection import read_connection
+from gmqttctl.connection import read_one_server
 from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import CommandError, NotServed
 from gmqttctl.node_calls import NodeCalls
@@ -65,7 +65,7 @@ def backup(connection: dict[str, str], file: Path) -> None:
 def _write_archive(connection: dict[str, str], opened: IO[bytes]) -> list[str]:
     """The names of its parts."""
     names: list[str] = []
-    with NodeCalls(read_connection(connection)) as calls, tarfile.open(fileobj=opened, mode="w:gz") as archive:
+    with NodeCalls(read_one_server(connection)) as calls, tarfile.open(fileobj=opened, mode="w:gz") as archive:
         node = calls.call(NODE, "Get")
         manifest = {"format": FORMAT, "gmqttd": __version__, "node": node.node_name, "unix_time": int(time.time())}
         _add(archive, MANIFEST, io.BytesIO(json.dumps(manifest).encode()))

@@ -8,9 +8,8 @@ import click
 
 from federation.services import MEMBERSHIP, PEERS
 from gmqttctl.command import Group
-from gmqttctl.connection import read_connection
+from gmqttctl.connection import read_one_server
 from gmqttctl.connection_options import connection_options
-from gmqttctl.errors import CommandError
 from gmqttctl.listing import changing, listing
 from gmqttctl.output import Column, Item
 from gmqttctl.text import age, printable, size
@@ -91,6 +90,7 @@ members.add_command(
         "gmqttctl members leave --server 192.0.2.1:8084 --yes",
         done="the node has left",
         asks="Let this node leave the federation?",
+        is_of_one_server=True,
     )
 )
 members.add_command(
@@ -124,10 +124,7 @@ def tags(connection: dict[str, str], names: tuple[str, ...], tags: tuple[str, ..
         if not sign or not name:
             raise click.BadParameter(f"{text!r} is no NAME=VALUE")
         given[name] = value
-    servers = read_connection(connection)
-    if len(servers.servers) != 1:
-        raise CommandError(f"--server names {len(servers.servers)} nodes; give the address of the one that is meant")
-    with NodeCalls(servers) as calls:
+    with NodeCalls(read_one_server(connection)) as calls:
         found = calls.call(MEMBERSHIP, "SetTags", {"tags": given, "delete": list(names)})
     for name, value in sorted(found.tags.items()):
         click.echo(f"{printable(name)}={printable(value)}")

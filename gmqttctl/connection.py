@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gmqttctl.errors import OptionError
+from gmqttctl.errors import CommandError, OptionError
 
 TOKEN: Final = re.compile(r"[!-~]*")
 CONNECTION_NAMES: Final = ("servers", "token", "tls", "tlsCaFile", "tlsCertFile", "tlsKeyFile")
@@ -18,7 +18,7 @@ CONNECTION_NAMES: Final = ("servers", "token", "tls", "tlsCaFile", "tlsCertFile"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """servers  HOST:PORT of gRPC APIs; commands ask the first one that answers
+    """servers  HOST:PORT of gRPC APIs; commands ask the first one that takes a connection
     token    sent as `authorization: Bearer …`; "" for none
     tls      whether connections use TLS; the files are PEM, "" for the system's authorities and for no client certificate
     """
@@ -81,3 +81,12 @@ class Given:
 def read_connection(options: Mapping[str, str]) -> Connection:
     """Return where the nodes are. Raises OptionError."""
     return Given(options).connection()
+
+
+def read_one_server(options: Mapping[str, str]) -> Connection:
+    """Return where the node is, for what is to happen at one node: of several servers another one may answer. Raises
+    CommandError."""
+    found = read_connection(options)
+    if len(found.servers) != 1:
+        raise CommandError(f"--server names {len(found.servers)} nodes; give the address of the one that is meant")
+    return found

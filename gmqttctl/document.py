@@ -39,7 +39,8 @@ The operator's command calls the gRPC API of a node (`api.grpc` of its configura
 `gmqttctl top` shows rates, the busiest topics and the fullest queues as they change, `gmqttctl doctor` writes one archive
 for a report of a fault.
 
-A command is a noun and a verb; without a verb it lists. Of several servers the first one that answers is asked. A context
+A command is a noun and a verb; without a verb it lists. Of several servers the first one that takes a connection
+is asked, and no other one for a call that it did not answer; `backup`, `members leave` and `members tags` want one. A context
 keeps the servers, the file of the token and the files of TLS under a name, in `~/.config/gmqttctl/contexts.yml`, which has
 no secret itself. What an option says goes before the environment (`GMQTTCTL_SERVERS`, `GMQTTCTL_TOKEN`,
 `GMQTTCTL_CONTEXT`, `GMQTTCTL_OUTPUT`), and this before the current context; where servers are given, the current context is

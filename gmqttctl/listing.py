@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from gmqttctl.command import Command
-from gmqttctl.connection import read_connection
+from gmqttctl.connection import read_connection, read_one_server
 from gmqttctl.connection_options import connection_options
 from gmqttctl.output import Column, Output, output_options
 from gmqttctl.service import Service
@@ -113,17 +113,19 @@ def changing(
     params: Sequence[click.Parameter] = (),
     done: str = "",
     asks: str = "",
+    is_of_one_server: bool = False,
 ) -> Command:
     """A command that changes something. `done` is said afterwards; `asks` is asked before, unless --yes is given: both may name
-    parameters, as `{client_id}`."""
+    parameters, as `{client_id}`. `is_of_one_server`: what changes is that of the node that is asked."""
 
     @connection_options
     def run(connection: dict[str, str], is_sure: bool = False, **given: Any) -> None:
         from gmqttctl.node_calls import NodeCalls
 
+        servers = read_one_server(connection) if is_of_one_server else read_connection(connection)
         if asks:
             confirm(asks.format(**given), is_sure)
-        with NodeCalls(read_connection(connection)) as calls:
+        with NodeCalls(servers) as calls:
             calls.call(service, method, request_of(given))
         if done:
             click.echo(printable(done.format(**given)))

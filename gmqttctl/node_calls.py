@@ -1,9 +1,12 @@
-"""Calls of the API of one node of a federation, for commands: over gRPC, to the first of `servers` that answers."""
+"""Calls of the API of one node of a federation, for commands: over gRPC, to the first of `servers` that takes a connection.
+All calls go to that one: a node that did not answer may have carried a call out.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final
@@ -21,17 +24,15 @@ from gmqttctl.errors import CommandError, NoAnswer, NotAllowed, NotFound, NotSer
 from gmqttctl.service import Service
 
 ANSWER_SECONDS: Final = 30.0
+CONNECT_SECONDS: Final = 5.0  # then the next server is tried
 
 
 class NodeCalls:
-    """A context manager."""
+    """A context manager. `address` is that of the server that is asked."""
 
     def __init__(self, connection: Connection) -> None:
-        self._servers = connection.servers
-        self._server = 0  # index of the one that is asked
-        self._connection = connection
         self._metadata = connection.metadata
-        self._channel = open_channel(self._servers[0], connection)
+        self.address, self._channel = _first_connected(connection)
 
     def __enter__(self) -> NodeCalls:
         return self
@@ -44,25 +45,17 @@ class NodeCalls:
     def close(self) -> None:
         self._channel.close()
 
-    @property
-    def address(self) -> str:
-        """Of the server that is asked."""
-        return self._servers[self._server]
-
     def call(self, service: Service, method: str, request: Message | Mapping[str, Any] | None = None) -> Any:
         """The answer. Raises Refused, and NodeError when no server answers or the answer is a fault."""
         descriptor = _method(service, method)
         made = _request(descriptor, request)
-        while True:
-            call = self._channel.unary_unary(
-                _path(descriptor), _encoded, GetMessageClass(descriptor.output_type).FromString
-            )
-            try:
-                return call(made, timeout=ANSWER_SECONDS, metadata=self._metadata)
-            except grpc.RpcError as error:
-                if self._goes_on(error):
-                    continue
-                raise self._fault(error, service) from None
+        call = self._channel.unary_unary(
+            _path(descriptor), _encoded, GetMessageClass(descriptor.output_type).FromString
+        )
+        try:
+            return call(made, timeout=ANSWER_SECONDS, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise self._fault(error, service) from None
 
     def stream(
         self, service: Service, method: str, request: Message | Mapping[str, Any] | None = None
@@ -70,23 +63,16 @@ class NodeCalls:
         """The answers of a method that has several. Raises as `call`."""
         descriptor = _method(service, method)
         made = _request(descriptor, request)
-        while True:
-            call = self._channel.unary_stream(
-                _path(descriptor), _encoded, GetMessageClass(descriptor.output_type).FromString
-            )
-            answers = call(made, metadata=self._metadata)
-            has_begun = False
-            try:
-                for answer in answers:
-                    has_begun = True
-                    yield answer
-                return
-            except grpc.RpcError as error:
-                if not has_begun and self._goes_on(error):
-                    continue
-                raise self._fault(error, service) from None
-            finally:
-                answers.cancel()
+        call = self._channel.unary_stream(
+            _path(descriptor), _encoded, GetMessageClass(descriptor.output_type).FromString
+        )
+        answers = call(made, metadata=self._metadata)
+        try:
+            yield from answers
+        except grpc.RpcError as error:
+            raise self._fault(error, service) from None
+        finally:
+            answers.cancel()
 
     def values(
         self, service: Service, method: str, request: Message | Mapping[str, Any] | None = None
@@ -100,15 +86,6 @@ class NodeCalls:
                 found: dict[str, Any] = json.loads(end.value)
                 return found
 
-    def _goes_on(self, error: Any) -> bool:
-        """The server does not answer, and there is a next one."""
-        if error.code() is not grpc.StatusCode.UNAVAILABLE or self._server + 1 >= len(self._servers):
-            return False
-        self._server += 1
-        self._channel.close()
-        self._channel = open_channel(self._servers[self._server], self._connection)
-        return True
-
     def _fault(self, error: Any, service: Service) -> CommandError:
         code, text = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNIMPLEMENTED:
@@ -120,6 +97,35 @@ class NodeCalls:
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             return NotAllowed(f"{text}; --token-file, --token or a context gives another one")
         return (NotFound if code is grpc.StatusCode.NOT_FOUND else Refused)(text)
+
+
+def _first_connected(connection: Connection) -> tuple[str, grpc.Channel]:
+    """The address and the channel. The last server is not tried: a call to it tells what is wrong."""
+    *others, last = connection.servers
+    for server in others:
+        channel = open_channel(server, connection)
+        if _connects(channel):
+            return server, channel
+        channel.close()
+    return last, open_channel(last, connection)
+
+
+def _connects(channel: grpc.Channel) -> bool:
+    told = threading.Event()
+    last = grpc.ChannelConnectivity.IDLE
+
+    def tell(state: grpc.ChannelConnectivity) -> None:
+        nonlocal last
+        last = state
+        if state in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
+            told.set()
+
+    channel.subscribe(tell, try_to_connect=True)
+    try:
+        told.wait(CONNECT_SECONDS)
+        return last is grpc.ChannelConnectivity.READY
+    finally:
+        channel.unsubscribe(tell)
 
 
 def _method(service: Service, method: str) -> MethodDescriptor:

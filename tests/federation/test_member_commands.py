@@ -80,3 +80,9 @@ async def test_a_node_without_the_plugin_names_it() -> None:
     result = await run(control, "list_members")
     assert result.exit_code == EXIT_NO_ANSWER
     assert "not running" in result.output
+
+
+async def test_of_several_nodes_none_leaves() -> None:
+    """The first that answers would."""
+    result = await run(Control(), "members", "leave", "--yes", servers=2)
+    assert (result.exit_code, "--server names 2 nodes" in result.output) == (1, True), result.output
