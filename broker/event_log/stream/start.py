@@ -23,7 +23,7 @@ TEXT_BYTES_MAX: Final = 4096  # of a text: a session keeps it with its position
 NODES_MAX: Final = 1000  # of offsets by node
 OFFSET_EARLIEST: Final = -2
 OFFSET_LATEST: Final = -1
-OFFSET_MAX: Final = 2**63 - 1
+OFFSET_MAX: Final = 2**63 - 1  # of times in ns, too
 RFC_3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 FORMS: Final = (
     "earliest, latest, last, a time before now as -15m, a time as 2026-11-26T10:00:00Z, or offsets by node as "
@@ -96,7 +96,10 @@ def _unix_ns(text: str) -> int:
     except ValueError as error:
         raise StartFault(f'from: there is no time "{text}": {error}') from None
     seconds = instant.replace(microsecond=0).timestamp()
-    return max(0, int(seconds) * 1_000_000_000 + instant.microsecond * 1000)
+    since_ns = int(seconds) * 1_000_000_000 + instant.microsecond * 1000
+    if since_ns > OFFSET_MAX:  # it goes to other nodes in 63 bits
+        raise StartFault(f'from is "{text}", but should be a time before 2262-04-11')
+    return max(0, since_ns)
 
 
 def _offsets(text: str) -> dict[str, int]:
@@ -110,6 +113,6 @@ def _offsets(text: str) -> dict[str, int]:
     for node, offset in found.items():
         if type(offset) is not int or not OFFSET_EARLIEST <= offset <= OFFSET_MAX:
             raise StartFault(
-                f"from: the offset of node {node[:64]} is a whole number, -2 for earliest or -1 for latest"
+                f"from: the offset of node {node[:64]!a} is a whole number, -2 for earliest or -1 for latest"
             )
     return found

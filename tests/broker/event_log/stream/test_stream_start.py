@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.codec.reason_codes import TOPIC_FILTER_INVALID
 from broker.errors import MqttError
 from broker.event_log.stream.place import LogPlace, Place, decode_place, first_place
-from broker.event_log.stream.start import Start, StartFault, parse_start, split_filter
+from broker.event_log.stream.start import OFFSET_MAX, Start, StartFault, parse_start, split_filter
 
 NOW = 1_700_000_000_000_000_000  # 2023-11-14T22:13:20Z
 
@@ -65,11 +65,15 @@ def test_a_text_is_a_start(text: str, start: Start) -> None:
         ('{"a":' * 800, "JSON"),
         (json.dumps({str(number): 1 for number in range(300)}) + " " * 2000, "4096"),
         ("\0", "earliest"),
+        ('{"\\ud800": "x"}', "ud800"),
+        ("2262-04-12T00:00:00Z", "2262"),
+        ("9999-12-31T23:59:59Z", "2262"),
     ],
 )
 def test_any_other_text_is_refused_with_what_would_be_right(text: str, named: str) -> None:
-    with pytest.raises(StartFault, match=named):
+    with pytest.raises(StartFault, match=named) as fault:
         parse_start(text, NOW)
+    str(fault.value).encode()  # for the Reason String
 
 
 TIMES = st.from_regex(
@@ -85,11 +89,14 @@ DURATIONS = st.from_regex(r"\A-([0-9.]{0,30}(h|m|s|ms|)){1,4}\Z")
 @example("9999-12-31T23:59:59-23:59")
 @example("0000-01-01T00:00:00Z")
 @example("2023-11-14T22:13:60Z")
+@example('{"\\ud800": 1.5}')
 def test_every_text_is_a_start_or_is_refused(text: str) -> None:
     try:
         start = parse_start(text, NOW)
-    except StartFault:
+    except StartFault as fault:
+        str(fault).encode()
         return
+    assert 0 <= start.since_ns <= OFFSET_MAX
     place = first_place(b"a", text, start)
     assert decode_place(place.encode()) == place
 
