@@ -373,13 +373,14 @@ class Moves:
         self.take_early(home.client_id, now)
         session.pump(now)
 
-    def sent_elsewhere(self, home: Home, session: Session, name: str) -> None:
-        """Messages of the node are for another home, until it has heard of this one."""
+    def sent_elsewhere(self, home: Home, session: Session, name: str, is_told: bool) -> None:
+        """Messages of the node are for another home, until it has heard of this one. is_told: it hears of it now."""
         arriving = home.arriving or self.arrives(home, session, {})
         if name not in arriving.waiting:
             arriving.waiting[name] = None
             self._homes.keep(home)
-            self._homes.tell_move(home)
+            if is_told:
+                self._homes.tell_move(home)
 
     def store_replaced(self, name: str) -> None:
         """The node has another store than before."""

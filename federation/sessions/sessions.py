@@ -15,7 +15,6 @@ from typing import Final, cast
 
 from broker.broker import Broker
 from broker.codec.reason_codes import SESSION_TAKEN_OVER
-from broker.hooks import Peer
 from broker.message import NEVER
 from broker.ownership import Claimant, Ownership
 from broker.routing.subscriber import Subscriber
@@ -33,6 +32,7 @@ from federation.sessions.lost_homes import LostHomes
 from federation.sessions.moves import Moves
 from federation.sessions.stored import restore
 from federation.sessions.switches import Nodes
+from federation.sessions.unknown_homes import KNOWN_SECONDS_MAX, UnknownHomes
 from federation.sessions.wire import (
     ANSWER,
     CLAIM,
@@ -83,6 +83,7 @@ class Sessions(Ownership):
         # Whose sessions open in this turn, unless their connections end before.
         self._let_in_next: dict[Home, Claimant] = {}
         self._answers = Answers(senders)
+        self._unknown = UnknownHomes(self.homes)
 
     def begin(self) -> None:
         """The store is open, or there is none: all sessions of the broker are at home here, or on their way. Raises ValueError
@@ -104,7 +105,7 @@ class Sessions(Ownership):
                 return False
             home.is_opening = True
             is_starting = self._is_starting(now)  # another node may have adopted the session meanwhile
-            if is_starting or self._is_somebody_away():  # of two homes that of the newest connection stays
+            if is_starting or self.may_be_elsewhere():  # of two homes that of the newest connection stays
                 self.homes.claim_anew(home, home.counter)
                 home.is_clean = home.is_clean or clean_start
                 if is_starting:
@@ -141,7 +142,7 @@ class Sessions(Ownership):
                 until = max(until, self.lost.asked_until(name))
         return until
 
-    def _is_somebody_away(self) -> bool:
+    def may_be_elsewhere(self) -> bool:
         for name, sender in self._senders.items():
             if sender.moves_sessions and (not sender.reachable or name in self.silent):
                 return True
@@ -216,9 +217,6 @@ class Sessions(Ownership):
         self.active = True
         claimant.claimed()
 
-    def may_be_elsewhere(self) -> bool:
-        return self._is_somebody_away()
-
     def abandoned(self, client_id: str) -> None:
         home = self.homes.by_client.get(client_id)
         if home is not None:
@@ -239,7 +237,7 @@ class Sessions(Ownership):
             home.is_opening = False
             if home.arriving is None:
                 home.take_exchanges()
-            if self._is_somebody_away():
+            if self.may_be_elsewhere():
                 # The client may go on with exchanges of another session, on the other side of a partition: other identifiers.
                 cast(Session, session).begin_packet_ids(1 + home.counter * SPREAD % PACKET_ID_MAX)
             self.homes.keep(home)
@@ -346,18 +344,24 @@ class Sessions(Ownership):
             pass
         elif self.homes.epoch_of(home) > frame.epoch:
             if is_direct and self.homes.epoch_of(home)[1] != frame.epoch[1]:
-                self.moves.sent_elsewhere(home, session, name)
+                self.moves.sent_elsewhere(home, session, name, True)
         elif self.homes.epoch_of(home) < frame.epoch:
-            for sender in self._senders.values():
-                if sender.peer_store_id == frame.epoch[1]:
-                    claim = SessionFrame(CLAIM, frame.client_id, frame.epoch, ())
-                    self._give(session, home, sender, claim, False, False, now)
-                    self.moves.untold(frame.client_id, now)
-                    break
+            self._give_to_store(home, frame.epoch, now)
         self.moves.switched(name, frame.client_id, frame.epoch)
         home = self.homes.by_client.get(frame.client_id)
         if is_direct and session is not None and home is not None and self.homes.epoch_of(home) < frame.epoch:
-            self.moves.sent_elsewhere(home, session, name)  # just after a start, the node with that store is not known
+            # A move would change nothing: the node knows a later home, and would say so once more.
+            self.moves.sent_elsewhere(home, session, name, False)
+            self._unknown.add(home.client_id, frame.epoch, max(now + KNOWN_SECONDS_MAX, self.starting_until))
+
+    def _give_to_store(self, home: Home, epoch: Epoch, now: float) -> bool:
+        """Hand the session over to the node with this claim. False where none is known to have its store."""
+        for sender in self._senders.values():
+            if sender.peer_store_id == epoch[1]:
+                self.give_on(home, sender.name, epoch, now)
+                self.moves.untold(home.client_id, now)
+                return True
+        return False
 
     def _give(
         self,
@@ -372,7 +376,7 @@ class Sessions(Ownership):
         """Another node is the home from now on: end the session, or hand it over."""
         broker = self._broker
         client_id = session.client_id
-        marks = self._marks(now)
+        marks = Marks(list(self._senders.values()), now + ORDER_SECONDS_MAX)
         claimant = home.claimant
         if claimant is not None:  # the session was on its way to it
             self._claiming.pop(home, None)
@@ -404,10 +408,6 @@ class Sessions(Ownership):
         session, sender = self._broker.sessions.get(home.client_id), self._senders.get(name)
         if session is not None and sender is not None:
             self._give(session, home, sender, SessionFrame(CLAIM, home.client_id, epoch, ()), False, False, now)
-
-    def _marks(self, now: float) -> Marks:
-        peers: list[Peer] = list(self._senders.values())
-        return Marks(peers, now + ORDER_SECONDS_MAX)
 
     def _answer_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
         verdict, counter, store_id, *adopted = frame.more
@@ -473,6 +473,7 @@ class Sessions(Ownership):
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
         at = min(self.moves.next_timeout(), self.homes.next_timeout(), self._answers.next_timeout())
+        at = min(at, self._unknown.next_timeout())
         for home in self._claiming:
             at = min(at, home.until)
         return at
@@ -484,6 +485,9 @@ class Sessions(Ownership):
                 self.counters.unanswered += 1
                 self._is_silent(home, now)
                 self._let_in(home)
+        for home, epoch in self._unknown.take_due(now):
+            if not self._give_to_store(home, epoch, now):
+                self.homes.claim_above(home, epoch)
         self.homes.handle_timeout(now)
         self.active = True
 

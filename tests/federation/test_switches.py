@@ -33,6 +33,8 @@ from federation.tags import own_tags
 from stored_node import STORE_ID, Station
 
 STORES = {"n2": "2" * 32, "n3": "3" * 32, "n4": "4" * 32}
+LATE = 60.0
+"""Seconds, by when no home is waited for that other nodes send to."""
 
 
 class Home(Station):
@@ -197,3 +199,44 @@ def test_messages_for_a_home_that_is_not_known_yet_are_not_taken() -> None:
     assert home.broker.sessions["c"] is session_here
     home.hear("n2", SWITCH, own)
     assert is_taken("n2")
+
+
+def test_a_node_that_sends_to_a_home_that_is_not_known_is_not_asked_once_more_until_that_home_is_late() -> None:
+    """Each move would be answered with the same switch. Where the home does not come, this one claims the client above it."""
+    home = Home()
+    own, later = (20, STORE_ID), (21, "9" * 32)
+    session, _ = session_records()
+    home.hear("n4", HAND, own, ("n4",), (session, (HEAD_END,), (HANDED,)), 15)
+    for name in STORES:
+        home.hear(name, SWITCH, own)
+        home.node.senders[name].news.clear()
+    for _ in range(2):
+        home.hear("n2", SWITCH, later)
+        assert [dict(home.node.senders[name].news.moves) for name in STORES] == [{}, {}, {}]
+    sessions = home.node.sessions
+    assert sessions is not None
+    home.node.handle_timeout(LATE)
+    home.commit()
+    assert "c" in home.node.senders["n2"].news.moves
+    assert "c" in home.node.senders["n2"].news.claims
+    here = sessions.homes.by_client["c"]
+    raised = sessions.homes.epoch_of(here)
+    assert raised > later
+    assert here.arriving is not None
+    assert not here.arriving.takes_from("n2")
+    home.hear("n2", SWITCH, raised)
+    assert here.arriving is None or here.arriving.takes_from("n2")
+
+
+def test_a_home_that_becomes_known_gets_the_session() -> None:
+    home = Home()
+    session, _ = session_records()
+    home.hear("n4", HAND, (20, STORE_ID), ("n4",), (session, (HEAD_END,), (HANDED,)), 15)
+    home.hear("n2", SWITCH, (21, "9" * 32))
+    tags = {**own_tags("127.0.0.1:8901", True), "store": "9" * 32}
+    home.node.member_events([MemberJoin(Member("n5", "127.0.0.1", 8901, tags, MemberStatus.ALIVE))], 0.0)
+    sessions = home.node.sessions
+    assert sessions is not None
+    home.node.handle_timeout(LATE)
+    assert "c" not in sessions.homes.by_client
+    assert [departing.home for departing in sessions.moves.departing["c"]] == ["n5"]
