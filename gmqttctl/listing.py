@@ -114,9 +114,11 @@ def changing(
     done: str = "",
     asks: str = "",
     is_of_one_server: bool = False,
+    known_by: str = "",
 ) -> Command:
     """A command that changes something. `done` is said afterwards; `asks` is asked before, unless --yes is given: both may name
-    parameters, as `{client_id}`. `is_of_one_server`: what changes is that of the node that is asked."""
+    parameters, as `{client_id}`. `is_of_one_server`: what changes is that of the node that is asked. `known_by`: the field of
+    `Get` of the service, which is called before, where `method` takes an unknown thing for done."""
 
     @connection_options
     def run(connection: dict[str, str], is_sure: bool = False, **given: Any) -> None:
@@ -126,6 +128,8 @@ def changing(
         if asks:
             confirm(asks.format(**given), is_sure)
         with NodeCalls(servers) as calls:
+            if known_by:
+                calls.call(service, "Get", {known_by: given[known_by]})
             calls.call(service, method, request_of(given))
         if done:
             click.echo(printable(done.format(**given)))

@@ -115,6 +115,7 @@ clients.add_command(
         ),
         done="{client_id} is disconnected",
         asks="Disconnect {client_id}?",
+        known_by="client_id",
     )
 )
 clients.add_command(
@@ -274,6 +275,7 @@ accounts.add_command(
         (click.Argument(["username"], metavar="USER"),),
         done="{username} is deleted",
         asks="Delete the account {username}?",
+        known_by="username",
     )
 )
 

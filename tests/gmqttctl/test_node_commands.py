@@ -21,6 +21,7 @@ from broker.session.group_queues import GroupQueues
 from broker_world import World
 from federation.links.bridging.bridging import bridging_of
 from gmqttctl.cli import main
+from gmqttctl.errors import EXIT_NOT_FOUND
 
 
 class Host:
@@ -111,3 +112,8 @@ async def test_a_node_without_the_plugin_names_it() -> None:
     assert result.exit_code == 1
     assert result.output.startswith("gmqttctl: node 127.0.0.1:")
     assert "plugin admin" in result.output
+
+
+async def test_a_client_that_is_not_there_is_not_disconnected() -> None:
+    result = await run("kick", "nobody", "--yes")
+    assert (result.exit_code, "nobody" in result.output) == (EXIT_NOT_FOUND, True), result.output

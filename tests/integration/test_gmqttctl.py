@@ -423,6 +423,7 @@ async def test_accounts_are_made_listed_and_deleted(ctl: Ctl) -> None:
     lines = (await ctl.done("accounts")).splitlines()
     assert [line.split() for line in lines] == [["user", "role"], ["alice", "-"], ["site", "link:oslo"]]
     await ctl.done("accounts", "delete", "site", "--yes")
+    assert (await ctl.run("accounts", "delete", "site", "--yes")).exit_code == EXIT_NOT_FOUND
     assert await ctl.done("accounts", "-o", "name") == "alice\n"
 
 
