@@ -111,6 +111,10 @@ class Adoptions:
             self._begun[replica.store_id] = Adoption(replica)
             self.stores += 1
 
+    def dropped(self, replica: Replica) -> None:
+        """The replica is being forgotten: nothing more of it is adopted."""
+        self._begun.pop(replica.store_id, None)
+
     def take_client(self, client_id: str, now: float) -> None:
         """The client is wanted: its session is first, where it is among those that are being adopted, and its will is published
         before it says something else."""

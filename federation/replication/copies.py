@@ -236,8 +236,9 @@ class Copies(LostHomes):
             if frame.operation == ADOPTED:
                 self._kept_by.pop(frame.epoch[1], None)
                 copy = self.replicas.by_store.get(frame.epoch[1])
-                if copy is not None:  # another keeper has adopted the sessions
-                    self.replicas.drop(copy)
+                # Another keeper has adopted the sessions. The home may be back since, and bring its store here.
+                if copy is not None and (self._is_away(copy) or copy.store_id not in self.replicas.connections):
+                    self._drop(copy)
             return
         names = [checked(str, keeper) for keeper in frame.more]
         sender = self._senders.get(name)
@@ -246,7 +247,12 @@ class Copies(LostHomes):
         replica = self.replicas.by_store.get(frame.epoch[1])
         is_newer = replica is not None and replica.node == name and replica.version < frame.epoch[0]
         if replica is not None and is_newer and self._name not in names:
-            self.replicas.drop(replica)
+            self._drop(replica)
+
+    def _drop(self, replica: Replica) -> None:
+        """It is another node's from now on; what was adopted of it stays."""
+        self.adoptions.dropped(replica)
+        self.replicas.drop(replica)
 
     def _was_adopted(self, below: int) -> None:
         """Another node has adopted the store of this one, up to this record: it has published the wills, too."""

@@ -7,6 +7,7 @@ import random
 import pytest
 
 import federation.replication.adoption
+import federation.replication.replicas
 from broker.broker import Broker
 from broker.config.settings_mqtt import MqttSettings
 from broker.session.will import StoredWill
@@ -14,6 +15,7 @@ from broker.store.kinds import COPY, HOME, REPLICA, RUN, SESSION, STORE, SUBSCRI
 from broker.store.restoring import Restoring
 from federation.node import Node
 from federation.replication.copies import ADOPTED_SECONDS_MAX
+from federation.replication.keeper_server import KeeperServer
 from federation.replication.wire import pack_records
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
 from federation.sessions.wire import ADOPTED, CLAIM, SessionFrame, encode_session_frame
@@ -179,6 +181,53 @@ def test_the_session_of_a_client_that_connects_elsewhere_goes_on(monkeypatch: py
     (departing,) = sessions.moves.departing["c"]
     assert (departing.home, departing.epoch) == ("n3", (2_000, there))
     assert list(station.broker.sessions) == ["other"]
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("is_open", [False, True])
+def test_an_adoption_ends_with_its_copy(monkeypatch: pytest.MonkeyPatch, is_open: bool) -> None:
+    """Another keeper has adopted the sessions meanwhile: each is whole, there or here."""
+    monkeypatch.setattr(federation.replication.adoption, "RECORDS_OF_A_TURN", 100 if is_open else 1)
+    monkeypatch.setattr(federation.replication.adoption, "SESSIONS_OF_A_TURN", 1)
+    monkeypatch.setattr(federation.replication.replicas, "DROPPED_OF_A_TURN", 5)
+    subscriptions = [(SUBSCRIPTION, number, b"a/#", 1, False, False, 0, 0) for number in range(1, 5)]
+    station = kept_in_runs(*[session(f"c{number}") for number in range(1, 5)], *subscriptions)
+    copies = station.node.copies
+    assert copies is not None
+    station.node.handle_timeout(2.0 + FederationSettings().replication.adopt_after)
+    station.node.turn_ended(40.0)
+    adopted = list(station.broker.sessions)
+    assert len(adopted) == is_open
+    copies.receive("n3", SessionFrame(ADOPTED, "", (0, LOST), ("n2", (), 9)), 40.0)
+    while station.node.turn_ended(40.0):
+        pass
+    assert list(station.broker.sessions) == adopted
+    assert all(list(found.subscriptions) == [b"a/#"] for found in station.broker.sessions.values())
+    assert not copies.adoptions.is_active()
+    assert copies.adoptions.ended == []
+    station.commit()
+    assert REPLICA not in station.kinds()
+    assert RUN not in station.kinds()
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_a_copy_of_a_home_that_is_back_outlives_a_late_word_of_its_adoption(is_away: bool, is_connected: bool) -> None:
+    station = kept_for_n2()
+    copies = station.node.copies
+    assert copies is not None
+    tags = {**own_tags("127.0.0.1:8901", True), "store": LOST}
+    member = Member("n2", "127.0.0.1", 8902, tags, MemberStatus.ALIVE)
+    station.node.member_events([MemberJoin(member)], 0.0)
+    if is_away:
+        station.node.member_events([MemberFailed(member)], 1.0)
+    stream = KeeperServer(copies.replicas, 1 << 20, 0.0)
+    if is_connected:
+        stream.replica = copies.replicas.by_store[LOST]
+        copies.replicas.connections[LOST] = stream
+    copies.receive("n3", SessionFrame(ADOPTED, "", (0, LOST), ("n2", (), 9)), 2.0)
+    assert (LOST in copies.replicas.by_store) == (is_connected and not is_away)
+    assert stream.is_over == (is_connected and is_away)
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
