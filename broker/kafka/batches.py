@@ -21,6 +21,9 @@ BATCH_HEADER: Final = struct.Struct(">qiib")  # base offset, bytes behind this f
 CHECKED: Final = struct.Struct(">hiqqqhii")  # what the checksum begins with: attributes to number of records
 CHECKSUM: Final = struct.Struct(">I")
 MAGIC: Final = 2
+CONTROL: Final = 0x20
+"""Attribute of a batch without records: librdkafka takes one that is none of control for an answer too small for a record, and
+doubles what it fetches until it reports MSG_SIZE_TOO_LARGE, at which kcat ends."""
 BATCH_BYTES: Final = 61  # of a batch without records
 BEHIND_LENGTH: Final = 49  # bytes of them behind the length
 SLICE_STEPS: Final = 600
@@ -269,7 +272,10 @@ class BatchWriter:
         """Close the batch: it covers the offsets before `end`."""
         while True:
             covered = min(end, self._base + DELTA_MAX)
-            fixed = CHECKED.pack(0, covered - 1 - self._base, self._first_ms, self._last_ms, -1, -1, -1, self._count)
+            attributes = 0 if self._count else CONTROL
+            fixed = CHECKED.pack(
+                attributes, covered - 1 - self._base, self._first_ms, self._last_ms, -1, -1, -1, self._count
+            )
             checked = fixed + b"".join(self._parts)
             begin = BATCH_HEADER.pack(self._base, BEHIND_LENGTH + len(checked) - CHECKED.size, self._epoch, MAGIC)
             batch = b"".join((begin, CHECKSUM.pack(crc32c(checked)), checked))

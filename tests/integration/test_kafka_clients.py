@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from auth_plugin import passwd
+from broker.message import Message
+from broker.server.lifecycle import Server
 from client_library import PYTHON, SUPPORT, driver_environment, missing_library
 from kafka_client import KafkaClient
 from mqtt_client import Clients
@@ -22,6 +25,8 @@ from waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LIBRARIES = ["kafka", "confluent_kafka", "kcat"]
+EMPTY_ANSWERS = 14
+"""librdkafka doubles what it fetches from 1 MiB to 1 GiB, and reports an error at the next one."""
 Found = tuple[int, int, str, str]  # partition, offset, key, value
 
 
@@ -136,6 +141,35 @@ async def test_each_record_once_over_kills_of_nodes(
     found += rows_of(await consume(library, ports, "g", "sensors", len(wanted) - len(found)))
     assert len({row[:2] for row in found}) == len(found) == len(wanted)
     assert {row[2:] for row in found} == wanted
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_answers_without_records_are_no_errors(
+    start_server: Callable[[dict[str, Any]], Awaitable[Server]], tmp_path: Path, library: str
+) -> None:
+    """A consumer of a topic of which little comes: most answers say only how far the log is."""
+    check_library(library)
+    port = free_port()
+    server = await start_server(kafka_settings(tmp_path, "n1", port, []))
+
+    def fetches() -> float:
+        metric = next(each for each in server.metrics() if each.name == "gmqtt_kafka_requests_total")
+        return dict(metric.samples).get(("Fetch",), 0.0)
+
+    def publish_one(topic: bytes) -> None:
+        server.broker.publish(Message(topic, b"x", 1, False), server.now())
+        server.flush_soon()
+
+    publish_one(b"sensors/1")
+    reading = asyncio.create_task(consume(library, [port], "g", "sensors", 2))
+    for _ in range(EMPTY_ANSWERS):
+        before = fetches()
+        publish_one(b"other")
+        await eventually(lambda before=before: reading.done() or fetches() > before, "the next Fetch")
+    publish_one(b"sensors/2")
+    output = await reading
+    assert [row[2] for row in rows_of(output)] == ["sensors/1", "sensors/2"], output
+    assert all(line.startswith("[") for line in output.splitlines()), output
 
 
 @pytest.mark.parametrize(("library", "mechanism"), [("kafka", "SCRAM-SHA-256"), ("confluent_kafka", "PLAIN")])

@@ -77,7 +77,9 @@ def run_confluent_kafka(servers: str, group: str, topic: str, count: int, sasl: 
     found = 0
     while found < count and time.monotonic() < until:
         record = consumer.poll(0.5)
-        if record is not None and record.error() is None:
+        if record is not None and record.error() is not None:
+            print(record.error(), flush=True)
+        elif record is not None:
             tell(record.partition(), record.offset(), record.key(), record.value())
             found += 1
     consumer.commit(asynchronous=False)

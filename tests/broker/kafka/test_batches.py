@@ -15,7 +15,7 @@ from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_publish
 from broker.event_log.block import NO_EXPIRY, BlockBuilder, encode_extra
 from broker.event_log.records import Record, records
-from broker.kafka.batches import BATCH_BYTES, BatchWriter, TopicJudge, varint
+from broker.kafka.batches import BATCH_BYTES, CONTROL, BatchWriter, TopicJudge, varint
 
 TIME = 1_700_000_000_000_000_000
 ALL = 2**31
@@ -61,7 +61,7 @@ def read_batches(data: bytes) -> tuple[list[tuple[Any, ...]], list[tuple[int, in
         attributes, last, first_ms, max_ms, producer, producer_epoch, sequence, count = struct.unpack(
             ">hiqqqhii", batch.take(40)
         )
-        assert (attributes, producer, producer_epoch, sequence) == (0, -1, -1, -1)
+        assert (attributes, producer, producer_epoch, sequence) == (0 if count else CONTROL, -1, -1, -1)
         times = []
         for _ in range(count):
             record = Taken(batch.sized())
