@@ -88,6 +88,15 @@ class Strand:
         self.place_at(place.log_id, place.offset, place.barrier, last)
         return True
 
+    def topics_held(self) -> int:
+        """Return how many topics of `last` are in memory."""
+        return max(len(self.wanted), 0 if self.lasts is None else len(self.lasts))
+
+    def forget_last(self) -> None:
+        """The strand is behind the barrier: free the memory of what comes before it."""
+        self.cursor.last = {}
+        self.wanted = []
+
     def load(self, portion: Portion, wall_offset: float) -> None:
         """The log was read. `wall_offset` as in Cursor.load."""
         self.cursor.load(portion.blocks, portion.next_offset, wall_offset)

@@ -54,5 +54,4 @@ class OwnLog(StreamLog):
         if first >= log.next_offset:
             return None
         portion, _ = await log.readers.read_as(log_id, first, log.next_offset, READ_BYTES, filters, parse_portion)
-        self.missed += portion.first_offset - start
         return portion

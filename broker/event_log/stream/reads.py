@@ -22,9 +22,10 @@ SEARCHES_AT_ONCE: Final = 1  # of each log for `last`: a search takes as long as
 READ_AHEAD_BYTES: Final = 32 * 2**20
 """Of blocks that were read and that clients have not taken yet. At the bound the oldest are forgotten, and read again when
 their client takes messages again."""
-LAST_TOPICS_MAX: Final = (
-    65_536  # of `last`; at the bound those whose last record is the oldest are left out and counted
-)
+LAST_TOPICS_MAX: Final = 65_536
+"""Of `last`, for each log; at the bound those whose last record is the oldest are left out and counted."""
+LAST_TOPICS_ALL_MAX: Final = 8 * LAST_TOPICS_MAX
+"""Of all subscriptions together, until each has got its last records. One more gets at most the half of what is left."""
 WAKES_AT_ONCE: Final = 100  # strands that one turn of the loop wakes when a log has grown
 RETRY_SECONDS: Final = 2.0  # between two attempts to read a log that cannot be read
 
@@ -34,6 +35,7 @@ class LogReads:
 
     at_end  strands that wait for new records
     fault   why it could not be read last, as it was told; "" when it could
+    missed  number of records that subscriptions came to and the log did not have any more
     """
 
     def __init__(self, log: StreamLog) -> None:
@@ -42,6 +44,7 @@ class LogReads:
         self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
         self.at_end: dict[Strand, None] = {}
         self.fault = ""
+        self.missed = 0
 
 
 class StreamReads(StrandReader):
@@ -65,6 +68,7 @@ class StreamReads(StrandReader):
         self._tasks: set[asyncio.Task[None]] = set()
         self._following: dict[Strand, None] = {}
         self._read_ahead: OrderedDict[Strand, int] = OrderedDict()
+        self._with_last: dict[Strand, None] = {}
 
     def add_log(self, log: StreamLog) -> None:
         """Open feeds read this log, too."""
@@ -75,9 +79,14 @@ class StreamReads(StrandReader):
             self._begin(strand)
 
     @property
+    def last_topics(self) -> int:
+        """Topics of `last` that are held for subscriptions."""
+        return sum(strand.topics_held() for strand in self._with_last)
+
+    @property
     def missed(self) -> int:
         """Records that were removed, or damaged, before a subscription came to them."""
-        return sum(reads.log.missed for reads in self.logs.values())
+        return sum(reads.missed for reads in self.logs.values())
 
     def is_following(self, node: str) -> bool:
         """Return whether a feed waits for new records of the node."""
@@ -103,6 +112,7 @@ class StreamReads(StrandReader):
         self.feeds.discard(feed)
         for strand in feed.strands:
             self._forget(strand)
+            self._with_last.pop(strand, None)
             self.logs[strand.node].at_end.pop(strand, None)
             self._follow(strand, False)
 
@@ -169,9 +179,14 @@ class StreamReads(StrandReader):
     async def _read(self, strand: Strand, reads: LogReads) -> None:
         """Raises LogFault."""
         cursor, log = strand.cursor, reads.log
-        if cursor.offset < cursor.wanted_before:  # on to the next record that is the last of its topic
+        if cursor.offset >= cursor.wanted_before:
+            strand.forget_last()
+            if not strand.topics_held():
+                self._with_last.pop(strand, None)
+        else:  # on to the next record that is the last of its topic
             at = bisect_left(strand.wanted, cursor.offset)
             cursor.offset = strand.wanted[at] if at < len(strand.wanted) else cursor.wanted_before
+        start = cursor.offset
         async with reads.turns:
             if strand.feed not in self.feeds:
                 return
@@ -188,6 +203,7 @@ class StreamReads(StrandReader):
                 log.when_grown(strand.log_id).add_done_callback(lambda _: self._has_grown(reads))
             reads.at_end[strand] = None
             return
+        reads.missed += max(0, portion.first_offset - start)
         if portion.next_offset < log.next_offset:
             self._follow(strand, False)
         strand.load(portion, self._wall_ns() / 1e9 - self._now())
@@ -217,9 +233,23 @@ class StreamReads(StrandReader):
             return True
         if known is None:
             place.barrier = log.next_offset
+        elif place.offset >= place.barrier and self._is_behind_last(feed):
+            strand.place_at(place.log_id, place.offset, 0, {})
+            strand.lasts = {}
+            self._combine(feed, strand)
+            return True
         async with reads.searches:
-            strand.searched(place, await self._last(feed, reads, place))
+            lasts = await self._last(feed, reads, place)
+            if feed.is_closed:
+                return False
+            strand.searched(place, await self._newest(lasts, min(LAST_TOPICS_MAX, self._last_room())))
+            self._with_last[strand] = None
         return self._combine(feed, strand)
+
+    def _is_behind_last(self, feed: LogFeed) -> bool:
+        """Return whether all last records have come, so that nobody has to know which of several logs had the last one."""
+        places = [feed.place.logs.get(strand.node) for strand in feed.strands]
+        return all(place is not None and place.offset >= place.barrier for place in places)
 
     async def _last(self, feed: LogFeed, reads: LogReads, place: LogPlace) -> dict[bytes, tuple[int, int]]:
         """By topic, (time in ns, offset) of its last record before the barrier. Raises LogFault."""
@@ -235,11 +265,14 @@ class StreamReads(StrandReader):
             await asyncio.to_thread(last_records, portion, topics, place.barrier, found)
             at = portion.next_offset
             if len(found) > 2 * LAST_TOPICS_MAX:
-                found = await self._newest(found)
-        return await self._newest(found)
+                found = await self._newest(found, LAST_TOPICS_MAX)
+        return found
 
-    async def _newest(self, found: dict[bytes, tuple[int, int]]) -> dict[bytes, tuple[int, int]]:
-        kept = await asyncio.to_thread(newest_topics, found, LAST_TOPICS_MAX)
+    def _last_room(self) -> int:
+        return max(0, LAST_TOPICS_ALL_MAX - self.last_topics) // 2
+
+    async def _newest(self, found: dict[bytes, tuple[int, int]], topics_max: int) -> dict[bytes, tuple[int, int]]:
+        kept = await asyncio.to_thread(newest_topics, found, topics_max)
         self.topics_left_out += len(found) - len(kept)
         return kept
 

@@ -83,7 +83,6 @@ class RemoteLog(StreamLog):
             raise LogFault(f"node {self.node} sent no blocks: {error}") from None
         if portion.next_offset <= start:
             raise LogFault(f"node {self.node} gave offset {portion.next_offset} as the next one of {start}")
-        self.missed += max(0, portion.first_offset - start)
         return portion
 
     def when_grown(self, log_id: str) -> asyncio.Future[None]:

@@ -14,12 +14,10 @@ from broker.event_log.stream.place import LogPlace
 class StreamLog:
     """node   whose log it is
     next_offset  of the next record that will be served, as far as this node knows
-    missed  number of records that streams were to read and the log does not have any more
     """
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.missed = 0
         self._newest: dict[int, asyncio.Task[Portion | None]] = {}  # reads of the end of the log, by their first offset
         self._newest_end = 0
 

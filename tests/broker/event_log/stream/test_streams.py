@@ -15,7 +15,7 @@ from broker.errors import MqttError
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.settings import EventLogSettings
 from broker.event_log.stream import reads
-from broker.event_log.stream.place import LogPlace, Place
+from broker.event_log.stream.place import LogPlace, Place, decode_place
 from broker.event_log.stream.remote_log import FOLLOW, LOCATE, READ, TAG_STREAM
 from broker.event_log.stream.streams import Streams
 from broker.hooks import MemberFault, Members, OtherNode
@@ -308,3 +308,74 @@ async def test_last_is_of_so_many_topics_at_most(make_node: MakeNode, monkeypatc
     assert await node.read(3, place) == [b"17", b"18", b"19"]
     assert node.streams.reads.topics_left_out == 7
     assert await node.read(1, Place(b"t/4", "last", 0, True)) == [b"14"]
+
+
+async def test_last_is_searched_once(make_node: MakeNode) -> None:
+    """A client that comes back when it has all last records goes on, and nothing of the search stays in memory."""
+    node = await make_node()
+    for number in range(20):
+        node.log.append(b"t/%d" % (number % 5), b"%d" % number, 1)
+        await node.log.flush()
+    open_feeds: list[Any] = []
+    assert await node.read(5, Place(b"#", "last", 0, True), open_feeds) == numbers(15, 20)
+    (feed,) = open_feeds
+    assert feed.next(0.0) is None
+    await node.is_followed()
+    assert node.streams.reads.last_topics == 0
+    assert feed.strands[0].cursor.last == {}
+    place = decode_place(feed.position())
+    feed.close()
+    begun: list[int] = []
+    read_as = node.log.readers.read_as
+
+    async def counted(*arguments: Any) -> Any:
+        begun.append(arguments[1])
+        return await read_as(*arguments)
+
+    node.log.readers.read_as = counted  # type: ignore[method-assign, assignment]
+    node.log.append(b"t/0", b"20", 1)
+    await node.log.flush()
+    assert await node.read(1, place) == [b"20"]
+    assert begun == [20]
+
+
+async def test_last_that_was_broken_off_knows_the_last_records_of_logs_that_have_come(make_node: MakeNode) -> None:
+    first, second = await make_node("n1"), await make_node("n2")
+    await second.write(b"old")
+    await first.write(b"new")
+    places = {"n1": LogPlace(first.log.log_id, 1, 1), "n2": LogPlace(second.log.log_id, 0, 1)}
+    await second.write(b"then")
+    assert await first.read(1, Place(b"#", "last", 0, True, places)) == [b"then"]
+
+
+@pytest.mark.interpreted
+async def test_last_of_all_subscriptions_has_a_bound(make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subscriptions that take nothing leave room for others, which get their newest topics, and give it back."""
+    monkeypatch.setattr(reads, "LAST_TOPICS_ALL_MAX", 16)
+    node = await make_node()
+    for number in range(10):
+        node.log.append(b"t/%d" % number, b"%d" % number, 1)
+    await node.log.flush()
+    place = Place(b"#", "last", 0, True)
+    slow: list[Any] = []
+    assert await node.read(1, place, slow) == numbers(2, 3), "8 of 10"
+    assert await node.read(4, place, slow) == numbers(6, 10)
+    assert node.streams.reads.last_topics == 12
+    assert node.streams.reads.topics_left_out == 2 + 6
+    for feed in slow:
+        feed.close()
+    assert node.streams.reads.last_topics == 0
+    assert await node.read(8, place) == numbers(2, 10)
+
+
+async def test_what_a_search_does_not_find_is_missed_by_nobody(make_node: MakeNode, tmp_path: Path) -> None:
+    node = await make_node(segment_bytes=2**16)
+    for number in range(30):  # 12 in each segment
+        await node.write(b"%04d" % number * 1250)
+    sorted((tmp_path / "n1").glob("*.log"))[1].unlink()
+    assert await node.read(1, Place(b"#", "last", 0, True)) == [b"0029" * 1250]
+    assert node.streams.reads.missed == 0
+
+
+def numbers(begin: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(begin, end)]
