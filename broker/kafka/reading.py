@@ -194,7 +194,7 @@ class Reading:
             for topic, progress in order:
                 room = bytes_max - sum(each.size for _, each in order)
                 if progress.writer is not None and room > 0:
-                    await self._read(progress, topic, room)
+                    await self._read(progress, topic, room, deadline)
             size = sum(progress.size for _, progress in order)
             if size >= bytes_min or any(progress.error for progress in found.values()):
                 return
@@ -208,8 +208,10 @@ class Reading:
             finally:
                 self._waiting -= 1
 
-    async def _read(self, progress: Progress, topic: KafkaTopic, room: int) -> None:
-        """Read one partition to the end of the log, as far as there is room."""
+    async def _read(self, progress: Progress, topic: KafkaTopic, room: int, deadline: float) -> None:
+        """Read one partition to the end of the log, as far as there is room. The read that passes the deadline is the last
+        one: the next Fetch goes on behind it."""
+        loop = asyncio.get_running_loop()
         log = self.node.log
         writer = progress.writer
         assert writer is not None
@@ -238,6 +240,8 @@ class Reading:
             if writer.is_full:
                 return
             writer.pass_to(following)
+            if loop.time() >= deadline:
+                return
             room = bytes_max - writer.total
 
     def _answer(self, found: dict[tuple[str, int], Progress], fetch: FetchAsked) -> Values:

@@ -152,6 +152,19 @@ async def test_offsets_that_are_not_in_the_log(start_server: StartServer, tmp_pa
         assert await client.list_offset("sensors", -2) == (0, -1, log.first_offset)
 
 
+async def test_a_fetch_ends_in_time_where_little_is_wanted(start_server: StartServer, tmp_path: Path) -> None:
+    """It covers what was read until then, a segment at least."""
+    server = await start_server(with_kafka(tmp_path, free_port(), segment_bytes="64KiB"))
+    for number in range(40):
+        await publish(server, ("other", b"%04d" % number * 2_500))
+    await publish(server, ("sensors/1", b"wanted"))
+    async with KafkaClient(address(server)) as client:
+        rows, following = read_rows((await client.fetch("sensors", 0, max_wait_ms=0))["records"])
+        assert rows == []
+        assert 0 < following < 40
+        assert await client.rows("sensors", following, 41, max_wait_ms=0) == [(40, b"sensors/1", b"wanted")]
+
+
 async def test_fetch_sessions_tell_what_has_changed(server: Server) -> None:
     await publish(server, ("sensors/1", b"x"))
     async with KafkaClient(address(server)) as client:
