@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from broker.api.gateway import REQUEST_BYTES_MAX
 from broker.api.guard import ApiGuard
 from broker.api.http_server import STOP_SECONDS_MAX, bound_address
 from broker.api.method import ApiMethod
+from broker.api.pauses import with_pauses
 from broker.config.addresses import Address
 from broker.config.settings_listeners import ApiListener, TlsSettings
 from broker.server.socket_files import check_socket_path, remove_socket_files, try_socket_path
@@ -33,6 +35,7 @@ OPTIONS: Final = (
 )
 REQUESTS_MAX: Final = 256  # calls whose request is arriving; the oldest of them gives way to a new one
 REQUEST_SECONDS_MAX: Final = 30.0  # for a request to arrive
+CHECK_SECONDS: Final = 15.0  # between two looks at the token of an answer in several parts, at most
 
 
 class GrpcServer:
@@ -110,10 +113,14 @@ class GrpcServer:
             requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
         ) -> AsyncIterator[bytes]:
             try:
-                self._guard.check(authorizations_of(context), method.role)
+                authorizations = authorizations_of(context)
+                self._guard.check(authorizations, method.role)
                 request = method.read_request(await self._receive(requests))
-                async for answer in method.stream(request, context):
-                    yield answer.SerializeToString()
+                async with aclosing(with_pauses(method.stream(request, context), lambda: CHECK_SECONDS)) as answers:
+                    async for answer in answers:
+                        self._guard.check(authorizations, method.role)  # it may have expired, or been deleted
+                        if answer is not None:
+                            yield answer.SerializeToString()
             except ApiError as error:
                 await context.abort(error.code, error.text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -24,6 +25,7 @@ class ApiGuard:
         self.refused = 0
         self._clock = clock
         self._tokens: dict[str, Token] = {}
+        self._lock = threading.Lock()  # an older state of the file must not come after a newer one
 
     @property
     def is_on(self) -> bool:
@@ -36,7 +38,8 @@ class ApiGuard:
     def load(self) -> None:
         """Read the file, for the first time or again. Does input. Raises StartError; the former tokens then stay."""
         if self.path:
-            self._tokens = read_token_file(self.path)
+            with self._lock:
+                self._tokens = read_token_file(self.path)
 
     def check(self, authorizations: Sequence[str], role: Role) -> None:
         """Raise ApiError unless one of the tokens has the role. The argument is all values of the header `Authorization`."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
@@ -21,6 +22,7 @@ from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.gateway import REQUEST_BYTES_MAX, Gateway, MethodNotAllowed
 from broker.api.guard import ApiGuard
 from broker.api.pages import HEALTH_PATHS, Page, PageMaker
+from broker.api.pauses import with_pauses
 from broker.api.site import Site
 from broker.api.tokens import Role
 from broker.api.transcoding import one_line
@@ -203,40 +205,43 @@ class HttpServer:
             if route.method.is_stream:
                 last_event = headers.get("Last-Event-ID", "")
                 return await self._stream(
-                    request, gateway.stream(route, path_fields, list(request.query.items()), last_event)
+                    request,
+                    gateway.stream(route, path_fields, list(request.query.items()), last_event),
+                    lambda: self._guard.check(authorizations, route.method.role),
                 )
             return json_response(await gateway.call(route, path_fields, list(request.query.items()), body))
         finally:
             self._calling.discard(request.protocol)
 
-    async def _stream(self, request: web.BaseRequest, events: AsyncIterator[str]) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.BaseRequest, events: AsyncIterator[str], check: Callable[[], None]
+    ) -> web.StreamResponse:
         """Send events as they come, and a comment where none came for a while, so that a connection that is gone is seen. A
-        client that does not take them within ANSWER_SECONDS_MAX is dropped. Raises ApiError before the first byte."""
+        client that does not take them within ANSWER_SECONDS_MAX is dropped. `check` raises ApiError where the token does not
+        suffice any more, which ends the stream. Raises ApiError before the first byte."""
         response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "text/event-stream", hdrs.CACHE_CONTROL: "no-store"})
-        coming: asyncio.Task[str | None] | None = None
+
+        def seconds() -> float:
+            # The first one may be an error, which is no event.
+            return EVENT_SECONDS if response.prepared else FIRST_EVENT_SECONDS
+
         try:
-            while True:
-                coming = coming or asyncio.ensure_future(anext(events, None))
-                # The first one may be an error, which is no event.
-                wait = EVENT_SECONDS if response.prepared else FIRST_EVENT_SECONDS
-                done, _ = await asyncio.wait((coming,), timeout=wait)
-                text = coming.result() if done else ": nothing happened\n\n"
-                if done:
-                    coming = None
-                if text is None:
-                    break
-                async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                    await response.prepare(request)
-                    await response.write(text.encode())
+            async with aclosing(with_pauses(events, seconds)) as texts:
+                async for text in texts:
+                    check()
+                    async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                        await response.prepare(request)
+                        await response.write((text or ": nothing happened\n\n").encode())
             await response.prepare(request)
+            await response.write_eof()
+        except ApiError:
+            if not response.prepared:
+                raise
             await response.write_eof()
         except TimeoutError:
             self._drop(request.protocol)
         except ConnectionError:
             pass
-        finally:
-            if coming is not None:
-                coming.cancel()
         return response
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:

@@ -6,16 +6,18 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import grpc
 import pytest
 
-from broker.api import http_server
+from broker.api import grpc_server, http_server
 from broker.api.pb.admin_pb2 import WatchEventsRequest
 from broker.api.pb.admin_pb2_grpc import NodeServiceStub
 from broker.api.recent_events import EVENTS_MAX, LINE_MAX, RecentEvents
+from broker.api.tokens import Role, Token, hash_token, write_tokens
 from broker.server.log_listeners import LOG_LISTENERS, LogListeners
 from waiting import eventually
 
@@ -122,3 +124,34 @@ async def test_what_is_kept_is_bounded() -> None:
     assert all(len(kept.line) == LINE_MAX for kept in found)
     recent.stop()
     assert [kept async for kept in recent.watch(5)] == []
+
+
+async def test_a_watch_ends_with_its_token(
+    node: Any,
+    channel: grpc.aio.Channel,
+    events: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(http_server, "EVENT_SECONDS", 0.05)
+    monkeypatch.setattr(grpc_server, "CHECK_SECONDS", 0.05)
+    kept, deleted = (Token(name, Role.READ, "", hash_token(name)) for name in ("kept", "deleted"))
+    guard = node.api.guard
+    guard.path = str(tmp_path / "tokens")
+    (tmp_path / "tokens").write_bytes(write_tokens([kept, deleted]))
+    guard.load()
+    answers = [await events(Authorization=f"Bearer {name}") for name in ("kept", "deleted")]
+    stub = NodeServiceStub(channel)
+    stream = stub.Events(WatchEventsRequest(), metadata=(("authorization", "Bearer deleted"),))
+    following = asyncio.ensure_future(stream.read())
+    await eventually(lambda: node.api.streams.running == 3, "all watches have begun")
+    (tmp_path / "tokens").write_bytes(write_tokens([kept]))
+    guard.load()
+    async with asyncio.timeout(20):
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await following
+        assert (await answers[1].content.read()).replace(b": nothing happened\n\n", b"") == b""
+    assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    tell("goes on")
+    assert (await event(answers[0]))["line"] == "goes on"
+    await eventually(lambda: node.api.streams.running == 1, "the others have ended")

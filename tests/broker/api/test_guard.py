@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +24,7 @@ from broker.api.pb.admin_pb2_grpc import PublishServiceStub
 from broker.api.publishing import PublishService
 from broker.api.server import ApiServer
 from broker.api.subscriptions import SubscriptionService
-from broker.api.tokens import ROLES, Role, Token, hash_token, write_tokens
+from broker.api.tokens import ROLES, Role, Token, hash_token, read_token_file, write_tokens
 from broker.api.traces import TraceService
 from broker.auth.pb import account_pb2
 from broker.auth.service import AccountService
@@ -88,6 +89,36 @@ def test_an_expired_token_is_refused_as_an_unknown_one(tmp_path: Path) -> None:
         guard.check(["Bearer t"], Role.READ)
     assert caught.value.code is grpc.StatusCode.UNAUTHENTICATED
     assert guard.refused == 1
+
+
+def test_a_former_state_of_the_file_does_not_come_after_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two changes at once: a token that was deleted would stay good."""
+    path = tmp_path / "tokens.yml"
+    write(path, "read", "write")
+    guard = ApiGuard(str(path))
+    has_read, may_go_on = threading.Event(), threading.Event()
+
+    def read_slowly(path: str) -> dict[str, Token]:
+        found = read_token_file(path)
+        has_read.set()
+        may_go_on.wait(20)
+        return found
+
+    monkeypatch.setattr("broker.api.guard.read_token_file", read_slowly)
+    former = threading.Thread(target=guard.load)
+    former.start()
+    assert has_read.wait(20)
+    write(path, "read")
+    monkeypatch.setattr("broker.api.guard.read_token_file", read_token_file)
+    newer = threading.Thread(target=guard.load)
+    newer.start()
+    newer.join(0.1)  # it waits for the former one; without that it has ended
+    may_go_on.set()
+    for thread in (former, newer):
+        thread.join(20)
+    assert guard.token_count == 1
 
 
 def damage(path: Path) -> None:
