@@ -101,6 +101,7 @@ OPTIONAL: Final = {
     STORE: ("formerly",),
     OUTBOX: ("is_kept",),
     HOME: ("adopted", "includes", "lineage"),
+    DEPARTING: ("adopted", "includes", "lineage"),
 }
 KINDS: Final = {
     **{"session": SESSION, "subscription": SUBSCRIPTION, "message": MESSAGE},

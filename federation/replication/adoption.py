@@ -204,6 +204,7 @@ class Adoptions:
         since = 0
         before: object = None  # how it had arrived there, and from which lost homes
         lineage: object = None
+        more: list[object] = []  # of its record, behind these
         goes_on = self._moves.passed_on.get(client_id)  # its client has claimed it for another node
         names: list[object] = [replica.node]  # the home, and those before it
         relayed: dict[str, None] = {self._name: None}
@@ -220,7 +221,7 @@ class Adoptions:
                     head.append(whole)
             elif kind == DEPARTING:
                 # What is left of it goes after it.
-                _, _, counter, store_id, left_since, node, waiting, _, before = record
+                _, _, counter, store_id, left_since, node, waiting, _, before, *more = record
                 relayed = dict.fromkeys(checked(tuple, waiting))
                 home_record = None
                 since = count_of(left_since)
@@ -232,15 +233,16 @@ class Adoptions:
             else:
                 head.append(record)
         queue.sort()
+        copied: list[Record] = []
         if home_record is not None:
             _, _, counter, _, before, *more = home_record
             since = count_of(counter)
-            copied: list[Record] = [(COPIED, replica.store_id, since)]
-            if len(more) > 1:
-                copied.append((INCLUDES, more[1]))
-            if len(more) > 2:
-                lineage = more[2]
-            head[1:1] = copied
+            copied.append((COPIED, replica.store_id, since))
+        if len(more) > 1:
+            copied.append((INCLUDES, more[1]))
+        if len(more) > 2:
+            lineage = more[2]
+        head[1:1] = copied
         records = [*head, (HEAD_END,), *[record for _, record in queue], (HANDED,)]
         if before is not None:  # it had not arrived there as a whole: some sent to the homes before
             _, _, is_merged, _, homes, waiting = checked(tuple, before)

@@ -22,7 +22,7 @@ from broker.session.session import Session
 from broker.store.kinds import DEPARTING
 from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.content import RECORDS_MAX, head_records, outgoing_record
-from federation.sessions.home import Adopted
+from federation.sessions.home import Adopted, former_values
 from federation.sessions.wire import COPIED, HAND, HANDED, HEAD_END, INCLUDES, Record, encode_session_frame
 
 ORDER_SECONDS_MAX: Final = 1.0  # so long the session waits for what this node has for others
@@ -100,13 +100,14 @@ class Departing(Sources):
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(DEPARTING, number of the session's record, counter, store id, since, node, nodes that still send here, whether its
-        head has left, how it had arrived here (Arriving.values), None when all of it was here)."""
+        head has left, how it had arrived here (Arriving.values), None when all of it was here); behind them former_values."""
         records = self.session.records
         assert records is not None
         counter, store_id = self.epoch
         before = None if self.before is None else self.before.values(wall_offset)
-        waiting = tuple(self.waiting)
-        return DEPARTING, records.number, counter, store_id, self.since, self.home, waiting, self.marks is None, before
+        where = records.number, counter, store_id, self.since, self.home, tuple(self.waiting)
+        former = former_values(self.adopted, self.includes, self.before)
+        return (DEPARTING, *where, self.marks is None, before, *former)
 
     def takes(
         self,

@@ -83,15 +83,10 @@ class Home(Content):
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(HOME, client id, counter, is_clean, how the session arrives (Arriving.values), None when all of it is here); behind
-        them `adopted`, `includes` and Arriving.lineage, where there are any."""
+        them former_values."""
         arriving = None if self.arriving is None else self.arriving.values(wall_offset)
         record = HOME, self.client_id, self.counter, self.is_clean, arriving
-        if self.arriving is not None and self.arriving.lost:
-            includes = () if self.includes is None else tuple(self.includes.items())
-            return (*record, self.adopted, includes, self.arriving.lineage())
-        if self.includes:
-            return (*record, self.adopted, tuple(self.includes.items()))
-        return record if self.adopted is None else (*record, self.adopted)
+        return (*record, *former_values(self.adopted, self.includes, self.arriving))
 
     def take_exchanges(self) -> None:
         """What comes from now on is older than those of the connection that begins, or has begun, here."""
@@ -101,14 +96,41 @@ class Home(Content):
     def include(self, stores: object) -> None:
         """Former homes have handed on what they had: (store id, counter of the claim) of each. Raises ValueError and TypeError
         for a record that no node has written."""
-        includes = {} if self.includes is None else self.includes
-        for store in checked(tuple, stores):
-            store_id, counter = store
-            name = checked(str, store_id)
-            includes[name] = max(checked(int, counter), includes.pop(name, 0))
-        while len(includes) > INCLUDES_MAX:
-            del includes[next(iter(includes))]
-        self.includes = includes or None
+        self.includes = more_included(self.includes, stores)
+
+
+def more_included(known: dict[str, int] | None, stores: object) -> dict[str, int] | None:
+    """Return `includes` of a session with these stores, too. Raises as Home.include."""
+    includes = {} if known is None else known
+    for store in checked(tuple, stores):
+        store_id, counter = store
+        name = checked(str, store_id)
+        includes[name] = max(checked(int, counter), includes.pop(name, 0))
+    while len(includes) > INCLUDES_MAX:
+        del includes[next(iter(includes))]
+    return includes or None
+
+
+def former_values(
+    adopted: Adopted | None, includes: dict[str, int] | None, arriving: Arriving | None
+) -> tuple[object, ...]:
+    """The end of a record of a session at home or on its way: adopted, includes, Arriving.lineage; the last of them that there
+    are, and what is before these."""
+    stores = () if includes is None else tuple(includes.items())
+    if arriving is not None and arriving.lost:
+        return adopted, stores, arriving.lineage()
+    if stores:
+        return adopted, stores
+    return () if adopted is None else (adopted,)
+
+
+def adopted_of(value: object) -> Adopted | None:
+    """Return `adopted` of a record. Raises as Home.include."""
+    if value is None:
+        return None
+    store_id, below, *here = checked(tuple, value)
+    first, end, since = here if len(here) == 3 else (0, 0, 0)  # a store of an earlier build has less
+    return checked(str, store_id), checked(int, below), checked(int, first), checked(int, end), checked(int, since)
 
 
 def is_included(copied: tuple[object, ...], includes: dict[str, int] | None, identity: StoreIdentity) -> bool:

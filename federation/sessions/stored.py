@@ -10,7 +10,7 @@ from broker.store.kinds import ENDED, HEAD, HOME
 from broker.store.restoring import StoredDeparture, begin_restored
 from federation.sessions.arriving import Arriving
 from federation.sessions.departing import Departing, Marks, forget
-from federation.sessions.home import Ended, Head
+from federation.sessions.home import Ended, Head, adopted_of, more_included
 from federation.sessions.homes import Homes
 from federation.sessions.moves import TOLD_SECONDS_MAX, Moves
 
@@ -36,7 +36,7 @@ def _arriving(session: Session, own_name: str, values: tuple[object, ...], now: 
 
 
 def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: int, content: StoredDeparture) -> None:
-    _, _, counter, store_id, since, name, waiting, has_head_left, before = content.stored
+    _, _, counter, store_id, since, name, waiting, has_head_left, before, *more = content.stored
     now = broker.now
     departing = Departing(
         content.session,
@@ -49,6 +49,12 @@ def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: i
         None if has_head_left else Marks([], now),
         now,
     )
+    if more:
+        departing.adopted = adopted_of(more[0])
+    if len(more) > 1:
+        departing.includes = more_included(None, more[1])
+    if len(more) > 2 and departing.before is not None:
+        departing.before.take_lineage(more[2])
     departing.record = number
     departing.told_until = now + TOLD_SECONDS_MAX
     journal.kept[number] = departing
@@ -65,11 +71,8 @@ def _restore(
         home = homes.made(checked(str, client_id), checked(int, counter))
         home.is_clean = checked(bool, is_clean)
         home.record = number
-        if more and more[0] is not None:
-            store_id, below, *here = checked(tuple, more[0])
-            first, end, since = here if len(here) == 3 else (0, 0, 0)  # a store of an earlier build has less
-            numbers = checked(int, first), checked(int, end), checked(int, since)
-            home.adopted = checked(str, store_id), checked(int, below), *numbers
+        if more:
+            home.adopted = adopted_of(more[0])
         if len(more) > 1:
             home.include(more[1])
         journal.kept[number] = home

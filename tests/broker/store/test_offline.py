@@ -149,6 +149,10 @@ FURTHER: list[tuple[Any, ...]] = [
         *(HOME, "clïent", 9, False, (9, "2d" * 16, False, (), ("n2",), ("n3",)), None, ()),
         ((("n2", "0f" * 16),), (("n2", "n3", 3, "0f" * 16),)),
     ),
+    (
+        *(DEPARTING, SESSION, 9, "0f" * 16, 3, "n2", ("n2",), False, (9, "2d" * 16, False, (), ("n2",), ("n3",))),
+        *(("0f" * 16, 7, 8, 12, 3), (("0f" * 16, 3),), ((("n2", "0f" * 16),), ())),
+    ),
     (SUBSCRIPTION, SESSION, "grüße/#".encode(), 1, False, False, 0, 0, (), b"\xff\x00 7"),
     (SUBSCRIPTION, SESSION, b"a", 1, False, False, 0, 0, (b"1 hops=2 path=oslo",), b"7"),
     (OUTGOING, SESSION, 0, 1, False, (), 0.0, 3, 2, "$share/g/grüße".encode()),

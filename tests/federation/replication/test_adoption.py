@@ -11,13 +11,14 @@ import federation.replication.replicas
 from broker.broker import Broker
 from broker.config.settings_mqtt import MqttSettings
 from broker.session.will import StoredWill
-from broker.store.kinds import COPY, HOME, REPLICA, RUN, SESSION, STORE, SUBSCRIPTION, WILL
+from broker.store.kinds import COPY, DEPARTING, HOME, REPLICA, RUN, SESSION, STORE, SUBSCRIPTION, WILL
 from broker.store.restoring import Restoring
 from federation.node import Node
 from federation.replication.copies import ADOPTED_SECONDS_MAX
 from federation.replication.keeper_server import KeeperServer
 from federation.replication.wire import pack_records
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
+from federation.sessions.departing import Departing
 from federation.sessions.wire import ADOPTED, CLAIM, SessionFrame, encode_session_frame
 from federation.settings import FederationSettings
 from federation.stream.frames import HEADER_SIZE
@@ -228,6 +229,51 @@ def test_a_copy_of_a_home_that_is_back_outlives_a_late_word_of_its_adoption(is_a
     copies.receive("n3", SessionFrame(ADOPTED, "", (0, LOST), ("n2", (), 9)), 2.0)
     assert (LOST in copies.replicas.by_store) == (is_connected and not is_away)
     assert stream.is_over == (is_connected and is_away)
+
+
+BEFORE = 900, "0b" * 16, False, (), ("n4",), ("n5",)
+LINEAGE = (("n4", "0a" * 16),), (("n4", "n5", 800, "0a" * 16),)
+INCLUDED = (("0a" * 16, 800),)
+
+
+@pytest.mark.parametrize(
+    "former",
+    [(), (("0a" * 16, 5, 1, 2, 3),), (None, INCLUDED), (None, INCLUDED, LINEAGE)],
+    ids=["none", "adopted", "includes", "lineage"],
+)
+def test_a_session_that_leaves_knows_after_a_restart_where_it_came_from(former: tuple[object, ...]) -> None:
+    broker = Broker(MqttSettings(), random.Random(1), 0.0)
+    restoring = Restoring(broker, 0.0, 0.0)
+    restoring.add(1, (STORE, LOST, 1))
+    restoring.add(2, session("c"))
+    leaving = (DEPARTING, 2, 2_000, "0e" * 16, 1_000, "n3", ("n1", "n3"), False, BEFORE, *former)
+    restoring.add(3, leaving)
+    restoring.end()
+    Node("n2", broker, FederationSettings(node_name="n2"), random.Random(1)).begin(0.0, True)
+    assert broker.commits.journal is not None
+    kept = broker.commits.journal.kept[3]
+    assert isinstance(kept, Departing)
+    assert kept.values(0.0) == leaving
+
+
+def test_a_session_that_leaves_a_lost_home_knows_where_it_came_from() -> None:
+    there = "0e" * 16
+    leaving = (DEPARTING, 1, 2_000, there, 1_000, "n3", ("n1",), False, BEFORE, None, INCLUDED, LINEAGE)
+    station = kept_in_runs(session("c"), leaving)
+    tags = {**own_tags("127.0.0.1:8903", True), "store": there}
+    member = Member("n3", "127.0.0.1", 8904, tags, MemberStatus.ALIVE)
+    station.node.member_events([MemberJoin(member)], 3.0)
+    station.node.handle_timeout(2.0 + FederationSettings().replication.adopt_after)
+    while station.node.turn_ended(40.0):
+        station.commit()
+    assert station.node.sessions is not None
+    (departing,) = station.node.sessions.moves.departing["c"]
+    assert departing.home == "n3"
+    assert departing.includes is not None
+    assert INCLUDED[0] in departing.includes.items()
+    assert departing.before is not None
+    assert departing.before.lost == {"n2": LOST, "n4": "0a" * 16}
+    assert departing.before.relayed["n4", "n5"] == (800, "0a" * 16)
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
