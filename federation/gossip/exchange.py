@@ -230,6 +230,11 @@ class Exchanges:
         self._finish(request_id, exchange, failure, now)
         return True
 
+    def is_behind(self, request_id: int) -> bool:
+        """Return whether a part of the answer waits: call `receive_reply` without bytes, in another turn of the loop."""
+        exchange = self._exchanges.get(request_id)
+        return exchange is not None and exchange.decoder.is_behind
+
     def _open(self, exchange: Exchange, data: bytes, timeout: float, now: float) -> None:
         if len(self._exchanges) >= STREAMS_MAX:
             self._counters.drop(DropReason.STREAMS_FULL)
@@ -288,6 +293,7 @@ class Exchanges:
 class IncomingStream:
     """A stream that another node opened. `receive_data` gives what to write; write it, then close when `closed`.
 
+    While `is_behind`, a part of what came waits: call `receive_data` without bytes, in another turn of the loop.
     The shell also closes after GossipConfig.tcp_timeout. It calls `abandon` however the connection ends.
     """
 
@@ -297,6 +303,10 @@ class IncomingStream:
         self._held = 0
         self._is_abandoned = False
         self.closed = False
+
+    @property
+    def is_behind(self) -> bool:
+        return not self.closed and self._decoder.is_behind
 
     def receive_data(self, data: bytes, now: float) -> bytes:
         if self.closed:

@@ -40,13 +40,15 @@ STATE_BYTES_MAX: Final = 20 << 20
 PUSH_PULL_NODES_MAX: Final = 1 << 20
 """Nodes of a push-pull. Of these MEMBERS_MAX are read, which is all that the table takes; the others are passed over."""
 SEALED_COMPRESSED_MAX: Final = 4 << 20
-"""Compressed bytes of an encrypted stream. They come all at once, and decompressing blocks the node for some 0.3 s for each
-MiB; a stream that is not encrypted is decompressed as its pieces come."""
+"""Compressed bytes of an encrypted stream, which come all at once."""
 USER_MESSAGE_BYTES_MAX: Final = 65_536
 """Bytes of a user message, as much as a datagram may have. Serf sends none over streams."""
+SLICE_BYTES: Final = 16 << 10
+"""Bytes that one call reads, of compressed ones those that come out too."""
+SLICE_NODES: Final = 2048
+"""Nodes of a push-pull that one call reads or passes over. The smallest have one byte."""
 
-
-_PIECE_BYTES: Final = 4096  # that are decompressed at once: even a bomb gives no more than 11 MiB of them
+_PIECE_BYTES: Final = 1024  # that are decompressed at once: even a bomb gives no more than 3 MiB of them
 
 
 class StreamDecoder:
@@ -55,6 +57,8 @@ class StreamDecoder:
     ping, ack, error    `fields`
     push-pull           `push_pull`; nodes with invalid fields are left out and counted in `nodes_refused`
     user                `user_message`
+
+    `is_behind`: call `receive_data` without data before more comes, for each further slice of what came.
 
     `held_bytes`: that came so far, or what they were decompressed to where that is more.
 
@@ -67,9 +71,13 @@ class StreamDecoder:
         self._unpacker = new_unpacker(STREAM_BYTES_MAX)
         self._compressed: CompressedBody | None = None
         self._inner: StreamDecoder | None = None
+        self._waiting = bytearray()  # that came, and are not read yet
+        self._opened = bytearray()  # that were decompressed, and are not read yet
         self._header: Fields | None = None
         self._nodes: list[PushPullNode] = []
         self._nodes_missing = 0
+        self._nodes_read = 0
+        self._nodes_wait = False  # in the unpacker
         self.nodes_refused = 0
         self._rest_length = 0
         self._rest_parts = bytearray()
@@ -80,29 +88,39 @@ class StreamDecoder:
         self.push_pull: PushPull | None = None
         self.user_message = b""
 
-    def receive_data(self, data: bytes) -> None:
-        if self.complete or not data:
+    @property
+    def is_behind(self) -> bool:
+        """Return whether bytes that came wait: one call reads SLICE_BYTES, so that other work can go between."""
+        if self.complete:
+            return False
+        is_inner_behind = self._inner is not None and self._inner.is_behind
+        return is_inner_behind or self._nodes_wait or len(self._waiting) > 0 or len(self._opened) > 0
+
+    def receive_data(self, data: bytes = b"") -> None:
+        if self.complete:
             return
         self.held_bytes += len(data)
         if self.held_bytes > STREAM_BYTES_MAX:
             raise WireError(f"stream is longer than {STREAM_BYTES_MAX} bytes")
         is_sealed = False
-        if self._opener is not None:
+        if self._opener is not None and data:
             data = self._opener.receive_data(data)
-            if not data:
-                return
             is_sealed = self._opener.was_sealed
-        if self.message_type < 0:
+        if self.message_type < 0 and data:
             self.message_type = data[0]
             data = data[1:]
             self._check_type()
+        self._waiting += data
         if self.message_type == COMPRESS:
             if is_sealed and len(data) > SEALED_COMPRESSED_MAX:
                 raise WireError(f"compressed stream that is encrypted is longer than {SEALED_COMPRESSED_MAX} bytes")
-            self._decompress(data)
-            return
-        self._unpacker.feed(data)
-        self._advance()
+            self._decompress()
+        elif self._nodes_wait:
+            self._advance()
+        elif self._waiting:
+            self._unpacker.feed(bytes(self._waiting[:SLICE_BYTES]))
+            del self._waiting[:SLICE_BYTES]
+            self._advance()
 
     def _check_type(self) -> None:
         kind = self.message_type
@@ -121,8 +139,14 @@ class StreamDecoder:
             self._header_received(self._header)
             if self.complete:
                 return
+        room = SLICE_NODES
+        self._nodes_wait = False
         while self._nodes_missing > 0:
-            if len(self._nodes) >= MEMBERS_MAX:
+            if room == 0:
+                self._nodes_wait = True
+                return
+            room -= 1
+            if self._nodes_read >= MEMBERS_MAX:
                 if not skip_next(self._unpacker):
                     return
                 self._nodes_missing -= 1
@@ -133,6 +157,7 @@ class StreamDecoder:
                 return
             fields = as_fields(value)
             self._nodes_missing -= 1
+            self._nodes_read += 1
             try:
                 self._nodes.append(PushPullNode.from_fields(fields))
             except WireError:
@@ -155,16 +180,24 @@ class StreamDecoder:
             self.fields = header
             self.complete = True
 
-    def _decompress(self, data: bytes) -> None:
-        """Pass the next piece of a compressed stream to the decoder of what is inside."""
+    def _decompress(self) -> None:
+        """Pass the next slice of a compressed stream to the decoder of what is inside."""
         if self._compressed is None or self._inner is None:
             self._compressed = CompressedBody(STREAM_BYTES_MAX)
             self._inner = StreamDecoder(sealing=None)
         inner = self._inner
-        for at in range(0, len(data), _PIECE_BYTES):
-            inner.receive_data(self._compressed.receive_data(data[at : at + _PIECE_BYTES]))
-        self.held_bytes = max(self.held_bytes, inner.held_bytes)
-        if not self._compressed.is_over:
+        part = b""
+        if not inner.is_behind:
+            room = SLICE_BYTES
+            while room > 0 and self._waiting and len(self._opened) < SLICE_BYTES:
+                self._opened += self._compressed.receive_data(bytes(self._waiting[:_PIECE_BYTES]))
+                del self._waiting[:_PIECE_BYTES]
+                room -= _PIECE_BYTES
+            part = bytes(self._opened[:SLICE_BYTES])
+            del self._opened[:SLICE_BYTES]
+        inner.receive_data(part)
+        self.held_bytes = max(self.held_bytes, inner.held_bytes + len(self._opened))
+        if self._opened or inner.is_behind or not self._compressed.is_over:
             return
         if not inner.complete:
             raise WireError("compressed message is cut off")

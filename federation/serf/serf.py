@@ -115,6 +115,10 @@ class Serf(GossipDelegate):
         """A piece of an answer, or None and the error that ended the stream. True: close the stream."""
         return self.gossip.exchanges.receive_reply(request_id, data, error, now)
 
+    def stream_is_behind(self, request_id: int) -> bool:
+        """Return whether a part of an answer waits: call `receive_stream_reply` without bytes, in another turn of the loop."""
+        return self.gossip.exchanges.is_behind(request_id)
+
     def admits(self, ip: str) -> bool:
         """Return whether streams from this address are taken; it is counted when they are not."""
         return self.gossip.exchanges.admits(ip)

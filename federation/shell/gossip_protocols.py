@@ -19,6 +19,7 @@ class GossipLink:
 
     streams       that are open, of either side
     accepted      those of other nodes, the oldest first
+    turns         which of them is read when
     dropped_from  socket address of the last peer whose input was dropped; None for none. A flood has no time for its text
     """
 
@@ -30,6 +31,7 @@ class GossipLink:
         self.dropped_from: object = None
         self.streams: set[asyncio.Transport] = set()
         self.accepted: OrderedDict[AcceptedStream, None] = OrderedDict()
+        self.turns = StreamTurns(loop)
 
     def now(self) -> float:
         """Return the time as exactly as round trips need it. The loop's time is that of the begin of its turn, under uvloop in
@@ -84,17 +86,85 @@ class Datagrams(asyncio.DatagramProtocol):
         self._link.serf.counters.send_errors += 1
 
 
-class AcceptedStream(asyncio.Protocol):
-    """A stream that another node opened."""
+class StreamTurns:
+    """A turn of the loop reads one slice of one stream, and streams with bytes that wait come in order: all of them together
+    keep clients waiting for no longer than one does."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: OrderedDict[GossipStream, None] = OrderedDict()
+        self._is_taken = False
+
+    def try_take(self) -> bool:
+        """Take this turn; False when another stream has it, or waits for one."""
+        if self._is_taken:
+            return False
+        self._is_taken = True
+        self._loop.call_soon(self._next)
+        return True
+
+    def wait(self, stream: GossipStream) -> None:
+        """Give the stream a later turn. One has been taken."""
+        self._waiting[stream] = None
+
+    def remove(self, stream: GossipStream) -> None:
+        self._waiting.pop(stream, None)
+
+    def _next(self) -> None:
+        self._is_taken = bool(self._waiting)
+        if self._waiting:
+            self._loop.call_soon(self._next)
+            self._waiting.popitem(last=False)[0].read_waiting()
+
+
+class GossipStream(asyncio.Protocol):
+    """A stream of either side. While bytes of it wait no more are taken from its socket."""
 
     def __init__(self, link: GossipLink) -> None:
         self._link = link
-        self._incoming: IncomingStream | None = None
-        self._transport: asyncio.Transport
-        self._timeout: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self._late = b""  # that came while other streams waited
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+
+    def data_received(self, data: bytes) -> None:
+        self._late += data
+        if self._link.turns.try_take():
+            self.read_waiting()
+        else:
+            self._wait()
+
+    def read_waiting(self) -> None:
+        """Read one slice of what came."""
+        data = self._late
+        self._late = b""
+        if self.read_slice(data):
+            self._wait()
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _wait(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._link.turns.wait(self)
+
+    def read_slice(self, data: bytes) -> bool:
+        """Read `data`, or what waits of before. True: more of it waits."""
+        raise NotImplementedError
+
+
+class AcceptedStream(GossipStream):
+    """A stream that another node opened."""
+
+    def __init__(self, link: GossipLink) -> None:
+        super().__init__(link)
+        self._incoming: IncomingStream | None = None
+        self._timeout: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert self._transport is not None
         link = self._link
         peer = transport.get_extra_info("peername") or ("", 0)
         if link.serf.admits(peer[0]):
@@ -109,13 +179,14 @@ class AcceptedStream(asyncio.Protocol):
 
     def close(self) -> None:
         """Close at once; output that is not sent yet is lost."""
-        self._transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
         self._forget()
 
-    def data_received(self, data: bytes) -> None:
-        if self._incoming is None:
-            return
+    def read_slice(self, data: bytes) -> bool:
         link = self._link
+        if self._incoming is None or self._transport is None or link.stopped:
+            return False
         counters = link.serf.counters
         drops = counters.drops
         reply = self._incoming.receive_data(data, link.now())
@@ -126,26 +197,28 @@ class AcceptedStream(asyncio.Protocol):
         if self._incoming.closed:
             self._transport.close()
         link.changed()
+        return self._incoming.is_behind
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
 
     def _forget(self) -> None:
         self._link.accepted.pop(self, None)
-        self._link.streams.discard(self._transport)
+        self._link.turns.remove(self)
+        if self._transport is not None:
+            self._link.streams.discard(self._transport)
         if self._timeout is not None:
             self._timeout.cancel()
         if self._incoming is not None:
             self._incoming.abandon()
 
 
-class OpenedStream(asyncio.Protocol):
+class OpenedStream(GossipStream):
     """A stream that this node opened: one message each way."""
 
     def __init__(self, link: GossipLink, request: StreamRequest) -> None:
-        self._link = link
+        super().__init__(link)
         self._request = request
-        self._transport: asyncio.Transport | None = None
         self._done = False
         self._finished: asyncio.Future[None] = link.loop.create_future()
 
@@ -166,15 +239,19 @@ class OpenedStream(asyncio.Protocol):
                 self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
+        assert self._transport is not None
         self._link.streams.add(self._transport)
         self._transport.write(self._request.data)
 
-    def data_received(self, data: bytes) -> None:
-        if not self._done and not self._link.stopped:
-            self._deliver(data, "")
+    def read_slice(self, data: bytes) -> bool:
+        if self._done or self._link.stopped:
+            return False
+        self._deliver(data, "")
+        return not self._done and self._link.serf.stream_is_behind(self._request.request_id)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._link.turns.remove(self)
         if self._transport is not None:
             self._link.streams.discard(self._transport)
         self._fail("the connection was closed without an answer" if exc is None else str(exc))

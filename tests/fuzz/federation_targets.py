@@ -336,6 +336,8 @@ class GossipStreamTarget(Target):
         assert stream is not None
         for piece in pieces:
             stream.receive_data(piece, 1.0)
+        while stream.is_behind:
+            stream.receive_data(b"", 1.0)
         stream.abandon()
         exchanges = serf.gossip.exchanges
         assert (exchanges.incoming_bytes, exchanges.incoming_streams) == (0, 0), "the stream is not released"
@@ -345,5 +347,7 @@ class GossipStreamTarget(Target):
                 if serf.receive_stream_reply(request.request_id, piece, "", 1.0):
                     break
             else:
+                while serf.stream_is_behind(request.request_id):
+                    serf.receive_stream_reply(request.request_id, b"", "", 1.0)
                 serf.receive_stream_reply(request.request_id, None, "closed", 1.0)
         run_on(serf, 3.0, sealing)

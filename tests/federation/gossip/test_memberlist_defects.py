@@ -54,6 +54,8 @@ def stream_to(node: GossipNode, data: bytes) -> bytes:
     answer = b""
     for at in range(0, len(data), 65536):
         answer += stream.receive_data(data[at : at + 65536], node.now)
+        while stream.is_behind:
+            answer += stream.receive_data(b"", node.now)
     stream.abandon()
     exchanges = node.gossip.exchanges
     assert (exchanges.incoming_bytes, exchanges.incoming_streams) == (0, 0)

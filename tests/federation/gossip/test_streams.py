@@ -19,13 +19,19 @@ from federation.gossip.messages import (
 )
 from federation.gossip.msgpack_fields import encode
 from federation.gossip.sealing import StreamRefused
-from federation.gossip.streams import STATE_BYTES_MAX, STREAM_BYTES_MAX, StreamDecoder
+from federation.gossip.streams import SLICE_BYTES, SLICE_NODES, STATE_BYTES_MAX, STREAM_BYTES_MAX, StreamDecoder
 
 NACK = Nack(5).encode()
 
 
 def compressed(message: bytes) -> bytes:
     return b"\x09" + encode({"Algo": 0, "Buf": compress(message)})
+
+
+def receive_all(decoder: StreamDecoder, data: bytes) -> None:
+    decoder.receive_data(data)
+    while decoder.is_behind:
+        decoder.receive_data()
 
 
 NODES = [PushPullNode(f"node{n}", bytes((10, 0, 0, n)), 8902, b"\xff\x80", n, n % 4, OUR_VERSIONS) for n in range(9)]
@@ -177,10 +183,44 @@ def test_more_nodes_than_the_table_takes_are_passed_over(packed: bool) -> None:
         data = compressed(data)
     decoder = StreamDecoder()
     for at in range(0, len(data), 65536):
-        decoder.receive_data(data[at : at + 65536])
+        receive_all(decoder, data[at : at + 65536])
     assert decoder.push_pull is not None
     assert (len(decoder.push_pull.nodes), decoder.nodes_refused) == (MEMBERS_MAX, 5000)
     assert decoder.push_pull.user_state == b"\x02serf"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("node", "accepted"), [({"State": 4}, 0), ({}, MEMBERS_MAX)])
+def test_refused_nodes_count_as_read_and_one_call_reads_few(packed: bool, node: object, accepted: int) -> None:
+    """Small nodes that are refused are packed to a hundredth: some kilobytes bring a million of them."""
+    count = MEMBERS_MAX + 5000
+    data = b"\x06" + encode({"Join": True, "Nodes": count + 1, "UserStateLen": 5}) + encode(node) * count
+    data += NODES[0].encode_map() + b"\x02serf"
+    decoder = StreamDecoder()
+    decoder.receive_data(compressed(data) if packed else data)
+    calls = 1
+    while decoder.is_behind:
+        decoder.receive_data()
+        calls += 1
+    assert calls >= count // SLICE_NODES
+    assert decoder.push_pull is not None
+    assert (len(decoder.push_pull.nodes), decoder.nodes_refused) == (accepted, count + 1 - accepted)
+    assert NODES[0].name not in {found.name for found in decoder.push_pull.nodes}
+    assert decoder.push_pull.user_state == b"\x02serf"
+
+
+def test_a_value_of_any_length_is_read_in_slices() -> None:
+    """The library goes on where it was, and does not begin the value again."""
+    text = "x" * (3 * SLICE_BYTES)
+    decoder = StreamDecoder()
+    calls = 1
+    decoder.receive_data(b"\x06" + encode({"Join": True, "Nodes": 1, "UserStateLen": 0, "Unknown": text, "More": text}))
+    while decoder.is_behind:
+        decoder.receive_data()
+        calls += 1
+    assert calls == 7
+    decoder.receive_data(NODES[0].encode_map())
+    assert decoder.complete
 
 
 @given(st.binary(max_size=200), st.sampled_from(list(range(14))))

@@ -16,7 +16,10 @@ from federation.errors import JoinFailed
 from federation.gossip.addresses import Networks
 from federation.gossip.config import GossipConfig
 from federation.gossip.counters import Counters, DropReason
-from federation.gossip.messages import Ping
+from federation.gossip.exchange import IncomingStream
+from federation.gossip.messages import PUSH_PULL, Ping
+from federation.gossip.msgpack_fields import encode
+from federation.gossip.streams import SLICE_NODES
 from federation.gossip.wire import open_packet
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberLeave
@@ -200,6 +203,57 @@ async def test_half_a_message_for_ever_is_closed() -> None:
             assert await asyncio.wait_for(reader.read(), DEADLINE) == b""
         writer.close()
         assert a.serf.gossip.exchanges.incoming_streams == 0
+
+
+@pytest.mark.interpreted
+async def test_streams_of_many_small_nodes_are_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else the loop has to do comes between their slices, and no two slices are in one turn."""
+    loop = asyncio.get_running_loop()
+    turn = 0
+    read_in: list[int] = []
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        if turn > 0:
+            loop.call_soon(next_turn)
+
+    receive = IncomingStream.receive_data
+
+    def receive_data(stream: IncomingStream, data: bytes, now: float) -> bytes:
+        read_in.append(turn)
+        return receive(stream, data, now)
+
+    monkeypatch.setattr(IncomingStream, "receive_data", receive_data)
+    count = 5 * SLICE_NODES
+    nodes = b"\x06" + encode({"Join": False, "Nodes": count, "UserStateLen": 0}) + b"\x80" * count
+    next_turn()
+    async with running("a") as (a,):
+        peers = [await asyncio.open_connection("127.0.0.1", a.port) for _ in range(3)]
+        for _, writer in peers:
+            writer.write(nodes)
+        for reader, writer in peers:
+            assert (await asyncio.wait_for(reader.read(), DEADLINE))[0] == PUSH_PULL
+            writer.close()
+        assert a.serf.gossip.exchanges.incoming_bytes == 0
+    turn = -1
+    assert len(read_in) >= 3 * 5
+    assert len(set(read_in)) == len(read_in)
+
+
+async def test_an_answer_of_many_small_nodes_is_read_whole() -> None:
+    count = 5 * SLICE_NODES
+    nodes = b"\x06" + encode({"Join": False, "Nodes": count, "UserStateLen": 0}) + encode({"State": 4}) * count
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(nodes)
+        await writer.drain()
+        writer.close()
+
+    async with running("a") as (a,), await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        assert await a.shell.join([f"127.0.0.1:{server.sockets[0].getsockname()[1]}"]) == {}
+        assert a.serf.counters.dropped[DropReason.MALFORMED_MESSAGE] == count
 
 
 async def test_members_exchange_state_beside_many_silent_streams() -> None:

@@ -44,10 +44,16 @@ class SerfProcess(Process):
         incoming = self._incoming.get(stream)
         if incoming is not None:
             stream.write(incoming.receive_data(data, now))
+            while incoming.is_behind:
+                stream.write(incoming.receive_data(b"", now))
             if incoming.closed:
                 self._drop_incoming(stream)
-        elif stream.token in self._opened and self.serf.receive_stream_reply(stream.token, data, "", now):
-            self._drop_opened(stream.token)
+        elif stream.token in self._opened:
+            is_over = self.serf.receive_stream_reply(stream.token, data, "", now)
+            while not is_over and self.serf.stream_is_behind(stream.token):
+                is_over = self.serf.receive_stream_reply(stream.token, b"", "", now)
+            if is_over:
+                self._drop_opened(stream.token)
 
     def stream_closed(self, stream: Stream, error: str, now: float) -> None:
         if stream in self._incoming:
