@@ -30,6 +30,7 @@ from gmqttctl.command import Command
 from gmqttctl.connection import read_one_server
 from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import CommandError, NotServed
+from gmqttctl.listing import confirm, yes_option
 from gmqttctl.node_calls import NodeCalls
 from gmqttctl.service import BACKUP, NODE
 from gmqttctl.text import printable
@@ -109,14 +110,17 @@ def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> None:
 @click.command(cls=Command, example="gmqttctl restore node1.tar.gz -c /etc/gmqtt/gmqttd.yml")
 @click.option("-c", "--config", "config_file", required=True, metavar="FILE", help="The configuration of the node.")
 @click.option("--replace", is_flag=True, help="In place of records, accounts and rules that there are.")
+@yes_option
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-def restore(config_file: str, replace: bool, file: Path) -> None:
+def restore(config_file: str, replace: bool, is_sure: bool, file: Path) -> None:
     """Bring a backup of a node to the machine of this configuration, before the node is started: the store, accounts and rules.
     Definitions of links are written beside FILE, for `gmqttctl definitions import` when the node runs."""
     loaded = load(config_file)
     if loaded.settings is None:
         raise CommandError("; ".join(str(fault) for fault in loaded.faults))
     settings, folder = loaded.settings, folder_of(config_file)
+    if replace:
+        confirm(f"Replace the store, accounts and rules of {config_file} by those of the backup?", is_sure)
     with _opened(file) as (archive, names):
         targets = {name: _target(settings, folder, key) for name, key in AUTH_FILES.items() if name in names}
         for name, target in targets.items():

@@ -15,6 +15,7 @@ from gmqttctl.command import Group
 from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import CommandError
+from gmqttctl.listing import confirm, yes_option
 from gmqttctl.node_calls import NodeCalls
 from gmqttctl.output import Column, Output, output_options
 from gmqttctl.text import printable
@@ -88,12 +89,14 @@ def use(connection: dict[str, str], force: bool, key: str) -> None:
 
 
 @keys.command(
-    example="gmqttctl keys remove - < old.key",
+    example="gmqttctl keys remove - --yes < old.key",
     help=f"Remove KEY from the keyrings of all members. {KEY_HELP}",
 )
 @connection_options
+@yes_option
 @click.argument("key")
-def remove(connection: dict[str, str], key: str) -> None:
+def remove(connection: dict[str, str], is_sure: bool, key: str) -> None:
+    confirm("Remove the key from all members? One that still encrypts with it is lost to the others.", is_sure)
     _change(connection, "RemoveKey", key, "are without the key")
 
 

@@ -124,9 +124,10 @@ clients.add_command(
         "Let the next client take up the session that a link of another domain has made, whoever its user is.",
         CLIENTS,
         "Release",
-        "gmqttctl clients release north",
+        "gmqttctl clients release north --yes",
         (client_argument(),),
         done="the session of {client_id} is released",
+        asks="Let any client take up the session of {client_id}?",
     )
 )
 

@@ -27,8 +27,9 @@ from gmqttctl.text import duration, printable
 LOOK_SECONDS: Final = 1.0
 
 
-@click.command(cls=Command, example="gmqttctl drain node1 --wait")
+@click.command(cls=Command, example="gmqttctl drain node1 --wait --yes")
 @connection_options
+@yes_option
 @click.option(
     "--rate",
     type=click.IntRange(1, RATE_MAX),
@@ -40,8 +41,13 @@ LOOK_SECONDS: Final = 1.0
 @click.option("--status", is_flag=True, help="Show how far the drain is; begin none.")
 @output_options
 @click.argument("node", default="")
-def drain(connection: dict[str, str], output: Output, rate: int, wait: bool, status: bool, node: str) -> None:
+def drain(
+    connection: dict[str, str], output: Output, is_sure: bool, rate: int, wait: bool, status: bool, node: str
+) -> None:
     """Give the clients and sessions of NODE to other nodes, before it is stopped. Without NODE, --server names it alone."""
+    if not status:
+        place = printable(node or connection["servers"])
+        confirm(f"Disconnect the clients of {place}, and give their sessions to other nodes?", is_sure)
     with _calls(connection, node) as calls:
         if status:
             found = calls.call(SESSIONS, "GetDrain")

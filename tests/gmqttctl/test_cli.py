@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from gmqttctl.cli import Commands, installed, lists, main
 from gmqttctl.command import Command
-from gmqttctl.errors import EXIT_NO_ANSWER
+from gmqttctl.errors import EXIT_FAILED, EXIT_NO_ANSWER
 
 # The modules of all commands lack a package.
 MISSING = """
@@ -142,12 +142,17 @@ def test_completion_for_each_shell(shell: str) -> None:
     assert "kick" in done.output
 
 
-def test_what_is_destructive_asks_and_needs_a_terminal() -> None:
-    result = CliRunner().invoke(main, ["clients", "kick", "c", "--server", "127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "arguments",
+    [("clients", "kick", "c"), ("clients", "release", "c"), ("drain",), ("drain", "n1"), ("keys", "remove", "-")],
+)
+def test_what_is_destructive_asks_and_needs_a_terminal(arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, [*arguments, "--server", "127.0.0.1:1"])
     assert result.exit_code == 2
     assert "--yes" in result.output
-    result = CliRunner().invoke(main, ["clients", "kick", "c", "--yes", "--server", "127.0.0.1:1"])
-    assert result.exit_code == EXIT_NO_ANSWER
+    result = CliRunner().invoke(main, [*arguments, "--yes", "--server", "127.0.0.1:1"])
+    assert result.exit_code in (EXIT_NO_ANSWER, EXIT_FAILED)
+    assert "127.0.0.1:1" in result.output
 
 
 @pytest.mark.parametrize(

@@ -334,7 +334,7 @@ async def test_a_backup_of_a_running_node_is_a_node_again(
     assert (folder / "accounts.yml").read_bytes() == accounts.read_bytes()
     again = await ctl.run("restore", str(file), "-c", str(node))
     assert (again.exit_code, "--replace" in again.output) == (1, True)
-    assert (await ctl.run("restore", str(file), "-c", str(node), "--replace")).exit_code == 0
+    assert (await ctl.run("restore", str(file), "-c", str(node), "--replace", "--yes")).exit_code == 0
     other = await start_server(config(folder))
     assert len(other.broker.retained) == 10
     assert other.broker.sessions["away"].queue_length() >= before

@@ -158,7 +158,7 @@ async def test_the_commands() -> None:
         for arguments, stdin in (
             (["install", key_text(B)], ""),
             (["use", "-"], f"{key_text(B)}\n"),
-            (["remove", key_text(A)], ""),
+            (["remove", "--yes", key_text(A)], ""),
         ):
             found = await gmqttctl(first, *arguments, stdin=stdin)
             assert (found.exit_code, found.stdout.startswith("2 of 2 members")) == (0, True), found.output
@@ -169,7 +169,7 @@ async def test_the_commands() -> None:
         assert line.split() == [key_text(B), "2", "of", "2", "2"]
         assert end.startswith("2 of 2")
         assert f'"{key_text(B)}": 2' in (await gmqttctl(first, "list", "--json")).stdout
-        found = await gmqttctl(first, "remove", key_text(B))
+        found = await gmqttctl(first, "remove", "--yes", key_text(B))
         assert found.exit_code == 1
         assert "0 of 2 members" in found.stderr
         assert found.stdout.count("primary") == 2

@@ -194,15 +194,15 @@ async def test_the_commands(start: Start) -> None:
     assert '"state": "here"' in (await drained.command("session", "--json", "c \x1b[31m")).output
     assert "unknown" in (await drained.command("session", "nobody")).output
     assert "serving for" in (await drained.command("drain", "--status")).output
-    assert ", 2 clients and 2 sessions are left" in (await drained.command("drain", "--rate", "5")).output
+    assert ", 2 clients and 2 sessions are left" in (await drained.command("drain", "--yes", "--rate", "5")).output
     drain = drained.control.drain
     drained.federation.world.run_until(lambda: drain.state == DRAINED, 60.0, "it is drained")
-    assert "drained for" in (await drained.command("drain", "--wait")).output
+    assert "drained for" in (await drained.command("drain", "--yes", "--wait")).output
     assert "serving for" in (await drained.command("undrain")).output
     assert (await drained.command("undrain", "n1")).output.startswith("n1: serving for")
-    other = await drained.command("drain", "n2")
+    other = await drained.command("drain", "--yes", "n2")
     assert (other.exit_code, "no address of the node n2: " in other.output, " is n1" in other.output) == (1, True, True)
-    wrong = await drained.command("drain", "--servers", "127.0.0.1:1,127.0.0.1:2")
+    wrong = await drained.command("drain", "--yes", "--servers", "127.0.0.1:1,127.0.0.1:2")
     assert (wrong.exit_code, "--server names 2 nodes" in wrong.output) == (1, True)
     assert (await drained.command("drain", "--rate", "0")).exit_code == 2
 
