@@ -42,7 +42,7 @@ from federation.settings import FederationSettings
 from federation.shell.dialer import Dialer
 from federation.shell.drain import DrainControl
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
-from federation.shell.grpc_options import message_bytes_max
+from federation.shell.grpc_options import BATCH_OVERHEAD_MAX, message_bytes_max
 from federation.shell.keeper_clients import KeeperClients
 from federation.shell.keyring_file import KeyringFile
 from federation.shell.node_tls import NodeTls
@@ -106,7 +106,9 @@ class FederationPlugin(Plugin):
         if self.settings.tls is not None:
             self.tls = NodeTls(self.settings.tls.files(server.path_of), self.settings.node_name, f"{KEY}.tls")
             self.dialer = Dialer(self.tls, self.membership, self.settings.require_tls, self._folder, self.refusals)
-        self.membership.plugin_calls = PluginCalls(self.membership, self.dialer)
+        # A block of an event log has one message of max_packet_size at most, behind smaller ones.
+        answer_max = message_bytes_max(server.settings.mqtt.max_packet_size + BATCH_OVERHEAD_MAX)
+        self.membership.plugin_calls = PluginCalls(self.membership, self.dialer, answer_max)
         self.extensions.append(self.membership.plugin_calls)
         self._keyring_file: KeyringFile | None = None
         if self.settings.keyring_file:

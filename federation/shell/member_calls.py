@@ -11,12 +11,11 @@ from broker.hooks import Members
 from federation.shell.dialer import Dialer
 from federation.trust import NO_WAY, Reach, reach_of
 
-ANSWER_BYTES_MAX: Final = 16 * 2**20
+ANSWER_BYTES_MAX: Final = 16 * 2**20  # where a caller says nothing else
 ERROR_CHARS_MAX: Final = 200
 OPTIONS: Final = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
-    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2000),  # longest time to connect; a refusal is followed by the next try as above
@@ -46,10 +45,11 @@ class MemberAway(Exception):
 class MemberCalls:
     """One channel for each member that was called, until its address changes or it is forgotten."""
 
-    def __init__(self, members: Members, dialer: Dialer | None = None) -> None:
-        """`dialer` is that of a node with TLS."""
+    def __init__(self, members: Members, dialer: Dialer | None = None, bytes_max: int = ANSWER_BYTES_MAX) -> None:
+        """`dialer` is that of a node with TLS. `bytes_max`: of an answer; larger ones are faults."""
         self._members = members
         self._dialer = dialer
+        self._options = [*OPTIONS, ("grpc.max_receive_message_length", bytes_max)]
         self._channels: dict[str, tuple[Reach, grpc.aio.Channel]] = {}
 
     async def call(
@@ -98,7 +98,7 @@ class MemberCalls:
         found = self._channels.get(name)
         if found is not None and found[0] == reach:
             return found[1]
-        channel = grpc.aio.insecure_channel(target, options=OPTIONS)
+        channel = grpc.aio.insecure_channel(target, options=self._options)
         self._channels[name] = (reach, channel)
         return channel
 

@@ -28,9 +28,10 @@ class Raw:
 
 
 class PluginCalls(Extension):
-    def __init__(self, members: Members, dialer: Dialer | None) -> None:
+    def __init__(self, members: Members, dialer: Dialer | None, bytes_max: int) -> None:
+        """`bytes_max`: of an answer."""
         self._members = members
-        self._calls = MemberCalls(members, dialer)
+        self._calls = MemberCalls(members, dialer, bytes_max)
 
     def services(self) -> Mapping[str, Mapping[str, Any]]:
         handlers = {

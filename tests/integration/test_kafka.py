@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 import ssl
+import struct
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from auth_plugin import passwd
 from broker.event_log.plugin import EventLogPlugin
+from broker.kafka import reading as kafka_reading
 from broker.kafka import server as kafka_server
 from broker.kafka.frames import HEADER, SIZE
 from broker.kafka.group_messages import (
@@ -368,7 +371,11 @@ async def test_one_request_of_a_connection_in_a_turn(server: Server) -> None:
         assert versions == [0] * 50
 
 
-async def test_a_client_that_goes_while_it_waits_leaves_nothing(server: Server) -> None:
+async def test_a_client_that_goes_while_it_waits_leaves_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_reading, "WAIT_SECONDS_MAX", 3_600.0)
+
     def open_connections() -> float:
         return samples(server, "gmqtt_kafka_connections")[()]
 
@@ -379,8 +386,13 @@ async def test_a_client_that_goes_while_it_waits_leaves_nothing(server: Server) 
         two.send(JOIN_GROUP, join_request("g", told["member_id"]))  # waits until the first one has joined again
         await eventually(lambda: samples(server, "gmqtt_kafka_group_members")[()] == 2, "the second one waits")
         async with KafkaClient(address(server)) as three:
-            three.send(FETCH, fetch_request("sensors", 0, max_wait_ms=30_000))
+            three.send(FETCH, fetch_request("sensors", 0, max_wait_ms=3_600_000))
             await eventually(lambda: open_connections() == 3, "the third one waits")
+            # With this option the kernel sends a reset.
+            linger = struct.pack("ii", 1, 0)
+            three.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            three.writer.transport.abort()
+            await eventually(lambda: open_connections() == 2, "the one that was reset is closed")
     await eventually(lambda: open_connections() == 0, "all connections are closed")
 
 

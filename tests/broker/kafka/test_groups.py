@@ -130,6 +130,32 @@ def test_a_member_that_beats_and_does_not_join_again_is_removed(world: World) ->
     assert world.groups.members == 1
 
 
+def test_a_leader_that_beats_and_does_not_assign_is_removed(world: World) -> None:
+    one = world.answers[world.join()]
+    second = world.join()
+    one = world.answers[world.join(one["member_id"])]
+    waiting = world.sync(world.answers[second])
+    for _ in range(8):
+        world.pass_time(SESSION * 0.9)
+        if waiting not in world.answers:
+            assert world.heartbeat(one) == errors.NONE
+    assert world.answers[waiting]["error_code"] == errors.REBALANCE_IN_PROGRESS
+    again = world.answers[world.join(world.answers[second]["member_id"])]
+    assert again["leader"] == again["member_id"]
+    assert world.heartbeat(one) == errors.UNKNOWN_MEMBER_ID
+
+
+def test_a_sync_that_another_one_overtakes_is_answered(world: World) -> None:
+    one = world.answers[world.join()]
+    second = world.join()
+    one = world.answers[world.join(one["member_id"])]
+    two = world.answers[second]
+    overtaken, waiting = world.sync(two), world.sync(two)
+    assert world.answers[overtaken]["error_code"] == errors.REBALANCE_IN_PROGRESS
+    world.sync(one, {two["member_id"]: b"2"})
+    assert world.answers[waiting]["assignment"] == b"2"
+
+
 def test_members_expire_and_leave(world: World) -> None:
     one, two = world.stable_pair()
     world.pass_time(SESSION / 2)
