@@ -59,7 +59,7 @@ class Server(Protocol):
 
 
 class EndingReader(asyncio.StreamReader):
-    """`ended` is set when the client sends no more."""
+    """`ended` is set when the client sends no more, or has reset the connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,6 +67,10 @@ class EndingReader(asyncio.StreamReader):
 
     def feed_eof(self) -> None:
         super().feed_eof()
+        self.ended.set()
+
+    def set_exception(self, exc: Exception) -> None:
+        super().set_exception(exc)
         self.ended.set()
 
 

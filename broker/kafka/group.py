@@ -67,7 +67,8 @@ class Member:
 
 class Group:
     """answers  (token, values) of requests that have waited, which the owner takes
-    joins_until  monotonic seconds when the members that have not joined again are removed, while PREPARING
+    waits_until  monotonic seconds when members are removed: while PREPARING those that have not joined again, while COMPLETING
+                 those that have not asked for their assignment, with the leader among them
     """
 
     def __init__(self, group_id: str) -> None:
@@ -78,7 +79,7 @@ class Group:
         self.protocol = ""
         self.leader = ""
         self.members: dict[str, Member] = {}
-        self.joins_until = 0.0
+        self.waits_until = 0.0
         self.answers: list[tuple[int, Values]] = []
 
     @property
@@ -126,6 +127,7 @@ class Group:
         member = self.members[member_id]
         if self.state is State.PREPARING:
             return errors.REBALANCE_IN_PROGRESS
+        self._answer_sync(member, errors.REBALANCE_IN_PROGRESS, now)  # one that waits, which this one has overtaken
         member.sync_token = token
         member.expires_at = now + member.joining.session_timeout
         if self.state is State.COMPLETING and member_id == self.leader:
@@ -134,7 +136,7 @@ class Group:
             self.state = State.STABLE
         if self.state is State.STABLE:
             for each in self.members.values():
-                self._answer_sync(each, errors.NONE)
+                self._answer_sync(each, errors.NONE, now)
         return errors.NONE
 
     def check(self, member_id: str, instance_id: str | None, generation: int) -> int:
@@ -157,7 +159,7 @@ class Group:
         """A member leaves, has expired, or is replaced; requests of it that wait get the error."""
         member = self.members.pop(member_id)
         self._answer_join_again(member, error)
-        self._answer_sync(member, error)
+        self._answer_sync(member, error, now)
         if not self.members:
             self.state = State.EMPTY
             self.protocol = self.leader = ""
@@ -172,28 +174,34 @@ class Group:
     def next_timeout(self) -> float | None:
         """Monotonic seconds of the next deadline."""
         times = [member.expires_at for member in self.members.values() if not member.waits]
-        if self.state is State.PREPARING:
-            times.append(self.joins_until)
+        if self.state in (State.PREPARING, State.COMPLETING):
+            times.append(self.waits_until)
         return min(times, default=None)
 
     def handle_timeout(self, now: float) -> None:
         for member in list(self.members.values()):
             if member.expires_at <= now and not member.waits:
                 self.remove(member.member_id, errors.UNKNOWN_MEMBER_ID, now)
-        if self.state is State.PREPARING and self.joins_until <= now:
+        if self.state is State.PREPARING and self.waits_until <= now:
             for member in list(self.members.values()):
                 if not member.join_token:
                     del self.members[member.member_id]
             self._complete(now)
+        elif self.state is State.COMPLETING and self.waits_until <= now:
+            for member in [each for each in self.members.values() if not each.sync_token]:
+                self.remove(member.member_id, errors.UNKNOWN_MEMBER_ID, now)
 
     # --- the way of a rebalance ---
 
     def _prepare(self, now: float) -> None:
         self.state = State.PREPARING
-        longest = max(member.joining.rebalance_timeout for member in self.members.values())
-        self.joins_until = now + longest
+        self._wait(now)
         for member in self.members.values():
-            self._answer_sync(member, errors.REBALANCE_IN_PROGRESS)
+            self._answer_sync(member, errors.REBALANCE_IN_PROGRESS, now)
+
+    def _wait(self, now: float) -> None:
+        """Give members the time that the slowest of them wants."""
+        self.waits_until = now + max(member.joining.rebalance_timeout for member in self.members.values())
 
     def _complete_when_all_joined(self, now: float) -> None:
         if all(member.join_token for member in self.members.values()):
@@ -207,6 +215,7 @@ class Group:
             self.protocol = self.leader = ""
             return
         self.state = State.COMPLETING
+        self._wait(now)
         if self.leader not in self.members:
             self.leader = next(iter(self.members))
         self.protocol = self._elected()
@@ -251,8 +260,9 @@ class Group:
             self.answers.append((member.join_token, refused_join(error, member.member_id)))
             member.join_token = NO_TOKEN
 
-    def _answer_sync(self, member: Member, error: int) -> None:
+    def _answer_sync(self, member: Member, error: int, now: float) -> None:
         if member.sync_token:
+            member.expires_at = now + member.joining.session_timeout  # it may have waited for longer
             assignment = b"" if error else member.assignment
             self.answers.append((member.sync_token, sync_answer(error, self.protocol_type, self.protocol, assignment)))
             member.sync_token = NO_TOKEN

@@ -136,6 +136,12 @@ async def test_the_logs_of_all_members_are_one_history(nodes: Nodes, clients: Cl
     got += await client.take(20)
     for name, numbers in sent.items():
         assert [int(one.payload) for one in got if place_of(one)["node"] == name] == numbers
+    large = bytes(17 * 2**20)  # more than an answer of gRPC has elsewhere
+    publisher = await clients.connect(second.port, "large")
+    await publisher.publish("large", large, qos=1)
+    reader = await clients.connect(first.port, "reader")
+    await reader.subscribe("$stream/earliest/large", qos=1)
+    assert (await reader.message()).payload == large
 
 
 def place_of(message: Publish) -> dict[str, str]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from broker.codec.runs import RUN_MAX, Run
-from broker.codec.wire import encode_varint
+from broker.codec.wire import VARINT_MAX, encode_varint
 from broker.codec.writer import encode_publish
 from broker.event_log.block import HEADER_BYTES, NO_EXPIRY, SECTION_BYTES, BlockHeader
 from broker.event_log.records import EXPIRY_BYTES, QOS_BITS, block_headers, block_texts
@@ -28,6 +28,9 @@ WANTED: Final = 1
 UNWANTED: Final = 2
 HEAD_BYTES_LEAST: Final = 4  # of a PUBLISH of QoS 0, beside its topic
 OFFSET_NAME: Final = b"&\x00\x06offset"  # the begin of a User Property
+PLACED_MAX: Final = VARINT_MAX - 32
+"""Bytes of topic, properties and payload up to which a message tells its place. The rest is for what each client adds: packet
+identifier, subscription identifier, remaining expiry, topic alias and lengths."""
 SECTION_STEPS: Final = 1  # of a slice (broker/slices.py)
 TOPIC_STEPS: Final = 8
 SECTIONS_AT_ONCE: Final = 500  # that one call looks at for a record that is wanted
@@ -281,10 +284,15 @@ class Cursor:
                     self.expired += 1
                     return None
             properties = extra[EXPIRY_BYTES:]
+        topic = block.topics[self._topic]
         if self._reader.version() == 5:
-            properties += self._node + user_property(b"offset", b"%d" % self.found_offset) + self._time_property()
+            placed = (
+                properties + self._node + user_property(b"offset", b"%d" % self.found_offset) + self._time_property()
+            )
+            if len(topic) + len(placed) + self._payload_size <= PLACED_MAX:
+                properties = placed
         return Message(
-            block.topics[self._topic],
+            topic,
             block.data[self._heap - self._payload_size : self._heap],
             self._flags & QOS_BITS,
             False,

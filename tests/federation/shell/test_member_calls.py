@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from broker.hooks import Members, OtherNode
 from federation.extension import Extension
-from federation.shell.member_calls import MemberAway, MemberCalls
+from federation.shell.member_calls import ANSWER_BYTES_MAX, MemberAway, MemberCalls
 from stations import Station
 
 METHOD = "/test.Echo/Say"
@@ -64,6 +64,20 @@ async def calls(members: Known) -> AsyncIterator[MemberCalls]:
 async def say(calls: MemberCalls, name: str, text: str) -> str:
     answer = await calls.call(name, METHOD, StringValue(value=text), StringValue.FromString, SECONDS)
     return answer.value
+
+
+async def test_an_answer_is_as_large_as_the_caller_allows(members: Known, calls: MemberCalls) -> None:
+    station = await Station("b", extensions=[Echo("y" * ANSWER_BYTES_MAX)]).start()
+    members.addrs["b"] = station.addr
+    larger = MemberCalls(members, None, ANSWER_BYTES_MAX + 2**20)
+    try:
+        with pytest.raises(MemberAway, match="larger") as away:
+            await say(calls, "b", "hello")
+        assert away.value.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert len(await say(larger, "b", "hello")) > ANSWER_BYTES_MAX
+    finally:
+        await larger.close()
+        await station.stop()
 
 
 async def test_a_member_is_called_where_it_is_now(members: Known, calls: MemberCalls) -> None:

@@ -12,6 +12,7 @@ from broker.codec.reader import PacketReader
 from broker.codec.runs import Run
 from broker.event_log.block import NO_EXPIRY
 from broker.event_log.selection import Selection
+from broker.event_log.stream import parsed
 from broker.event_log.stream.parsed import SECTIONS_AT_ONCE, Cursor, last_records
 from broker.message import NEVER, Message, Publication
 from broker.routing.names import filter_matches
@@ -112,6 +113,24 @@ def test_a_message_tells_mqtt_5_clients_its_place_and_expires_as_published() -> 
     assert cursor.find()
     assert cursor.take(61.0) is None
     assert cursor.expired == 1
+
+
+@pytest.mark.interpreted
+def test_a_message_that_is_as_large_as_a_packet_may_be_comes_without_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parsed, "PLACED_MAX", 300)
+    log = TestLog("n1", [Entry(b"t", bytes(size), 1, "c", 1, NO_EXPIRY) for size in (100, 299)], 2)
+    cursor = Cursor(b"#", OneReader(5), "n1")
+    portion = log.read(0, 2)
+    assert portion is not None
+    cursor.load(portion.blocks, portion.next_offset, TIME / 1e9)
+    found: list[tuple[int, bool]] = []
+    while cursor.find():
+        message = cursor.take(0.0)
+        assert isinstance(message, Message)
+        found.append((len(message.payload), b"offset" in message.properties))
+    assert found == [(100, True), (299, False)]
 
 
 def test_what_was_found_is_judged_again_when_the_rules_change() -> None:
