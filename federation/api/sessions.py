@@ -105,7 +105,7 @@ class SessionsService(SessionsServicer):
             rate=drain.rate,
             clients_left=drain.clients_left(),
             sessions_left=drain.sessions_left(),
-            sessions_on_way=drain.on_way,
+            sessions_on_way=drain.count_leaving(True),
             clients_closed=drain.clients_closed,
             sessions_given=drain.sessions_given,
             waits_for=drain.waits_for(),

@@ -216,11 +216,11 @@ class Keeper:
             self._sent = self.acked = position
             self._look_whether_whole(now)  # it may lack nothing, and then has nothing more to acknowledge
         else:
-            self._begin_base()
+            self._begin_base(now)
 
-    def _begin_base(self) -> None:
+    def _begin_base(self, now: float) -> None:
         self._has_base = False
-        self.is_whole = False
+        self.fall_short(now)
         self.bases += 1
         self._base = self._batches.base()
         self._sent = self._base.number
@@ -264,7 +264,7 @@ class Keeper:
         """b"" for nothing."""
         if self.state is State.STREAMING:
             self._send_base()
-            self._send_batches()
+            self._send_batches(now)
         if not self._output:
             return b""
         data = b"".join(self._output)
@@ -292,12 +292,12 @@ class Keeper:
                 sent += len(frame)
                 self._send(frame, NO_BATCH)
 
-    def _send_batches(self) -> None:
+    def _send_batches(self, now: float) -> None:
         if self._base is not None or self._on_way_bytes >= WINDOW_BYTES_MAX:
             return
         behind = self._batches.after(self._sent)
         if behind is None:  # they were forgotten while it did not take them
-            self._begin_base()
+            self._begin_base(now)
             self._send_base()
             return
         for batch in behind:

@@ -45,7 +45,6 @@ class Drain(Elsewhere):
     since   of the state
     clients_closed, sessions_given  by all drains and moves of this process
     waits   times that sessions waited because ON_WAY_MAX were on their way
-    on_way  sessions that leave, at the last tick
     """
 
     def __init__(self, broker: Broker, sessions: Sessions, senders: dict[str, PeerSender]) -> None:
@@ -55,7 +54,6 @@ class Drain(Elsewhere):
         self.clients_closed = 0
         self.sessions_given = 0
         self.waits = 0
-        self.on_way = 0
         self._broker = broker
         self._sessions = sessions
         self._senders = senders
@@ -137,7 +135,6 @@ class Drain(Elsewhere):
             self._change(SERVING, now)
             self._broker.elsewhere = None
             self._queue.clear()
-            self.on_way = 0
             self._at = NEVER
 
     def move(self, client_id: str, wanted: str, now: float) -> str:
@@ -167,7 +164,6 @@ class Drain(Elsewhere):
 
     def _give(self, home: Home, name: str, now: float) -> None:
         self.sessions_given += 1
-        self.on_way += 1
         self._sessions.give_on(home, name, (home.counter + 1, self._senders[name].peer_store_id), now)
         self._sessions.active = True
 
@@ -188,7 +184,7 @@ class Drain(Elsewhere):
         drained."""
         if self.state == SERVING:
             return 0
-        return max(0, len(self._broker.sessions) - self._staying) + self._count_leaving(False)
+        return max(0, len(self._broker.sessions) - self._staying) + self.count_leaving(False)
 
     def waits_for(self) -> str:
         """Return the node without which it does not go on, "" for none."""
@@ -203,7 +199,7 @@ class Drain(Elsewhere):
                 return sender.name
         return "" if self.state == DRAINED or self._takers() else "any other node that takes sessions"
 
-    def _count_leaving(self, is_reached: bool) -> int:
+    def count_leaving(self, is_reached: bool) -> int:
         """Return how many sessions leave; is_reached: to nodes that are reached."""
         count = 0
         for departing in self._sessions.moves.due:
@@ -263,9 +259,9 @@ class Drain(Elsewhere):
         """Close clients and give sessions away, as many as the rate has room for."""
         queue = self._queue
         takers = [name for name in self._takers() if self._senders[name].reachable]
-        self.on_way = self._count_leaving(True)
+        on_way = self.count_leaving(True)
         while queue and takers and self._owed >= 1.0:
-            if self.on_way >= ON_WAY_MAX:
+            if on_way >= ON_WAY_MAX:
                 self.waits += 1
                 return
             client_id = queue.popleft()
@@ -280,6 +276,7 @@ class Drain(Elsewhere):
                 self._broker.close_connection(connection, USE_ANOTHER_SERVER, CLOSED, now)
             elif session.disconnected_at + RETURN_SECONDS <= now and not home.is_opening and home.claimant is None:
                 self._owed -= 1.0
+                on_way += 1
                 self._give(home, self._chosen(client_id, takers), now)
 
     def _look_whether_over(self, now: float) -> None:

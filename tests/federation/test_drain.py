@@ -167,11 +167,24 @@ def test_so_many_sessions_are_on_their_way_at_once() -> None:
     cluster.federation.hosts[1].stand_still(2.0)
     cluster.begin(100_000)
     cluster.federation.run(1.5)
-    assert cluster.drain.on_way == ON_WAY_MAX
+    assert cluster.drain.count_leaving(True) == ON_WAY_MAX
     assert cluster.drain.waits > 0
     assert cluster.drain.state == DRAINING
     cluster.until_drained()
     assert cluster.drain.sessions_given == ON_WAY_MAX + 50
+
+
+def test_a_session_that_was_moved_is_not_on_its_way_any_more() -> None:
+    """The node is not drained."""
+    cluster = Cluster(2)
+    cluster.leave_sessions(1)
+    cluster.drain.move("away 0", "n2", cluster.world.now)
+    assert cluster.drain.count_leaving(True) == 1
+    cluster.federation.hosts[0].settle()
+    cluster.world.run_until(lambda: "away 0" in cluster.node(1).broker.sessions, 10.0, "it is at n2")
+    cluster.federation.run(5.0)
+    assert cluster.drain.state == SERVING
+    assert cluster.drain.count_leaving(True) == 0
 
 
 def test_it_waits_for_the_node_that_has_not_all_of_a_session_yet() -> None:

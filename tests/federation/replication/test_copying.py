@@ -226,8 +226,12 @@ def test_a_keeper_that_lacks_forgotten_batches_gets_the_store_anew() -> None:
     for number in range(3):
         pair.home.journal.keep(Note(f"{number}" * (BATCHES_BYTES_MAX // 2)))
         pair.home.commit()
+    assert (pair.replication.whole(), pair.replication.short_since()) == (1, NEVER)
     pair.connect()
     pair.server = KeeperServer(pair.replicas, BATCHES_BYTES_MAX, pair.now)
+    pair.pass_on()
+    assert (pair.replication.whole(), pair.replication.short_since()) == (0, pair.now)
+    assert pair.keeper.times_short == 1
     pair.until_stored()
     assert pair.keeper.bases == 2
     assert len(pair.copied()) == 3
