@@ -94,14 +94,14 @@ class RemoteLog(StreamLog):
 
     async def _follow(self, log_id: str, grown: asyncio.Future[None]) -> None:
         """Wait until there is more, or the log cannot be followed."""
-        request = pb.FollowLogRequest(log_id=log_id, offset=self._end, wait_ms=int(FOLLOW_SECONDS * 1000))
+        start = end = self._end
+        request = pb.FollowLogRequest(log_id=log_id, offset=start, wait_ms=int(FOLLOW_SECONDS * 1000))
         data = request.SerializeToString()
         try:
-            end = self._end
-            while end <= self._end:
+            while end <= start:
                 answer = await self._call(FOLLOW, data, FOLLOW_SECONDS + CALL_SECONDS)
                 end = pb.FollowLogResponse.FromString(answer).next_offset
-            self._end = end
+            self._end = max(self._end, end)  # `locate` may have heard of more meanwhile
         except (LogFault, DecodeError) as fault:
             self._fault = str(fault)
         finally:

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
-from broker.event_log.faults import LogFault
 from broker.event_log.stream.parsed import Portion
 from broker.event_log.stream.place import LogPlace
+
+NEWEST_MAX: Final = 8  # reads of the end of a log that are kept for those who come to it later; then the oldest goes
 
 
 class StreamLog:
@@ -50,12 +53,18 @@ class StreamLog:
             self._newest_end = end
         task = self._newest.get(start)
         if task is None:
-            task = self._newest[start] = asyncio.get_running_loop().create_task(self.read(log_id, start, ()))
-        try:
-            return await asyncio.shield(task)
-        except LogFault:
-            self._newest.pop(start, None)
-            raise
+            task = asyncio.get_running_loop().create_task(self.read(log_id, start, ()))
+            task.add_done_callback(partial(self._newest_was_read, start))
+            self._newest[start] = task
+            if len(self._newest) > NEWEST_MAX:
+                self._newest.pop(next(iter(self._newest)))
+        return await asyncio.shield(task)
+
+    def _newest_was_read(self, start: int, task: asyncio.Task[Portion | None]) -> None:
+        """Keep what reaches to the end, for streams that come to it a little later. The others read on from files."""
+        portion = None if task.cancelled() or task.exception() is not None else task.result()
+        if self._newest.get(start) is task and (portion is None or portion.next_offset < self._newest_end):
+            del self._newest[start]
 
     def stop(self) -> None:
         """Read no more."""

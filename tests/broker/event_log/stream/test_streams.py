@@ -12,9 +12,10 @@ import pytest
 
 from broker.codec.reason_codes import TOPIC_FILTER_INVALID
 from broker.errors import MqttError
+from broker.event_log.faults import LogFault
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.settings import EventLogSettings
-from broker.event_log.stream import reads
+from broker.event_log.stream import reads, stream_log
 from broker.event_log.stream.place import LogPlace, Place, decode_place
 from broker.event_log.stream.remote_log import FOLLOW, LOCATE, READ, TAG_STREAM
 from broker.event_log.stream.streams import Streams
@@ -150,6 +151,52 @@ async def test_many_followers_share_a_read(make_node: MakeNode, monkeypatch: pyt
     await node.write(b"0")
     assert await asyncio.gather(*tasks) == [[b"0"]] * 20
     assert len(begun) == 1
+
+
+@pytest.mark.interpreted
+async def test_shared_reads_of_the_end_of_a_log_are_few(make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that do not reach the end are not kept, nor is one that failed."""
+    monkeypatch.setattr(stream_log, "NEWEST_MAX", 2)
+    node = await make_node()
+    for number in range(10):
+        await node.write(b"%d" % number * 60_000)
+    log, log_id = node.streams.reads.logs["n1"].log, node.log.log_id
+    kept = log._newest
+
+    async def read(start: int) -> int:
+        portion = await log.read_newest(log_id, start)
+        assert portion is not None
+        return portion.next_offset
+
+    assert await read(0) < 10
+    assert not kept
+    assert [await read(start) for start in (7, 8, 9)] == [10, 10, 10]
+    assert list(kept) == [8, 9]
+    with pytest.raises(LogFault):
+        await log.read_newest("another", 7)
+    assert 7 not in kept
+
+
+async def test_a_call_that_follows_a_log_waits_whatever_is_heard_meanwhile(make_node: MakeNode) -> None:
+    """It does not ask again and again for what is known."""
+    first, second = await make_node("n1"), await make_node("n2")
+    log = first.streams.reads.logs["n2"].log
+    await log.locate(None, 0)
+    served, calls = second.members.served[FOLLOW], 0
+
+    async def follow(data: bytes) -> bytes:
+        nonlocal calls
+        calls += 1
+        await log.locate(None, 0)
+        return await served(data) if calls < 5 else b"\xff"
+
+    await second.write(b"0")
+    second.members.served[FOLLOW] = follow
+    log._end = 0  # type: ignore[attr-defined]
+    grown = log.when_grown(second.log.log_id)
+    async with asyncio.timeout(DEADLINE):
+        await grown
+    assert (calls, log.next_offset) == (1, 1)
 
 
 async def test_what_was_removed_or_lost_is_counted_as_missed(make_node: MakeNode, tmp_path: Path) -> None:
