@@ -252,7 +252,7 @@ class FederationPlugin(Plugin):
             except OSError as error:
                 raise bind_error(error, str(settings.rpc_addr), f"{KEY}.rpc_addr") from error
         if self._worker is not None and self._worker.place.is_leaving:
-            self._leaves = WorkerLeaves(self.drain, self._worker.finish, self._log)
+            self._leaves = WorkerLeaves(self.drain, self._worker.has_left, self._log)
             try:
                 self._leaves.start()
             except DrainRefused as refused:

@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -35,7 +36,7 @@ from broker.server.run import run_node
 from broker.server.service_manager import notify, reloading_text, watchdog_seconds
 from broker.server.shared_counts import ABSENT, SharedCounts
 from broker.server.start_error import StartError
-from broker.server.worker import MESSAGE_BYTES_MAX, Worker
+from broker.server.worker import DRAINED, MESSAGE_BYTES_MAX, Worker
 from broker.server.worker_folders import leaving_workers, worker_count
 from broker.workers.shares import FEDERATION, Place, worker_folder
 from broker.workers.supervision import Do, NodeEnds, NodeReady, Step, Supervision, told
@@ -135,13 +136,17 @@ class Supervisor:
             until = min(self._core.next_timeout(), alive_at)
             events = self._selector.select(None if until == NEVER else max(0.0, until - now))
             now = time.monotonic()
-            for key, _ in events:
-                if key.fileobj is woken:
-                    self._take_signals(woken, now)
-                else:
-                    self._take_message(key.data, now)
+            self._take(events, woken, now)
             self._core.handle_timeout(now)
         return status
+
+    def _take(self, events: Sequence[tuple[selectors.SelectorKey, int]], woken: socket.socket, now: float) -> None:
+        """Take what has come at the same time: signals, and messages of workers."""
+        for key, _ in events:
+            if key.fileobj is woken:
+                self._take_signals(woken, now)
+            else:
+                self._take_message(key.data, now)
 
     def close(self) -> None:
         """Close and remove what the workers had."""
@@ -193,7 +198,9 @@ class Supervisor:
     # --- messages of workers
 
     def _take_message(self, index: int, now: float) -> None:
-        self._take_one(self._channels[index], index, now)
+        channel = self._channels.get(index)
+        if channel is not None:  # `_take_ends` of this turn may have closed it
+            self._take_one(channel, index, now)
 
     def _take_one(self, channel: socket.socket, index: int, now: float) -> bool:
         """Take one message. False where there is none."""
@@ -203,6 +210,8 @@ class Supervisor:
             return False
         if text.startswith("READY=1"):
             self._core.ready(index, now)
+        elif text == DRAINED:
+            self._core.given_all(index)
         elif text:
             self._core.heard(index, now)
         return bool(text)

@@ -7,6 +7,7 @@ second that it lives. The end of that socket is the end of the supervisor, and t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from broker.workers.shares import Place, worker_settings
 
 ALIVE_SECONDS: Final = 1.0  # between two signs of life
 MESSAGE_BYTES_MAX: Final = 4096
+DRAINED: Final = "DRAINED=1"  # of a worker that leaves: others have all that it had, and its folder may be removed
 
 
 class Worker:
@@ -62,6 +64,13 @@ class Worker:
     def metrics(self) -> list[Metric]:
         text = "Starts of a worker after its process has ended."
         return [counters("gmqtt_worker_restarts_total", text, "worker", [(str(self.place.index), self.starts_before)])]
+
+    def has_left(self, reason: str) -> None:
+        """Others have all that this worker had: tell the supervisor, and end. A word that is lost (the channel is full) means
+        that the worker is started once more."""
+        with contextlib.suppress(OSError):
+            self.channel.send(DRAINED.encode())
+        self.finish(reason)
 
     def path(self, kind: str, index: int) -> str:
         """Return the path of the Unix socket of this kind of the worker with this index."""

@@ -85,6 +85,7 @@ class Watched:
         self.heard_at = 0.0
         self.at = NEVER
         self.has_served = False
+        self.has_given_all = False  # by this process
         self.deaths: deque[float] = deque()
 
     def move(self, state: State) -> None:
@@ -121,6 +122,7 @@ class Supervision:
         worker.move(State.STARTING)
         worker.heard_at = now
         worker.at = NEVER
+        worker.has_given_all = False
         self._effects.append(Do(Step.START, index))
 
     # --- what is seen
@@ -128,6 +130,10 @@ class Supervision:
     def heard(self, index: int, now: float) -> None:
         """The worker has said that it lives."""
         self.workers[index].heard_at = now
+
+    def given_all(self, index: int) -> None:
+        """The worker has nothing left that others do not have, and ends."""
+        self.workers[index].has_given_all = True
 
     def ready(self, index: int, now: float) -> None:
         """The worker serves, after its start or after a reload."""
@@ -152,7 +158,7 @@ class Supervision:
             self._is_clean = self._is_clean and status == 0
             worker.move(State.ENDED)
             self._look_whether_over()
-        elif worker.is_leaving and status == 0:
+        elif worker.is_leaving and worker.has_given_all and status == 0:
             worker.move(State.ENDED)
             self._effects.append(Do(Step.CLEAR, index))
         elif not worker.has_served and not self._is_ready and status > 0:

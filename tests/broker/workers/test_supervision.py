@@ -165,6 +165,11 @@ def test_a_worker_that_has_given_all_away_is_not_started_again() -> None:
     core.handle_timeout(0.3)
     assert core.take_effects() == [Do(Step.START, 3)]  # a crash in the middle goes on
     core.ready(3, 0.4)
+    core.died(3, 0, 0.5)  # somebody has sent it SIGTERM
+    core.handle_timeout(1.0)
+    assert core.take_effects() == [Do(Step.START, 3)]
+    core.ready(3, 1.1)
+    core.given_all(3)
     core.died(3, 0, 5.0)
     assert core.take_effects() == [Do(Step.CLEAR, 3)]
     core.stop(6.0)
@@ -174,7 +179,9 @@ def test_a_worker_that_has_given_all_away_is_not_started_again() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["ready", "died", "kill", "heard", "wait", "reload", "stop"]), st.integers(0, 2))
+        st.tuples(
+            st.sampled_from(["ready", "given", "died", "kill", "heard", "wait", "reload", "stop"]), st.integers(0, 2)
+        )
     )
 )
 def test_each_worker_has_at_most_one_process_and_the_node_ends_once(happenings: list[tuple[str, int]]) -> None:
@@ -204,6 +211,8 @@ def test_each_worker_has_at_most_one_process_and_the_node_ends_once(happenings: 
         now += 0.5
         if what == "ready" and index in running:
             core.ready(index, now)
+        elif what == "given" and index in running:
+            core.given_all(index)
         elif what in ("died", "kill") and index in running:
             running.remove(index)
             core.died(index, 0 if what == "died" else -9, now)

@@ -1,0 +1,113 @@
+"""The processes of workers as the supervisor sees them: which end, what they say, and what the system refuses."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from broker.config.settings import Settings
+from broker.server.supervisor import Supervisor
+from broker.server.worker import DRAINED
+from broker.workers.supervision import State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Scripted(Supervisor):
+    """Its workers say what they are to say and wait for their end. `turn` is one turn of the loop."""
+
+    says = (b"READY=1",)
+
+    def _become_worker(self, index: int, channel: socket.socket) -> NoReturn:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        for text in self.says:
+            channel.send(text)
+        while True:
+            signal.pause()
+
+    def begin(self) -> None:
+        self.reading, self.writing = socket.socketpair()
+        self._selector.register(self.reading, selectors.EVENT_READ)
+        self._core.begin(time.monotonic())
+        self.carry_out()
+
+    def carry_out(self) -> int:
+        return self._carry_out()
+
+    def signalled(self, number: int) -> None:
+        self.writing.send(bytes([number]))
+
+    def turn(self, wanted: int = 1) -> int:
+        """Take what has come as soon as it is so much, signals first. Returns the exit status, -1 while the node runs."""
+        events: list[Any] = []
+        while len(events) < wanted:
+            events = self._selector.select()
+        events.sort(key=lambda found: found[0].fileobj is not self.reading)
+        self._take(events, self.reading, time.monotonic())
+        self._core.handle_timeout(time.monotonic())
+        return self.carry_out()
+
+    def until_serving(self) -> None:
+        while any(worker.state in (State.STARTING, State.WAITING) for worker in self._core.workers.values()):
+            self.turn()
+
+    def kill(self, *indexes: int, number: int = signal.SIGKILL) -> None:
+        """End these workers, as the system tells the supervisor."""
+        for process, index in list(self._processes.items()):
+            if index in indexes:
+                os.kill(process, number)
+                os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+        self.signalled(signal.SIGCHLD)
+
+    def end(self) -> None:
+        self.signalled(signal.SIGTERM)
+        self.turn()
+        self.kill(*self._core.workers)
+        self._take_ends(time.monotonic())
+        assert self.carry_out() >= 0
+        self.close()
+        self.reading.close()
+        self.writing.close()
+
+    @property
+    def restarts(self) -> dict[int, int]:
+        return self._core.restarts
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Scripted]:
+    found = Scripted(Settings(workers="2", listeners=(), data_dir=str(tmp_path / "data")), "", False)
+    found.begin()
+    found.until_serving()
+    yield found
+    found.end()
+
+
+def test_workers_that_end_at_the_same_time_are_started_again(supervisor: Scripted) -> None:
+    supervisor.kill(0, 1)
+    supervisor.turn(3)
+    supervisor.until_serving()
+    assert supervisor.restarts == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize("is_said", [False, True])
+def test_the_folder_of_a_worker_that_leaves_is_removed_after_its_word_only(tmp_path: Path, is_said: bool) -> None:
+    folder = tmp_path / "data" / "worker-2"
+    folder.mkdir(parents=True)
+    supervisor = Scripted(Settings(workers="2", listeners=(), data_dir=str(tmp_path / "data")), "", False)
+    supervisor.says = (DRAINED.encode(), b"READY=1") if is_said else (b"READY=1",)
+    supervisor.begin()
+    supervisor.until_serving()
+    supervisor.kill(2, number=signal.SIGTERM)  # it ends with status 0 then, as workers do
+    supervisor.turn()
+    supervisor.until_serving()
+    assert folder.exists() is not is_said
+    supervisor.end()
