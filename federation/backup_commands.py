@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tarfile
 import time
 import zlib
@@ -32,6 +31,7 @@ from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import CommandError, NotServed
 from gmqttctl.listing import confirm, yes_option
 from gmqttctl.node_calls import NodeCalls
+from gmqttctl.private_output import private_output
 from gmqttctl.service import BACKUP, NODE
 from gmqttctl.text import printable
 
@@ -49,17 +49,8 @@ def backup(connection: dict[str, str], file: Path) -> None:
     """Write what one node keeps to FILE, while it runs: its store with sessions, queued and retained messages, its accounts and
     rules, and the definitions of links, with their passwords. FILE is readable by its owner only. Each node has a store of
     its own."""
-    beside = file.with_name(f"{file.name}.new")
-    try:
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-            names = _write_archive(connection, opened)
-            opened.flush()
-            os.fsync(opened.fileno())
-        beside.replace(file)
-    except OSError as error:
-        raise CommandError(f"{file} cannot be written: {error.strerror or error}") from None
-    finally:
-        beside.unlink(missing_ok=True)
+    with private_output(file) as opened:
+        names = _write_archive(connection, opened)
     click.echo(f"{file}: {', '.join(names)}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 import tarfile
 import time
@@ -28,6 +27,7 @@ from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import EXIT_NOT_HEALTHY, CommandError, NoAnswer, NotServed
 from gmqttctl.node_calls import NodeCalls
 from gmqttctl.output import Column, Item, Output, output_options
+from gmqttctl.private_output import private_output
 from gmqttctl.service import CLIENTS, NODE, SUBSCRIPTIONS, TRACES, Service
 from gmqttctl.text import duration, printable, size
 
@@ -230,8 +230,5 @@ def write_archive(file: Path, parts: dict[str, str]) -> None:
             entry = tarfile.TarInfo(f"gmqttd-report/{name}")
             entry.size, entry.mtime = len(content), int(time.time())
             archive.addfile(entry, io.BytesIO(content))
-    try:
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-            opened.write(data.getvalue())
-    except OSError as error:
-        raise CommandError(f"{file} cannot be written: {error.strerror}") from None
+    with private_output(file) as opened:
+        opened.write(data.getvalue())

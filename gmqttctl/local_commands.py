@@ -16,6 +16,7 @@ from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import EXIT_FAILED, CommandError
 from gmqttctl.output import Output, output_options
 from gmqttctl.service import NODE
+from gmqttctl.text import printable
 
 
 def with_examples(name: str, group: click.Group, examples: Mapping[str, str]) -> Group:
@@ -61,7 +62,10 @@ def file_yaml(file: str) -> str:
     for warning in found.warnings:
         click.echo(f"warning: {warning}", err=True)
     if found.settings is None:
-        raise CommandError("\n".join(str(fault) for fault in found.faults))
+        *others, last = found.faults
+        for fault in others:
+            click.echo(f"gmqttctl: {printable(str(fault))}", err=True)
+        raise CommandError(str(last))
     return effective_yaml(found.settings)
 
 

@@ -32,9 +32,14 @@ tokens.add_command(
 
 
 def expires_in(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    """Raises click.BadParameter."""
     from broker.api.token_command import parse_expiry
+    from broker.server.command_fault import CommandFault
 
-    return None if text is None else round(parse_expiry(text).total_seconds())
+    try:
+        return None if text is None else round(parse_expiry(text).total_seconds())
+    except CommandFault as fault:
+        raise click.BadParameter(fault.message) from None
 
 
 @tokens.command(example="gmqttctl tokens create --role read --name grafana --expires 90d")

@@ -41,18 +41,23 @@ class PublishService(PublishServiceServicer):
             text = "retained must be false: mqtt.retain_available is false"
             raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, text)
         now = server.now()
-        message = message_of(request, now)
-        try:
-            reason_code = server.broker.publish(message, now)
-        except MqttError as error:
-            if error.reason_code == QUOTA_EXCEEDED:
-                raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text) from None
-            raise invalid_argument(f"topic_name: {error.text}") from None
-        server.flush_soon()
-        await committed(server)
+        reason_code = await published(server, message_of(request, now), now)
         if reason_code == QUOTA_EXCEEDED:
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, REJECTED)
         return Empty()
+
+
+async def published(server: Host, message: Message, now: float) -> int:
+    """Publish a message, and return its reason code when it is committed. Raises ApiError where the node does not take it."""
+    try:
+        reason_code = server.broker.publish(message, now)
+    except MqttError as error:
+        if error.reason_code == QUOTA_EXCEEDED:
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text) from None
+        raise invalid_argument(f"topic_name: {error.text}") from None
+    server.flush_soon()
+    await committed(server)
+    return reason_code
 
 
 def message_of(request: PublishRequest, now: float) -> Message:

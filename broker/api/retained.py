@@ -17,11 +17,11 @@ from broker.api.pb.admin_pb2 import (
     RetainedRequest,
 )
 from broker.api.pb.admin_pb2_grpc import RetainedServiceServicer
+from broker.api.publishing import published
 from broker.api.tokens import Role
 from broker.message import NEVER, Message
 from broker.routing.names import check_topic_filter, check_topic_name, is_reserved
 from broker.routing.retained import RetainedWalk, TopicMessages
-from broker.server.committed import committed
 from broker.server.logging import get_logger
 
 if TYPE_CHECKING:
@@ -76,10 +76,8 @@ class RetainedService(RetainedServiceServicer):
         if is_reserved(message.topic):
             raise not_found(f'the node itself publishes "{request.topic_name}": it cannot be deleted')
         now = self._server.now()
-        self._server.broker.publish(Message(message.topic, b"", 1, True, b"", NEVER), now)
-        self._server.flush_soon()
+        await published(self._server, Message(message.topic, b"", 1, True, b"", NEVER), now)
         self._log.info("retained message deleted by the API", topic=request.topic_name)
-        await committed(self._server)
         return Empty()
 
     def _store_of(self, topic: bytes) -> TopicMessages:

@@ -169,3 +169,10 @@ def test_what_is_destructive_asks_and_needs_a_terminal(arguments: tuple[str, ...
 def test_a_wrong_argument_is_named(arguments: list[str], words: str) -> None:
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, words in result.output) == (2, True), result.output
+
+
+def test_a_time_that_is_none_is_a_wrong_command_line() -> None:
+    result = CliRunner().invoke(main, ["tokens", "create", "--role", "read", "--expires", "nonsense"])
+    assert result.exit_code == 2
+    assert "nonsense" in result.output
+    assert "--expires" in result.output

@@ -209,6 +209,9 @@ async def test_the_configuration_of_the_node_and_of_a_file(ctl: Ctl, tmp_path: P
     file.write_text("mqtt: {max_inflight: many}\n")
     result = await ctl.run("config", "check", str(file))
     assert (result.exit_code, "max_inflight" in result.output) == (1, True)
+    file.write_text("mqtt: {max_inflight: many, max_queued_messages: some}\n")
+    lines = (await ctl.run("config", "check", str(file))).output.splitlines()
+    assert [word in line for word, line in zip(("max_inflight", "max_queued"), lines, strict=True)] == [True, True]
 
 
 async def test_a_trace_shows_packets(ctl: Ctl, server: Server, clients: Clients) -> None:
@@ -322,6 +325,8 @@ async def test_a_backup_of_a_running_node_is_a_node_again(
     await eventually(lambda: len(server.broker.retained) == 10, "there is load")
     before = server.broker.sessions["away"].queue_length()
     file = tmp_path / "backup.tar.gz"
+    file.write_text("")
+    file.chmod(0o644)  # is not that of what is written in its place
     said = await ctl.done("backup", str(file))
     load.cancel()
     check_named(said, ["store.jsonl", "accounts.yml"])

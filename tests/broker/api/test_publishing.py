@@ -166,8 +166,10 @@ async def test_a_full_event_log_refuses(node: Any, rest: Any) -> None:
         def refuses(self, topic: bytes) -> bool:
             return True
 
+    await rest.post("/v1/publish", {"topic_name": "r", "payload": "kept", "retained": True})
     full = Full()
     node.broker.add_tap(full)
+    await rest.fails(("DELETE", "/v1/retained/r", None, 429, 8, "the event log has no room"))
     await rest.fails(("POST", "/v1/publish", body(topic_name="a"), 429, 8, "the event log has no room"))
     node.broker.remove_tap(full)
     assert await rest.post("/v1/publish", {"topic_name": "a"}) == {}
