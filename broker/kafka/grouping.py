@@ -15,10 +15,9 @@ from broker.kafka.fields import Values
 from broker.kafka.frames import Asked
 from broker.kafka.group import refused_join, sync_answer
 from broker.kafka.groups import Groups
-from broker.kafka.node import Committed, KafkaNode
+from broker.kafka.node import METADATA_BYTES_MAX, Committed, KafkaNode
 from broker.kafka.partitions import NOBODY, coordinator_of
 
-METADATA_BYTES_MAX: Final = 4_096  # of a committed offset, as Kafka allows
 DESCRIBED_BYTES_MAX: Final = 2**20
 """Of metadata and assignments in one answer of DescribeGroups. Policy: members that find no room come without them."""
 KEY_OF_GROUP: Final = 0  # in FindCoordinator
@@ -168,7 +167,7 @@ class Grouping:
             return {"error_code": found}
 
         answers = await answer_each(topics, ("name", "partition_index"), answer)
-        if offsets and not await self.node.commit(group_id, offsets):
+        if offsets and not await self.node.commit(group_id, offsets, self.groups.has_members):
             for topic in answers:
                 for each in topic["partitions"]:
                     each["error_code"] = each["error_code"] or errors.COORDINATOR_NOT_AVAILABLE

@@ -37,6 +37,9 @@ class Groups:
     def members(self) -> int:
         return sum(len(group.members) for group in self._groups.values())
 
+    def has_members(self, group_id: str) -> bool:
+        return group_id in self._groups
+
     # --- requests: each returns its answer, or None where the answer follows ---
 
     def join(

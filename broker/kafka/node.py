@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -14,7 +14,15 @@ from broker.event_log.selection import Selection
 from broker.kafka import error_codes as errors
 from broker.kafka.asked_partitions import in_turns
 from broker.kafka.batches import TopicJudge
-from broker.kafka.partitions import Entry, Partition, coordinator_of, decode_entry, encode_entry, partitions_of
+from broker.kafka.partitions import (
+    PARTITIONS_MAX,
+    Entry,
+    Partition,
+    coordinator_of,
+    decode_entry,
+    encode_entry,
+    partitions_of,
+)
 from broker.message import Message
 from broker.routing.retained import RetainedWalk
 from broker.server.committed import committed
@@ -26,7 +34,11 @@ if TYPE_CHECKING:
 NODES: Final = "$kafka/nodes/"
 OFFSETS: Final = "$kafka/offsets/"
 COMMIT_SECONDS: Final = 30 * 86_400.0  # that a committed offset is kept after its last commit
-OFFSETS_MAX: Final = 10_000  # that one node commits for different partitions and groups; further ones are refused
+OFFSETS_MAX: Final = 10_000
+"""That one node keeps for different partitions and groups. Policy: the oldest one of a group without members makes room; where
+all groups have members a further one is refused."""
+METADATA_BYTES_MAX: Final = 4_096  # of a committed offset, as Kafka allows
+COMMITTED_BYTES_MAX: Final = 6 * METADATA_BYTES_MAX + 256  # of it in JSON, which writes a byte as six at most
 PARTITIONS_SECONDS: Final = 0.5
 WALK_STEPS: Final = 1_000
 ALIVE: Final = "ALIVE"
@@ -47,6 +59,29 @@ class Committed(NamedTuple):
     metadata: str
 
 
+def decode_committed(data: bytes) -> Committed | None:
+    """None for bytes that are no committed offset: somebody else may write to the same place."""
+    if len(data) > COMMITTED_BYTES_MAX:
+        return None
+    try:
+        content = json.loads(data)
+        offset, epoch, metadata = content["offset"], content["epoch"], content["metadata"]
+        if not (isinstance(offset, int) and isinstance(epoch, int) and -1 <= epoch < 2**31 and -1 <= offset < 2**63):
+            return None
+        if len(metadata.encode()) > METADATA_BYTES_MAX:
+            return None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return Committed(offset, epoch, metadata)
+
+
+class Kept(NamedTuple):
+    """A committed offset that counts. expires_at: monotonic seconds."""
+
+    group: str
+    expires_at: float
+
+
 class KafkaNode:
     """topics   by name
     offsets_refused  commits beyond OFFSETS_MAX, or that the store did not take
@@ -62,7 +97,7 @@ class KafkaNode:
         self._partitions: list[Partition] = []
         self._own_partition: int | None = None  # its number
         self._partitions_until = 0.0  # monotonic seconds
-        self._committed_here: set[bytes] = set()
+        self._kept: dict[bytes, Kept] = {}  # committed offsets by their topics, the oldest first
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -86,7 +121,7 @@ class KafkaNode:
     def _entries(self) -> dict[str, Entry]:
         """What the nodes of the federation have announced, by their names."""
         entries: dict[str, Entry] = {}
-        for message in self._retained(NODES) if self.server.members.node_name else ():
+        for message in self._retained(NODES, PARTITIONS_MAX) if self.server.members.node_name else ():
             entry = decode_entry(message.payload)
             if entry is not None:
                 entries[unquote(message.topic.decode().removeprefix(NODES))] = entry
@@ -148,19 +183,42 @@ class KafkaNode:
 
     # --- committed offsets ---
 
-    async def commit(self, group: str, offsets: dict[tuple[str, int], Committed]) -> bool:
+    def count_kept(self) -> None:
+        """Count what the store has. Once, before any commit."""
+        now = self.now()
+        found = sorted(self._retained(OFFSETS, OFFSETS_MAX), key=lambda message: message.expires_at)
+        for message in found:
+            group = message.topic.decode().removeprefix(OFFSETS).partition("/")[0]
+            self._kept[message.topic] = Kept(unquote(group), min(message.expires_at, now + COMMIT_SECONDS))
+
+    def _make_room(self, has_members: Callable[[str], bool]) -> bool:
+        """Forget the oldest committed offset that may go, where OFFSETS_MAX are kept. False where none may go."""
+        if len(self._kept) < OFFSETS_MAX:
+            return True
+        now = self.now()
+        for topic, kept in self._kept.items():
+            if kept.expires_at > now and has_members(kept.group):
+                continue
+            if self.coordinates(kept.group):  # else it is another node's
+                self._retain(topic, b"")
+            del self._kept[topic]
+            return True
+        return False
+
+    async def commit(
+        self, group: str, offsets: dict[tuple[str, int], Committed], has_members: Callable[[str], bool]
+    ) -> bool:
         """Keep the offsets of a group by (topic, partition), on disk where the node has a store. False when they are not
-        kept."""
+        kept. has_members: says which groups have members here."""
         async for (topic, partition), committed_offset in in_turns(offsets.items()):
             key = _offset_topic(group, topic, partition)
-            if key not in self._committed_here and len(self._committed_here) >= OFFSETS_MAX:
-                self.offsets_refused += 1
-                return False
+            self._kept.pop(key, None)
+            expires_at = self.now() + COMMIT_SECONDS
             payload = json.dumps(committed_offset._asdict()).encode()
-            if not self._retain(key, payload, self.now() + COMMIT_SECONDS):
+            if not (self._make_room(has_members) and self._retain(key, payload, expires_at)):
                 self.offsets_refused += 1
                 return False
-            self._committed_here.add(key)
+            self._kept[key] = Kept(group, expires_at)
         try:
             await committed(self.server)
         except NotCommitted:
@@ -172,11 +230,7 @@ class KafkaNode:
         message = self.server.broker.retained.get(_offset_topic(group, topic, partition))
         if message is None or message.expires_at <= self.now():
             return None
-        try:
-            content = json.loads(message.payload)
-            return Committed(int(content["offset"]), int(content["epoch"]), str(content["metadata"]))
-        except (ValueError, TypeError, KeyError):
-            return None
+        return decode_committed(message.payload)
 
     # --- retained messages ---
 
@@ -193,10 +247,11 @@ class KafkaNode:
             self.server.flush_soon()
         return self.server.broker.retained.refused == refused
 
-    def _retained(self, prefix: str) -> list[Message]:
+    def _retained(self, prefix: str, count_max: int) -> list[Message]:
+        """The messages below the prefix, not more than so many: clients may publish there, too."""
         walk = RetainedWalk(self.server.broker.retained, f"{prefix}#".encode())
         found: list[Message] = []
-        while not walk.is_done():
+        while not walk.is_done() and len(found) < count_max:
             walk.advance(WALK_STEPS)
             if walk.found is not None:
                 found.append(walk.found)

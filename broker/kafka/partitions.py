@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from broker.config.addresses import AddressError, parse_address
 
 PARTITIONS_MAX: Final = 1_000
+ENTRY_BYTES_MAX: Final = 1_024  # of a node's entry
 NOBODY: Final = -1
 
 
@@ -46,13 +47,16 @@ def encode_entry(entry: Entry) -> bytes:
 
 def decode_entry(data: bytes) -> Entry | None:
     """None for bytes that are no entry: somebody else may write to the same place."""
+    if len(data) > ENTRY_BYTES_MAX:
+        return None
     try:
         content = json.loads(data)
         since, address, epoch = content["since"], content["address"], content["epoch"]
         if not (isinstance(since, int) and isinstance(epoch, int) and 0 <= epoch < 2**31 and 0 <= since < 2**63):
             return None
         parse_address(address, unix_allowed=False)
-    except (ValueError, TypeError, KeyError, AttributeError, AddressError):
+        address.encode()  # JSON may have half of a surrogate pair
+    except (ValueError, TypeError, KeyError, AttributeError, AddressError, RecursionError):
         return None
     return Entry(since, address, epoch)
 

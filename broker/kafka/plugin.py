@@ -102,6 +102,7 @@ class KafkaPlugin(Plugin):
     async def start(self) -> None:
         assert self._server is not None
         assert self._node is not None
+        self._node.count_kept()
         await self._server.open(KEY)
         address, warning = kafka_addr(self._server.addresses, self.settings.advertised, local_ipv4_addresses())
         if warning:

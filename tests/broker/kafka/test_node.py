@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import cast
 
 import pytest
@@ -11,7 +12,7 @@ from broker.event_log.contents import LogContents
 from broker.event_log.log import EventLog
 from broker.hooks import Members, OtherNode
 from broker.kafka import node as kafka_node
-from broker.kafka.node import NODES, Committed, KafkaNode
+from broker.kafka.node import NODES, Committed, KafkaNode, decode_committed
 from broker.message import Message
 from broker.server.host import Host
 
@@ -19,6 +20,10 @@ from broker.server.host import Host
 class OfTest(Members):
     def others(self) -> list[OtherNode]:
         return [OtherNode("a", "ALIVE", {}), OtherNode("c", "FAILED", {})]
+
+
+def nobody(_group: str) -> bool:
+    return False
 
 
 @pytest.fixture
@@ -56,15 +61,69 @@ async def test_the_number_of_a_first_start(host: Host) -> None:
     assert member(host, "a").first_start(9_000) == 1_000
 
 
-async def test_offsets_are_kept_by_group_topic_and_partition(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offsets_are_kept_by_group_topic_and_partition(host: Host) -> None:
     node = member(host, "a")
     node.announce(1, "a:1")
-    assert await node.commit("g", {("all", 0): Committed(5, 1, "m"), ("all", 3): Committed(6, -1, "")})
+    assert await node.commit("g", {("all", 0): Committed(5, 1, "m"), ("all", 3): Committed(6, -1, "")}, nobody)
     assert member(host, "b").committed("g", "all", 0) == Committed(5, 1, "m")
     assert (node.committed("g", "all", 1), node.committed("h", "all", 0)) == (None, None)
-    monkeypatch.setattr(kafka_node, "OFFSETS_MAX", 2)
-    assert await node.commit("g", {("all", 0): Committed(7, 1, "m")})
-    assert not await node.commit("g", {("all", 1): Committed(7, 1, "m")})
-    assert node.offsets_refused == 1
     host.broker.publish(Message(b"$kafka/offsets/g/all/0", b"nonsense", 1, True), host.now())
     assert node.committed("g", "all", 0) is None
+
+
+async def test_committed_offsets_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest one of a group without members makes room, also of those that were there at the start."""
+    monkeypatch.setattr(kafka_node, "OFFSETS_MAX", 3)
+    node = member(host, "a")
+    node.announce(1, "a:1")
+
+    async def commit(group: str, *living: str) -> bool:
+        return await node.commit(group, {("all", 0): Committed(1, 1, "")}, lambda name: name in living)
+
+    def kept() -> list[str]:
+        return [group for group in "ghijk" if node.committed(group, "all", 0) is not None]
+
+    for group in ("g", "h", "i", "g"):
+        assert await commit(group)
+    assert await commit("j", "h")
+    assert kept() == ["g", "h", "j"]
+    assert not await commit("k", "g", "h", "j")
+    assert node.offsets_refused == 1
+    node = member(host, "a")
+    node.announce(1, "a:1")
+    node.count_kept()
+    assert await commit("k", "h", "j")
+    assert kept() == ["h", "j", "k"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"[" * 10_000,
+        b'{"offset": 1e999, "epoch": 1, "metadata": ""}',
+        b'{"offset": 9223372036854775808, "epoch": 1, "metadata": ""}',
+        b'{"offset": 1, "epoch": 2147483648, "metadata": ""}',
+        b'{"offset": 1, "epoch": 1, "metadata": "\\ud800"}',
+        b'{"offset": 1, "epoch": 1, "metadata": "%s"}' % (b"x" * 5_000),
+        b'{"offset": 1, "epoch": 1, "metadata": 5}',
+    ],
+)
+def test_what_somebody_else_wrote_is_no_committed_offset(data: bytes) -> None:
+    assert decode_committed(data) is None
+
+
+def test_committed_offsets_come_back() -> None:
+    for known in (Committed(2**63 - 1, 2**31 - 1, "\x7f" * 4_096), Committed(0, -1, "ä" * 2_048)):
+        assert decode_committed(json.dumps(known._asdict()).encode()) == known
+
+
+async def test_the_walk_over_entries_ends(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_node, "PARTITIONS_MAX", 5)
+    for number in range(20):
+        host.broker.publish(Message(f"{NODES}x{number}".encode(), b"nonsense", 1, True), host.now())
+    node = member(host, "a")
+    node.announce(1, "a:1")
+    assert len(node._retained(NODES, kafka_node.PARTITIONS_MAX)) == 5
+    assert [each.node for each in node.partitions()] == ["a"]

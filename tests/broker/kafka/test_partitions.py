@@ -50,6 +50,10 @@ def test_entries_come_back(entry: Entry) -> None:
         b'{"since": 1, "address": "h", "epoch": 0}',
         b'{"since": 1, "address": "h:1", "epoch": -1}',
         b"\xff",
+        b"[" * 1_000,
+        b'{"since": 1e999, "address": "h:1", "epoch": 0}',
+        b'{"since": 1, "address": "\\ud800:1", "epoch": 0}',
+        b'{"since": 1, "address": "%s:1", "epoch": 0}' % (b"h" * 40_000),
     ],
 )
 def test_what_somebody_else_wrote_is_no_entry(data: bytes) -> None:
