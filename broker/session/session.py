@@ -30,7 +30,6 @@ from broker.session.sending import SendingSession
 from broker.session.will import PendingWill
 
 NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
-FORM_BYTES_MAX: Final = 2  # a PUBLISH may grow by so many bytes in the form of the other protocol version
 EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval without end [MQTT5 3.1.2.11.2]
 
 
@@ -178,17 +177,8 @@ class Session(SendingSession):
 
     def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         connection = self._open_connection()
-        if connection is not None and connection.takes(run.packet_size + FORM_BYTES_MAX):
-            aliases = connection.aliases
-            alias = 0 if aliases is None else aliases.find(run.topic)
-            if aliases is None or alias:
-                connection.write_packets(run.aliased(alias) if alias else run.encoded(connection.version), run.count)
-                counters = self.context.counters
-                counters.copies += run.count
-                counters.qos0_sent += run.count
-                if self.context.deliveries is not None:
-                    self.context.deliveries.delivered_run(self.client_id, run)
-                return
+        if connection is not None and self._write_run(connection, run):
+            return
         self.context.slices.steps += run.count  # the queue takes messages one by one
         for message in run.messages():
             self.deliver(message, 0, False, NO_IDENTIFIERS, publisher, now)

@@ -8,10 +8,13 @@ import pytest
 
 from broker.codec import properties as props
 from broker.codec.packets import PubAck, Subscribe, SubscribeFilter
+from broker.codec.runs import Run
+from broker.codec.writer import encode_publish
+from broker.feeds import Feed, FeedReader
 from broker.store.journal import Journal
 from broker.store.kinds import SUBSCRIPTION
 from broker.store.restoring import Restoring
-from numbered_feeds import NumberedFeeds
+from numbered_feeds import NumberedFeed, NumberedFeeds
 from topic_rights import TopicRights
 
 ALL = b"$stream/0/#"
@@ -150,6 +153,40 @@ def test_several_subscriptions_take_turns(world: Any) -> None:
     found = client.take_publishes()
     assert [publish.payload for publish in found] == numbers(0, 1, 3, 2, 3)
     assert {publish.subscription_identifiers for publish in found} == {(7,)}
+
+
+class RunFeed(NumberedFeed):
+    """Gives one run."""
+
+    def next(self, now: float) -> Run | None:  # type: ignore[override]
+        self.asked += 1
+        if self.asked > 1:
+            return None
+        packets = [
+            encode_publish(5, b"topic/of/run", b"%04d" % number * 500, 0, False, False, 0, b"") for number in range(100)
+        ]
+        size = len(packets[0])
+        return Run(b"topic/of/run", b"".join(packets), 0, size, size - 2000, 5, "p", 100 * size)
+
+
+class RunFeeds(NumberedFeeds):
+    def open(self, reader: FeedReader, position: bytes) -> Feed:
+        feed = RunFeed(self, reader, b"#", 0)
+        self.open_feeds.append(feed)
+        return feed
+
+
+@pytest.mark.parametrize("properties", [{}, {props.TOPIC_ALIAS_MAXIMUM: 5}, {props.MAXIMUM_PACKET_SIZE: 2020}])
+@pytest.mark.parametrize("identifier", [0, 7])
+def test_nothing_of_a_run_goes_to_the_queue(make_world: Any, properties: dict[int, Any], identifier: int) -> None:
+    """Whatever form the client gets it in: a queue may drop messages."""
+    world = make_world(max_queued_messages=3, write_buffer_high=50_000)
+    world.broker.feeds = RunFeeds()
+    client = world.connect("c", properties=properties)
+    client.subscribe(ALL, identifier=identifier)
+    found = [publish.payload[:4] for publish in client.take_publishes()]
+    assert found == [b"%04d" % number for number in range(100)]
+    assert world.drops() == {}
 
 
 def test_a_position_stays_with_the_session(world: Any) -> None:
