@@ -199,6 +199,18 @@ class Drain(Elsewhere):
                 return sender.name
         return "" if self.state == DRAINED or self._takers() else "any other node that takes sessions"
 
+    def keeps(self) -> str:
+        """Return what only this node has although no session is left that could go, "" for nothing. A node that is stopped and
+        started again still has it; one whose store is removed loses it."""
+        for client_id, session in self._broker.sessions.items():
+            waiting = session.queue_length() + session.inflight_length()
+            if waiting and self._home(session) is None:
+                return f'{waiting} messages in "{client_id}", a queue of a group or of a link, which stays at its node'
+        for sender in self._senders.values():
+            if not sender.outbox.is_done(sender.mark()):
+                return f"messages for {sender.name}"
+        return ""
+
     def count_leaving(self, is_reached: bool) -> int:
         """Return how many sessions leave; is_reached: to nodes that are reached."""
         count = 0

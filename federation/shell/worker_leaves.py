@@ -1,6 +1,8 @@
 """A worker of an earlier start, which the node has no more: it gives its sessions to the other workers, and ends.
 
-That is a drain (federation/sessions/drain.py) without clients. One that ends before it is over goes on at the next start.
+That is a drain (federation/sessions/drain.py) without clients. One that ends before it is over goes on at the next start. Its
+folder is removed at the end, so it waits for what a drain leaves at its node, too: messages for a node that is away, and in
+queues of groups and links.
 """
 
 from __future__ import annotations
@@ -46,11 +48,13 @@ class WorkerLeaves:
                 self._control.begin(RATE_MAX)
             except DrainRefused as refused:  # the other workers are still starting
                 fault = str(refused)
-        if drain.state == DRAINED and drain.since + QUIET_SECONDS <= now:
+        is_over = drain.state == DRAINED and drain.since + QUIET_SECONDS <= now
+        kept = drain.keeps() if is_over else ""
+        if is_over and not kept:
             self.stop()
             self._finish("the other workers have all sessions of this one")
-        elif drain.state != DRAINED and self._told_at + TOLD_SECONDS <= now:
+        elif (kept or drain.state != DRAINED) and self._told_at + TOLD_SECONDS <= now:
             self._told_at = now
-            waits_for = fault or drain.waits_for()
+            waits_for = fault or kept or drain.waits_for()
             left = {"sessions_left": drain.sessions_left(), "sessions_given": drain.sessions_given}
             self._log.info("sessions go to the other workers", waits_for=waits_for, **left)

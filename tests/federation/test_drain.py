@@ -9,6 +9,7 @@ import pytest
 from broker.codec.packets import MQTT_311, ConnAck, Disconnect, Packet
 from broker.codec.properties import SERVER_REFERENCE
 from broker.codec.reason_codes import SERVER_UNAVAILABLE, USE_ANOTHER_SERVER
+from broker.session.group_queues import GroupQueues
 from federation.sessions.drain import DRAINED, DRAINING, ON_WAY_MAX, RETURN_SECONDS, SERVING, Drain, DrainRefused
 from federation.tags import EXTENSION_FIELDS, REFERENCE_CHARS_MAX, TAG_CLIENTS, TAG_DRAINING
 from simulator.client import Client
@@ -231,3 +232,33 @@ def test_other_members_hear_that_a_node_is_drained() -> None:
     cluster.node(0).end_drain(cluster.world.now)
     cluster.federation.hosts[0].settle()
     cluster.world.run_until(lambda: not told(), 10.0, "the tag goes")
+
+
+def test_it_tells_what_stays_at_a_node_that_is_drained() -> None:
+    cluster = Cluster(2)
+    node = cluster.node(0)
+    GroupQueues(node.broker).declare(b"workers", b"jobs/#", 100, 10**6, 0.0, cluster.world.now)
+    client = cluster.connect("c")
+    cluster.federation.run(1.0)
+    assert cluster.drain.keeps() == ""
+    client.publish("jobs/1", b"1", cluster.world.now)
+    cluster.federation.hosts[0].settle()
+    cluster.begin(500)
+    cluster.until_drained()
+    assert cluster.drain.keeps().startswith("1 messages in")
+
+
+def test_messages_for_a_node_that_is_away_stay() -> None:
+    cluster = Cluster(3)
+    subscriber = cluster.connect("s", number=2)
+    subscriber.subscribe("t", cluster.world.now)
+    cluster.federation.hosts[2].settle()
+    cluster.federation.run(1.0)
+    publisher = cluster.connect("p")
+    cluster.federation.hosts[2].crash()
+    publisher.publish("t", b"1", cluster.world.now)
+    cluster.federation.hosts[0].settle()
+    cluster.federation.until_failed("n3")
+    cluster.begin(500)
+    cluster.until_drained()
+    assert cluster.drain.keeps() == "messages for n3"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Scripted(Supervisor):
     """Its workers say what they are to say and wait for their end. `turn` is one turn of the loop."""
 
-    says = (b"READY=1",)
+    says: tuple[bytes, ...] = (b"READY=1",)
 
     def _become_worker(self, index: int, channel: socket.socket) -> NoReturn:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
