@@ -84,14 +84,15 @@ class Links:
     epochs    the links that this node should run, with its epoch as their owner
     queues    those of shared groups on this node
     interest  that of the cluster; `pass_on` follows its changes
-    plain_ids  the links, by id, whose new sessions at upstreams have client identifiers without a random part; None for all.
-               The owner keeps those with one (`sessions`)
+    secret    of which the random parts of client identifiers at upstreams are made, and which the disk has; b"" for none
+    plain_ids  the links, by id, whose new sessions at upstreams have client identifiers without a random part, in any case
     """
 
     def __init__(
         self, domain: bytes, broker: Broker, rng: random.Random, queue_defaults: QueueDefaults = QUEUE_DEFAULTS
     ) -> None:
-        self.plain_ids: Collection[str] | None = None
+        self.secret = b""
+        self.plain_ids: Collection[str] = ()
         self.by_id: dict[str, Link] = {}
         self.epochs: dict[str, int] = {}
         self.queues = Queues(broker, queue_defaults)
@@ -204,8 +205,8 @@ class Links:
             made = self.by_id[link_id] = TopicLink(plan, interest, link_id in self._relaying, self._domain, now)
             made.epoch = epoch
             is_restored = session is not None and made.restore_session(session, now)
-            if not (is_restored or self.plain_ids is None or link_id in self.plain_ids):
-                made.take_random_id()
+            if self.secret and not (is_restored or link_id in self.plain_ids):
+                made.take_random_id(self.secret)
             if _asks(plan):
                 self.interest.add_link(interest)
             self._start(made, now)

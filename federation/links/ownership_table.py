@@ -10,7 +10,7 @@ import json
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from federation.definitions.resolution import LINKS_MAX
 from federation.links.reconnecting import SessionPlace
@@ -102,24 +102,27 @@ def weight(link_id: str, name: str) -> bytes:
     return blake2b(f"{link_id}\0{name}".encode(), digest_size=8).digest()
 
 
+SECRET_BYTES_MAX: Final = 64  # of a key of blake2b
 Places = dict[str, SessionPlace]
 """Where links have sessions at upstreams, by the id of the link."""
 
 
-def encode_places(places: Places, plain: frozenset[str] | None) -> bytes:
+def encode_places(places: Places, plain: frozenset[str] | None, secret: str) -> bytes:
     """A file of the sessions that a node knows. `plain`: the links, by id, that get no random client identifier; None where
-    that is not known."""
+    that is not known. `secret`: of which the random parts of the others are made, hexadecimal; "" for none."""
     sessions = {link_id: place._asdict() for link_id, place in places.items()}
     document: dict[str, Any] = {"format": 1, "sessions": sessions}
     if plain is not None:
         document["plain"] = sorted(plain)
+    if secret:
+        document["secret"] = secret
     return json.dumps(document).encode()
 
 
-def decode_places(data: bytes) -> tuple[Places, frozenset[str] | None]:
+def decode_places(data: bytes) -> tuple[Places, frozenset[str] | None, str]:
     """The inverse of `encode_places`; nothing for an empty file. Raises ValueError."""
     if not data:
-        return {}, None
+        return {}, None, ""
     document: Any = json.loads(data)
     sessions = document.get("sessions") if isinstance(document, dict) and document.get("format") == 1 else None
     if not isinstance(sessions, dict) or len(sessions) > LINKS_MAX:
@@ -131,9 +134,12 @@ def decode_places(data: bytes) -> tuple[Places, frozenset[str] | None]:
                 found[link_id] = SessionPlace(client_id, host, port)
             case _:
                 raise ValueError(f"sessions.{link_id[:64]}: client_id, host and port are not there")
+    secret = document.get("secret", "")
+    if not isinstance(secret, str) or len(bytes.fromhex(secret)) > SECRET_BYTES_MAX:
+        raise ValueError(f"secret: it is no hexadecimal text of at most {SECRET_BYTES_MAX} bytes")
     match document.get("plain"):
         case None:
-            return found, None
+            return found, None, secret
         case [*names] if all(isinstance(name, str) for name in names):
-            return found, frozenset(names)
+            return found, frozenset(names), secret
     raise ValueError("plain: it is no list of the ids of links")

@@ -133,10 +133,13 @@ class LinksPlugin(Plugin, TurnEnd):
             except (HeaderError, TypeError, ValueError) as error:
                 raise StartError(f"persistence: a record of a deleted retained message: {error}") from None
         self.links.interest.observe(broker)
-        self.server.turns.ends.append(self)
         self._owners.start()
         self._resolve(self.definitions.resolution())
-        self.links.plain_ids = self._sessions.plain_ids(self.links.plans(), broker.identity.is_new)
+        identity = broker.identity
+        is_new = identity.is_new or (not identity.is_durable and self._sessions.is_missing)
+        self.links.plain_ids, self.links.secret = await self._sessions.begin(self.links.plans(), is_new)
+        self.server.turns.ends.append(self)  # links run from now on, under names that the disk has
+        self.server.flush_soon()
         self.links.drop_old_queues(self.server.now())
         if self._cluster is not None:
             self._cluster.start()

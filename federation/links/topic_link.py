@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from string import hexdigits
 from typing import Final
 
@@ -26,7 +27,6 @@ from federation.links.status import Event, State
 from federation.links.subscriptions import NO_HEADERS, Headers
 
 RANDOM_CHARS: Final = 12
-RANDOM_BITS: Final = 4 * RANDOM_CHARS
 
 
 class TopicEnd(OwnEnd):
@@ -108,9 +108,11 @@ class TopicLink(Link):
         self._addresses.restore(place.host, place.port, NEVER if expires is None else now + expires)
         return True
 
-    def take_random_id(self) -> None:
-        """Before `start` of a link without a session: nobody else is to know the name of the one that it makes."""
-        client_id = f"{self._own_id}-{self._domain.rng.getrandbits(RANDOM_BITS):0{RANDOM_CHARS}x}"
+    def take_random_id(self, secret: bytes) -> None:
+        """Before `start` of a link without a session: nobody else is to know the name of the one that it makes. A node that
+        has lost what it knew of its sessions, and not its secret, finds that one again."""
+        part = blake2b(self.plan.link_id.encode(), key=secret, digest_size=RANDOM_CHARS // 2)
+        client_id = f"{self._own_id}-{part.hexdigest()}"
         if self._is_random_id(client_id):
             self.client_id = client_id
 

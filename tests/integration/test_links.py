@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.codec.packets import Properties, Publish
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
 from broker.server.lifecycle import Server
@@ -172,8 +174,12 @@ async def test_topics_are_mapped_both_ways_and_other_policies_keep_theirs(nodes:
     ]
 
 
+@pytest.mark.parametrize("persistence", [{}, {"persistence": {"type": "memory"}}], ids=["store", "memory"])
 async def test_the_name_of_a_session_is_random_and_outlives_the_process(
-    start_server: Callable[[dict[str, Any]], Awaitable[Server]], clients: Clients, tmp_path: Path
+    start_server: Callable[[dict[str, Any]], Awaitable[Server]],
+    clients: Clients,
+    tmp_path: Path,
+    persistence: dict[str, Any],
 ) -> None:
     """That of an upstream of the configuration file."""
     upstream = await start_server({})
@@ -183,6 +189,7 @@ async def test_the_name_of_a_session_is_random_and_outlives_the_process(
         "policies": {"p": {"pattern": "s/#", "definition": {"federation-upstream": "north"}}},
     }
     settings = {"data_dir": str(tmp_path / "data"), "plugin_order": ["links"], "plugins": {"links": definitions}}
+    settings |= persistence
     (tmp_path / "data").mkdir(mode=0o700)
     found: list[str] = []
     for _ in range(2):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import secrets
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -284,13 +285,19 @@ def _session_of(row: pb.OwnerRow) -> SessionPlace | None:
 
 FILE: Final = "link-sessions.json"
 FILE_BYTES_MAX: Final = 16 * 2**20
+SECRET_BYTES: Final = 16
 
 
 class SessionsFile:
-    """`folder`: "" for a node that keeps nothing. The file is written by one thread at a time, the newest state only."""
+    """`folder`: "" for a node that keeps nothing. The file is written by one thread at a time, the newest state only.
+
+    is_missing  `read` has found no file
+    """
 
     def __init__(self, folder: str) -> None:
-        self._plain: frozenset[str] | None = None  # None before `plain_ids` where the file does not say it
+        self.is_missing = True
+        self._plain: frozenset[str] | None = None  # None before `begin` where the file does not say it
+        self._secret = ""
         self._file = PrivateFile(os.path.join(folder, FILE)) if folder else None
         self._log = get_logger("links")
         self._wanted: Places = {}
@@ -303,7 +310,9 @@ class SessionsFile:
         if file is None:
             return {}
         try:
-            places, self._plain = decode_places(await asyncio.to_thread(file.read, FILE_BYTES_MAX))
+            data = await asyncio.to_thread(file.read, FILE_BYTES_MAX)
+            self.is_missing = not data
+            places, self._plain, self._secret = decode_places(data)
         except (OSError, ValueError) as error:
             self._log.warning("sessions of links not known", file=file.path, reason=str(error))
             return {}
@@ -312,14 +321,24 @@ class SessionsFile:
             self._written = places
         return places
 
-    def plain_ids(self, link_ids: Iterable[str], is_new: bool) -> frozenset[str] | None:
-        """Return which links never get a client identifier with a random part, for `Links.plain_ids`. These are the links of a
-        node that an earlier build has run: they may have sessions of which nothing is known. `is_new`: no build has."""
+    async def begin(self, link_ids: Iterable[str], is_new: bool) -> tuple[frozenset[str], bytes]:
+        """Return (the links that never get a client identifier with a random part, the secret of which those of the others
+        are made), for `Links`; the secret is b"" where the file does not have it, which is logged. The former are the links
+        of a node that an earlier build has run: they may have sessions of which nothing is known. `is_new`: no build has."""
+        plain = frozenset(link_ids)
         if self._file is None:
-            return None
+            return plain, b""
         if self._plain is None:
-            self._plain = frozenset() if is_new else frozenset(link_ids)
-        return self._plain
+            self._plain = frozenset() if is_new else plain
+            self._written = None
+        if not self._secret:
+            self._secret = secrets.token_hex(SECRET_BYTES)
+            self._written = None
+        self.follow(self._wanted)
+        await self.stop()
+        if self._written is None:
+            self._plain, self._secret = plain, ""
+        return self._plain, bytes.fromhex(self._secret)
 
     def follow(self, places: Places) -> None:
         """The sessions are these now."""
@@ -329,7 +348,7 @@ class SessionsFile:
 
     async def _write(self, file: PrivateFile) -> None:
         while (places := self._wanted) != self._written:
-            data = encode_places(places, self._plain)
+            data = encode_places(places, self._plain, self._secret)
             try:
                 await asyncio.to_thread(_store, file, data)
             except OSError as error:

@@ -151,7 +151,7 @@ def test_a_session_that_is_lost_while_the_node_is_down_is_counted(is_present: bo
 def random_world(body: dict[str, Any] = KEYS, session: SessionPlace | None = None) -> World:
     """A node that names the sessions of its links at random, where it knows of none."""
     world = World(body)
-    world.links.plain_ids = ()
+    world.links.secret = b"secret"
     (link_id,) = world.links.plans()
     world.links.end(link_id, world.now)
     world.links.run(link_id, 2, world.now, session)
@@ -170,6 +170,9 @@ def test_a_new_session_has_a_random_name_which_stays_with_it() -> None:
     assert place is not None
     assert place.client_id == world.link.client_id
     assert random_world(session=place).link.client_id == place.client_id
+    assert random_world().link.client_id == place.client_id, (
+        "the node has lost the file of its sessions, not the secret"
+    )
     assert restarted(world).link.client_id == place.client_id, "by a node that makes no such names, too"
     world.links.resolve(world.resolution(KEYS | {"prefetch-count": 7}), world.now)
     (changed,) = world.links.by_id.values()
@@ -180,8 +183,9 @@ def test_a_new_session_has_a_random_name_which_stays_with_it() -> None:
 def test_a_link_that_may_have_an_unknown_session_keeps_its_name() -> None:
     world = World(KEYS)
     (link_id,) = world.links.plans()
-    for plain in (None, {link_id}):
-        world.links.plain_ids = plain
+    for secret in (b"", b"secret"):
+        world.links.secret = secret
+        world.links.plain_ids = {link_id}
         world.links.end(link_id, world.now)
         world.links.run(link_id, 2, world.now)
         assert world.links.by_id[link_id].client_id == world.link.client_id

@@ -34,6 +34,8 @@ async def test_the_next_process_reads_the_newest_state(tmp_path: Path) -> None:
         b'{"format": 2}',
         b'{"format": 1, "sessions": {"a": {"port": "x"}}}',
         b'{"format": 1, "sessions": {}, "plain": [7]}',
+        b'{"format": 1, "sessions": {}, "secret": 7}',
+        b'{"format": 1, "sessions": {}, "secret": "x"}',
     ],
 )
 async def test_a_damaged_file_is_as_none_and_is_replaced(tmp_path: Path, data: bytes) -> None:
@@ -65,18 +67,34 @@ async def test_a_folder_that_is_gone_stops_nothing(tmp_path: Path) -> None:
 
 async def test_the_links_of_an_earlier_build_are_remembered(tmp_path: Path) -> None:
     """Those that were there at the first start of a build with random client identifiers."""
-    assert SessionsFile("").plain_ids(["a"], True) is None
+    assert await SessionsFile("").begin(["a"], True) == (frozenset("a"), b"")
     for name, is_new, expected in (("new", True, frozenset[str]()), ("old", False, frozenset("ab"))):
         (tmp_path / name).mkdir()
         file = SessionsFile(str(tmp_path / name))
         await file.read()
-        assert file.plain_ids(["a", "b"], is_new) == expected
-        file.follow({})
-        await file.stop()
-        file = SessionsFile(str(tmp_path / name))
+        plain, secret = await file.begin(["a", "b"], is_new)
+        assert plain == expected
+        assert secret
+        file = SessionsFile(str(tmp_path / name))  # the file has it before a link connects
         await file.read()
-        assert file.plain_ids(["a", "b", "c"], False) == expected
+        assert not file.is_missing
+        assert await file.begin(["a", "b", "c"], False) == (expected, secret)
     (tmp_path / FILE).write_text('{"format": 1, "sessions": {}}')  # of a build without them
     file = SessionsFile(str(tmp_path))
     await file.read()
-    assert file.plain_ids(["a"], False) == frozenset("a")
+    assert (await file.begin(["a"], False))[0] == frozenset("a")
+
+
+async def test_a_secret_that_cannot_be_kept_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    file = SessionsFile(str(folder))
+    await file.read()
+    assert await file.begin(["a"], True) == (frozenset("a"), b"")
+    folder.mkdir()
+    file.follow(PLACES)
+    await file.stop()
+    file = SessionsFile(str(folder))
+    assert await file.read() == PLACES
+    plain, secret = await file.begin(["a", "b"], False)
+    assert plain == frozenset("a"), "it may have a session under its plain name"
+    assert secret
