@@ -39,7 +39,7 @@ from broker.server.start_error import StartError
 from broker.server.worker import DRAINED, MESSAGE_BYTES_MAX, Worker
 from broker.server.worker_folders import leaving_workers, worker_count
 from broker.workers.shares import FEDERATION, Place, worker_folder
-from broker.workers.supervision import Do, NodeEnds, NodeReady, Step, Supervision, told
+from broker.workers.supervision import TURN_SECONDS, Do, NodeEnds, NodeReady, Step, Supervision, told
 
 GOSSIP_KEY_BYTES: Final = 32
 FOLDER_MODE: Final = 0o700  # of data_dir, as the store makes it
@@ -133,9 +133,10 @@ class Supervisor:
             if alive_at <= now:
                 notify("WATCHDOG=1")
                 alive_at = now + alive_seconds
-            until = min(self._core.next_timeout(), alive_at)
-            events = self._selector.select(None if until == NEVER else max(0.0, until - now))
+            until = min(self._core.next_timeout(), alive_at, now + TURN_SECONDS)
+            events = self._selector.select(max(0.0, until - now))
             now = time.monotonic()
+            self._core.turn(now)
             self._take(events, woken, now)
             self._core.handle_timeout(now)
         return status

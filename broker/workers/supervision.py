@@ -1,9 +1,9 @@
 """The workers of a node, without I/O: which process is started, ended, or started again, and when the node ends.
 
 The owner tells what it has seen (`heard`, `ready`, `died`), what an operator asks for (`stop`, `reload`), and the time. It
-carries out `take_effects`. A worker that does not say within SILENT_SECONDS_MAX that it lives is ended, because the kernel
-gives it connections that it does not serve. A worker that ends is started again at once; one that ends again and again is
-started after a time that doubles, and after DEATHS_MAX ends within DEATHS_SECONDS the node ends.
+carries out `take_effects`. A worker that serves and does not say within SILENT_SECONDS_MAX that it lives is ended, because
+the kernel gives it connections that it does not serve. A worker that ends is started again at once; one that ends again and
+again is started after a time that doubles, and after DEATHS_MAX ends within DEATHS_SECONDS the node ends.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from typing import Final
 from broker.message import NEVER
 
 SILENT_SECONDS_MAX: Final = 8.0  # between two signs of life of a worker; each has one a second
+LOADING_SECONDS_MAX: Final = 300.0  # from the start of a worker until it serves: it reads its store in one turn
+TURN_SECONDS: Final = 1.0  # the owner calls `turn` as often …
+LATE_SECONDS: Final = 1.0  # … or has stood still itself when it comes so much later
 DEATHS_SECONDS: Final = 60.0
 DEATHS_MAX: Final = 6  # of one worker within DEATHS_SECONDS
 PAUSE_SECONDS: Final = 0.25  # before the second start again; it doubles from there
@@ -75,6 +78,8 @@ MOVES: Final = {
     State.ENDED: (),
 }
 
+LIVING: Final = {State.STARTING: LOADING_SECONDS_MAX, State.SERVING: SILENT_SECONDS_MAX}  # how long each may be silent
+
 
 class Watched:
     """One worker. `deaths` are the times of its ends within DEATHS_SECONDS; `at` is when it is started, or killed."""
@@ -105,6 +110,7 @@ class Supervision:
         self._reason = ""
         self._is_clean = True
         self._is_ready = False
+        self._turn_at = NEVER
         self._has_reloaded = False
         self._effects: list[Effect] = []
 
@@ -130,6 +136,15 @@ class Supervision:
     def heard(self, index: int, now: float) -> None:
         """The worker has said that it lives."""
         self.workers[index].heard_at = now
+
+    def turn(self, now: float) -> None:
+        """Called before what is seen is told. The workers of an owner that stood still (SIGSTOP, a paused container) did so,
+        too, and what they would have said has not come yet: all count as heard now."""
+        if now - self._turn_at > TURN_SECONDS + LATE_SECONDS:
+            for worker in self.workers.values():
+                if worker.state in LIVING:
+                    worker.heard_at = now
+        self._turn_at = now
 
     def given_all(self, index: int) -> None:
         """The worker has nothing left that others do not have, and ends."""
@@ -223,8 +238,8 @@ class Supervision:
         at = NEVER
         for worker in self.workers.values():
             at = min(at, worker.at)
-            if worker.state in (State.STARTING, State.SERVING):
-                at = min(at, worker.heard_at + SILENT_SECONDS_MAX)
+            if worker.state in LIVING:
+                at = min(at, worker.heard_at + LIVING[worker.state])
         return at
 
     def handle_timeout(self, now: float) -> None:
@@ -236,10 +251,11 @@ class Supervision:
                 else:
                     worker.at = NEVER
                     self._effects.append(Do(Step.KILL, index, f"it did not end within {STOP_SECONDS_MAX:g} s"))
-            elif worker.state in (State.STARTING, State.SERVING) and worker.heard_at + SILENT_SECONDS_MAX <= now:
+            elif worker.state in LIVING and worker.heard_at + LIVING[worker.state] <= now:
+                seconds = LIVING[worker.state]
                 self.hung[index] += 1
                 worker.move(State.ENDING)
-                self._effects.append(Do(Step.KILL, index, f"it gave no sign of life for {SILENT_SECONDS_MAX:g} s"))
+                self._effects.append(Do(Step.KILL, index, f"it gave no sign of life for {seconds:g} s"))
 
 
 def told(status: int) -> str:

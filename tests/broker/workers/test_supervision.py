@@ -10,6 +10,7 @@ from broker.message import NEVER
 from broker.workers.supervision import (
     DEATHS_MAX,
     DEATHS_SECONDS,
+    LOADING_SECONDS_MAX,
     PAUSE_SECONDS,
     SILENT_SECONDS_MAX,
     STOP_SECONDS_MAX,
@@ -117,6 +118,34 @@ def test_a_worker_that_gives_no_sign_of_life_is_killed_and_started_again() -> No
     core.handle_timeout(SILENT_SECONDS_MAX + 0.2)
     assert core.take_effects() == [Do(Step.START, 1)]
     assert core.hung == {0: 0, 1: 1}
+
+
+def test_a_node_that_stood_still_as_a_whole_kills_nobody() -> None:
+    core = started()
+    core.turn(0.0)
+    core.turn(60.0)
+    core.handle_timeout(60.0)
+    assert core.take_effects() == []
+    for number in range(1, 20):  # the owner runs again, worker 1 does not
+        core.turn(60.0 + number)
+        core.heard(0, 60.0 + number)
+        core.handle_timeout(60.0 + number)
+        if number < SILENT_SECONDS_MAX:
+            assert core.take_effects() == []
+    assert core.hung == {0: 0, 1: 1}
+
+
+def test_a_worker_that_reads_a_large_store_has_time_for_it() -> None:
+    core = Supervision(1)
+    core.begin(0.0)
+    core.take_effects()
+    core.handle_timeout(LOADING_SECONDS_MAX - 1.0)
+    assert core.take_effects() == []
+    core.handle_timeout(LOADING_SECONDS_MAX)
+    (kill,) = core.take_effects()
+    assert isinstance(kill, Do)
+    assert kill.step is Step.KILL
+    assert f"{LOADING_SECONDS_MAX:g}" in kill.reason
 
 
 def test_a_stop_ends_all_and_kills_who_does_not_end() -> None:
