@@ -57,6 +57,7 @@ class Strand:
         self.log_id = ""
         self.cursor = cursor
         self.state = READY
+        self._is_closed = False
         self.is_following = False
         self.lasts: dict[bytes, tuple[int, int]] | None = None
         self.wanted: list[int] = []
@@ -101,6 +102,14 @@ class Strand:
         """The log was read. `wall_offset` as in Cursor.load."""
         self.cursor.load(portion.blocks, portion.next_offset, wall_offset)
         self.state = READY
+
+    def is_closed(self) -> bool:
+        """Return whether its feed has ended, or its node is forgotten."""
+        return self._is_closed
+
+    def close(self) -> None:
+        self._is_closed = True
+        self.unload()
 
     def unload(self) -> None:
         """Forget what was read, to free its memory."""
@@ -160,6 +169,17 @@ class LogFeed(Feed):
         strand = Strand(self, node, Cursor(self.place.topic_filter, self.reader, node))
         self.strands.append(strand)
         return strand
+
+    def remove_strand(self, node: str) -> Strand | None:
+        """The log of a node is not read any more. Its place stays, for a node of this name that comes again."""
+        for strand in self.strands:
+            if strand.node == node:
+                if strand.log_id:
+                    self.place.logs[node] = strand.place()
+                self.strands.remove(strand)
+                strand.close()
+                return strand
+        return None
 
     def combine(self) -> list[Strand]:
         """Of `last`: place the strands, once each log was searched, or cannot be read. Returns those that begin now."""
@@ -222,6 +242,8 @@ class LogFeed(Feed):
         if given is not None:
             self._given = None
             given.taken()
+            if given.is_closed():
+                self.place.logs[given.node] = given.place()
 
     def position(self) -> bytes:
         place = self.place
@@ -234,5 +256,5 @@ class LogFeed(Feed):
     def close(self) -> None:
         self.is_closed = True
         for strand in self.strands:
-            strand.unload()
+            strand.close()
         self._strand_reader.closed(self)

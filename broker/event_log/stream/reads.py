@@ -68,6 +68,7 @@ class StreamReads(StrandReader):
         self._tasks: set[asyncio.Task[None]] = set()
         self._following: dict[Strand, None] = {}
         self._read_ahead: OrderedDict[Strand, int] = OrderedDict()
+        self._missed_before = 0  # in logs of nodes that are forgotten
         self._with_last: dict[Strand, None] = {}
 
     def add_log(self, log: StreamLog) -> None:
@@ -78,6 +79,18 @@ class StreamReads(StrandReader):
             strand.state = AWAY  # nobody waits for the first read of a node that has just come
             self._begin(strand)
 
+    def remove_log(self, node: str) -> None:
+        """The node is forgotten: nobody waits for its log any more."""
+        reads = self.logs.pop(node)
+        reads.log.stop()
+        self._missed_before += reads.missed
+        for feed in list(self.feeds):
+            strand = feed.remove_strand(node)
+            if strand is not None:
+                self._end(strand)
+                self._combine(feed, None)
+                self._changed(feed)
+
     @property
     def last_topics(self) -> int:
         """Topics of `last` that are held for subscriptions."""
@@ -86,7 +99,7 @@ class StreamReads(StrandReader):
     @property
     def missed(self) -> int:
         """Records that were removed, or damaged, before a subscription came to them."""
-        return sum(reads.missed for reads in self.logs.values())
+        return self._missed_before + sum(reads.missed for reads in self.logs.values())
 
     def is_following(self, node: str) -> bool:
         """Return whether a feed waits for new records of the node."""
@@ -104,17 +117,21 @@ class StreamReads(StrandReader):
         self._begin(strand)
 
     def _begin(self, strand: Strand) -> None:
-        task = self._loop.create_task(self._serve(strand))
+        task = self._loop.create_task(self._serve(strand, self.logs[strand.node]))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def closed(self, feed: LogFeed) -> None:
         self.feeds.discard(feed)
         for strand in feed.strands:
-            self._forget(strand)
-            self._with_last.pop(strand, None)
             self.logs[strand.node].at_end.pop(strand, None)
-            self._follow(strand, False)
+            self._end(strand)
+
+    def _end(self, strand: Strand) -> None:
+        """The strand reads no more."""
+        self._forget(strand)
+        self._with_last.pop(strand, None)
+        self._follow(strand, False)
 
     def stop(self) -> None:
         for reads in self.logs.values():
@@ -145,8 +162,7 @@ class StreamReads(StrandReader):
 
     # --- reading ---
 
-    async def _serve(self, strand: Strand) -> None:
-        reads = self.logs[strand.node]
+    async def _serve(self, strand: Strand, reads: LogReads) -> None:
         try:
             if not strand.log_id and not await self._place(strand, reads):
                 return
@@ -163,6 +179,8 @@ class StreamReads(StrandReader):
         if not reads.fault:
             self._log.warning("subscriptions to $stream cannot read a log", node=strand.node, reason=fault)
         reads.fault = fault
+        if strand.is_closed():
+            return
         if strand.log_id:  # it may be another log when it is back
             strand.feed.place.logs[strand.node] = strand.place()
             strand.log_id = ""
@@ -173,7 +191,7 @@ class StreamReads(StrandReader):
         self._loop.call_later(RETRY_SECONDS, self._try_again, strand)
 
     def _try_again(self, strand: Strand) -> None:
-        if not strand.feed.is_closed and strand.state is AWAY:
+        if not strand.is_closed() and strand.state is AWAY:
             self._begin(strand)
 
     async def _read(self, strand: Strand, reads: LogReads) -> None:
@@ -188,13 +206,13 @@ class StreamReads(StrandReader):
             cursor.offset = strand.wanted[at] if at < len(strand.wanted) else cursor.wanted_before
         start = cursor.offset
         async with reads.turns:
-            if strand.feed not in self.feeds:
+            if strand.is_closed():
                 return
             if strand.is_following:
                 portion = await log.read_newest(strand.log_id, cursor.offset)
             else:
                 portion = await log.read(strand.log_id, cursor.offset, [strand.feed.place.topic_filter])
-        if strand.feed.is_closed:
+        if strand.is_closed():
             return
         if portion is None:
             self._follow(strand, True)
@@ -225,7 +243,7 @@ class StreamReads(StrandReader):
         log = reads.log
         known = feed.place.logs.get(strand.node)
         async with reads.turns:
-            if feed not in self.feeds:
+            if strand.is_closed():
                 return False
             place = await log.locate(known, feed.place.since_ns)
         if not feed.place.is_last:
@@ -239,8 +257,8 @@ class StreamReads(StrandReader):
             self._combine(feed, strand)
             return True
         async with reads.searches:
-            lasts = await self._last(feed, reads, place)
-            if feed.is_closed:
+            lasts = await self._last(strand, reads, place)
+            if strand.is_closed():
                 return False
             strand.searched(place, await self._newest(lasts, min(LAST_TOPICS_MAX, self._last_room())))
             self._with_last[strand] = None
@@ -251,13 +269,13 @@ class StreamReads(StrandReader):
         places = [feed.place.logs.get(strand.node) for strand in feed.strands]
         return all(place is not None and place.offset >= place.barrier for place in places)
 
-    async def _last(self, feed: LogFeed, reads: LogReads, place: LogPlace) -> dict[bytes, tuple[int, int]]:
+    async def _last(self, strand: Strand, reads: LogReads, place: LogPlace) -> dict[bytes, tuple[int, int]]:
         """By topic, (time in ns, offset) of its last record before the barrier. Raises LogFault."""
-        topic_filter = feed.place.topic_filter
+        topic_filter = strand.feed.place.topic_filter
         topics = Selection([topic_filter])
         found: dict[bytes, tuple[int, int]] = {}
         at = 0
-        while at < place.barrier and not feed.is_closed:
+        while at < place.barrier and not strand.is_closed():
             async with reads.turns:
                 portion = await reads.log.read(place.log_id, at, [topic_filter])
             if portion is None:
@@ -276,7 +294,7 @@ class StreamReads(StrandReader):
         self.topics_left_out += len(found) - len(kept)
         return kept
 
-    def _combine(self, feed: LogFeed, strand: Strand) -> bool:
+    def _combine(self, feed: LogFeed, strand: Strand | None) -> bool:
         """Have strands of `last` read on, when all logs that can be read were searched. Returns whether this one may."""
         placed = feed.combine()
         for other in placed:

@@ -44,9 +44,12 @@ class Streams(Feeds):
         self._writer.is_followed = self._served.followers > 0 or self.reads.is_following(self._own.node)
 
     def _members_changed(self) -> None:
-        for other in self._members.others():
-            if TAG_STREAM in other.tags and other.name not in self.reads.logs and len(self.reads.logs) < LOGS_MAX:
-                self.reads.add_log(RemoteLog(other.name, self._members))
+        names = [other.name for other in self._members.others() if TAG_STREAM in other.tags]
+        for name in self.reads.logs.keys() - {self._own.node, *names}:
+            self.reads.remove_log(name)
+        for name in names:
+            if name not in self.reads.logs and len(self.reads.logs) < LOGS_MAX:
+                self.reads.add_log(RemoteLog(name, self._members))
 
     def begin(self, full_filter: bytes, start: str, known: bytes) -> tuple[bytes, bytes]:
         text, topic_filter = split_filter(full_filter, start)

@@ -271,6 +271,42 @@ async def test_a_member_that_is_away_holds_up_nobody_and_is_read_later(
     assert await task == [b"1", b"2"]
 
 
+async def test_a_member_that_is_forgotten_is_not_read_until_it_comes_again(make_node: MakeNode) -> None:
+    """Nobody waits for it, and a subscription goes on where it was."""
+    first, second = await make_node("n1"), await make_node("n2")
+    await second.write(b"0", b"1")
+    streams, all_of_them = first.streams, first.members.all
+    open_feeds: list[Any] = []
+    assert await first.read(1, feed_of=open_feeds) == [b"0"]
+    (feed,) = open_feeds
+    reader = feed.reader
+    handed = feed.next(0.0)
+    assert handed.payload == b"1"
+    del all_of_them["n2"]
+    streams._members_changed()
+    feed.taken()
+    assert list(streams.reads.logs) == ["n1"]
+    assert [strand.node for strand in feed.strands] == ["n1"]
+    assert decode_place(feed.position()).logs["n2"].offset == 2
+    await first.write(b"2")
+    await second.write(b"3")
+
+    async def came() -> bytes:
+        async with asyncio.timeout(DEADLINE):
+            while (message := feed.next(0.0)) is None:
+                reader.event.clear()
+                await reader.event.wait()
+        feed.taken()
+        return bytes(message.payload)
+
+    assert await came() == b"2"
+    all_of_them["n2"] = second.members
+    streams._members_changed()
+    assert await came() == b"3"
+    feed.close()
+    assert streams.reads.read_ahead_bytes == 0
+
+
 @pytest.mark.parametrize(
     ("method", "answer"),
     [
