@@ -94,6 +94,7 @@ class KafkaNode:
         self.name = server.members.node_name or LOCAL_NAME
         self.offsets_refused = 0
         self._own: Entry | None = None
+        self._settles_until = 0.0  # monotonic seconds
         self._partitions: list[Partition] = []
         self._own_partition: int | None = None  # its number
         self._partitions_until = 0.0  # monotonic seconds
@@ -127,6 +128,11 @@ class KafkaNode:
                 entries[unquote(message.topic.decode().removeprefix(NODES))] = entry
         return entries
 
+    def settle(self, seconds: float) -> None:
+        """The node has started and does not know yet who else lives: for so long there are no partitions and it coordinates
+        nothing, unless all nodes that have an entry are heard of before."""
+        self._settles_until = self.now() + seconds
+
     def announce(self, since: int, address: str) -> None:
         """Tell all nodes of this one."""
         self._own = Entry(since, address, self.epoch)
@@ -146,7 +152,7 @@ class KafkaNode:
 
     def partitions(self) -> list[Partition]:
         """In the order of their numbers, as they were PARTITIONS_SECONDS ago at most; without this node before it is
-        announced."""
+        announced, and none before it has settled."""
         if self.now() >= self._partitions_until:
             found = self._partitions = self._partitions_now()
             self._own_partition = next((each.number for each in found if each.node == self.name), None)
@@ -156,9 +162,13 @@ class KafkaNode:
     def _partitions_now(self) -> list[Partition]:
         self._keep_announced()
         entries = self._entries()
+        alive = {other.name for other in self.server.members.others() if other.status == ALIVE}
+        if self.now() < self._settles_until:
+            if not alive or alive != entries.keys() - {self.name}:
+                return []
+            self._settles_until = 0.0
         if self._own is not None:
             entries[self.name] = self._own
-        alive = {other.name for other in self.server.members.others() if other.status == ALIVE}
         return partitions_of(entries, alive | {self.name})
 
     def own_partition(self) -> int | None:

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from broker.server.host import Host
 
 KEY: Final = "plugins.kafka"
-SETTLE_SECONDS: Final = 5.0  # of a node's first start in a federation, until its partition has a number
+SETTLE_SECONDS: Final = 5.0
+"""After a start in a federation, for the node to hear of the others. On its first start its partition gets a number then."""
 SINCE_FILE: Final = "kafka_since"  # in the folder of the log: Unix nanoseconds of the first start, in decimal
 
 
@@ -112,6 +113,8 @@ class KafkaPlugin(Plugin):
             since = await asyncio.to_thread(read_since, self._since_file)
         except (OSError, ValueError) as error:
             raise StartError(f"{KEY}: {self._since_file} cannot be read: {error}") from error
+        if self.server.members.node_name:
+            self._node.settle(SETTLE_SECONDS)
         if since is not None:
             self._node.announce(since, address)
         elif self.server.members.node_name:

@@ -82,9 +82,10 @@ class Reading:
             }
             for partition in partitions
         ]
+        starting = errors.NONE if partitions else errors.LEADER_NOT_AVAILABLE
         for name, error in self.node.topic_errors(names, asked.identity).items():
             if not (is_all and error):
-                answers.append({"error_code": error, "name": name, "partitions": [] if error else listed})
+                answers.append({"error_code": error or starting, "name": name, "partitions": [] if error else listed})
         alive = [partition for partition in partitions if partition.is_alive]
         return {
             "brokers": [{"node_id": each.number, "host": each.host, "port": each.port, "rack": None} for each in alive],
@@ -98,7 +99,8 @@ class Reading:
         if topic_error:
             return topic_error
         if index != self.node.own_partition():
-            is_known = 0 <= index < len(self.node.partitions())
+            count = len(self.node.partitions())
+            is_known = 0 <= index < count or not count
             return errors.NOT_LEADER_OR_FOLLOWER if is_known else errors.UNKNOWN_TOPIC_OR_PARTITION
         if 0 <= epoch < self.node.epoch:
             return errors.FENCED_LEADER_EPOCH

@@ -52,6 +52,33 @@ async def test_partitions_are_those_that_were_announced(host: Host) -> None:
     assert [each.node for each in member(host, "a").partitions()] == ["a", "b", "c"]
 
 
+async def test_a_node_that_has_started_waits_until_it_has_heard_of_the_others(host: Host) -> None:
+    class Heard(Members):
+        found: tuple[OtherNode, ...] = ()
+
+        def others(self) -> list[OtherNode]:
+            return list(self.found)
+
+    for name, since in (("a", 100), ("c", 300)):
+        member(host, name).announce(since, f"{name}:1")
+    members = host.members = Heard("b")
+    host.now = lambda: 10.0  # type: ignore[method-assign]
+    a, c, c_failed = OtherNode("a", "ALIVE", {}), OtherNode("c", "ALIVE", {}), OtherNode("c", "FAILED", {})
+    for heard, seconds, is_settled in (
+        ((), 50, False),
+        ((a,), 50, False),
+        ((a, c_failed), 50, False),
+        ((a, c), 50, True),
+        ((), 0, True),
+    ):
+        node = KafkaNode(host, cast(EventLog, LogContents("b")), {"all": b"#"})
+        node.settle(seconds)
+        node.announce(200, "b:1")
+        members.found = heard
+        assert [each.node for each in node.partitions()] == (["a", "b", "c"] if is_settled else [])
+        assert any(node.coordinates(f"g{number}") for number in range(10)) == is_settled
+
+
 async def test_the_number_of_a_first_start(host: Host) -> None:
     """Behind all others, also with a clock that is behind; an emptied node gets its former one."""
     assert member(host, "a").first_start(1_000) == 1_000
@@ -125,5 +152,5 @@ async def test_the_walk_over_entries_ends(host: Host, monkeypatch: pytest.Monkey
         host.broker.publish(Message(f"{NODES}x{number}".encode(), b"nonsense", 1, True), host.now())
     node = member(host, "a")
     node.announce(1, "a:1")
-    assert len(node._retained(NODES, kafka_node.PARTITIONS_MAX)) == 5
+    assert len(node._retained(NODES, 5)) == 5
     assert [each.node for each in node.partitions()] == ["a"]
