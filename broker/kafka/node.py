@@ -41,6 +41,7 @@ METADATA_BYTES_MAX: Final = 4_096  # of a committed offset, as Kafka allows
 COMMITTED_BYTES_MAX: Final = 6 * METADATA_BYTES_MAX + 256  # of it in JSON, which writes a byte as six at most
 PARTITIONS_SECONDS: Final = 0.5
 WALK_STEPS: Final = 1_000
+EPOCH_MAX: Final = 2**31 - 1
 ALIVE: Final = "ALIVE"
 LOCAL_NAME: Final = "node"  # of a node without a federation
 
@@ -82,6 +83,17 @@ class Kept(NamedTuple):
     expires_at: float
 
 
+class FirstStart(NamedTuple):
+    """The first start of a node in its folder of the log.
+
+    since  Unix nanoseconds; of its first start ever where the folder was emptied
+    epoch  leader epoch then: 0, or above that of the former log
+    """
+
+    since: int
+    epoch: int
+
+
 class KafkaNode:
     """topics   by name
     offsets_refused  commits beyond OFFSETS_MAX, or that the store did not take
@@ -93,6 +105,7 @@ class KafkaNode:
         self.topics = {name: KafkaTopic(name, each, Selection([each])) for name, each in filters.items()}
         self.name = server.members.node_name or LOCAL_NAME
         self.offsets_refused = 0
+        self._first_epoch = 0  # of the first id of the log
         self._own: Entry | None = None
         self._settles_until = 0.0  # monotonic seconds
         self._partitions: list[Partition] = []
@@ -106,18 +119,23 @@ class KafkaNode:
 
     @property
     def epoch(self) -> int:
-        """Leader epoch of this node's partition: the number of ids that its log had before."""
-        return len(self.log.lineage.parents)
+        """Leader epoch of this node's partition: it rises with each id that its log gets."""
+        return min(self._first_epoch + len(self.log.lineage.parents), EPOCH_MAX)
+
+    def epoch_end(self, epoch: int) -> int:
+        """The first offset that may differ from what was read under a former epoch: the log of those before the folder was
+        emptied has nothing in common with this one."""
+        return 0 if epoch < self._first_epoch else self.log.lineage.parents[epoch - self._first_epoch].end_offset
 
     # --- partitions ---
 
-    def first_start(self, now_ns: int) -> int:
-        """`since` of this node's entry on its first start in this folder: what other nodes know of it, else a time behind that
-        of all nodes."""
+    def first_start(self, now_ns: int) -> FirstStart:
+        """Of this node in this folder: after what other nodes know of it, else at a time behind that of all nodes."""
         entries = self._entries()
         if self.name in entries:
-            return entries[self.name].since
-        return max([now_ns, *(entry.since + 1 for entry in entries.values())])
+            known = entries[self.name]
+            return FirstStart(known.since, min(known.epoch + 1, EPOCH_MAX))
+        return FirstStart(max([now_ns, *(entry.since + 1 for entry in entries.values())]), 0)
 
     def _entries(self) -> dict[str, Entry]:
         """What the nodes of the federation have announced, by their names."""
@@ -133,9 +151,10 @@ class KafkaNode:
         nothing, unless all nodes that have an entry are heard of before."""
         self._settles_until = self.now() + seconds
 
-    def announce(self, since: int, address: str) -> None:
+    def announce(self, first: FirstStart, address: str) -> None:
         """Tell all nodes of this one."""
-        self._own = Entry(since, address, self.epoch)
+        self._first_epoch = first.epoch
+        self._own = Entry(first.since, address, self.epoch)
         self._partitions_until = 0.0
         self._keep_announced()
 

@@ -27,7 +27,7 @@ from broker.kafka.group_messages import (
 )
 from broker.kafka.grouping import Grouping
 from broker.kafka.messages import FETCH, INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, PRODUCE
-from broker.kafka.node import KafkaNode
+from broker.kafka.node import FirstStart, KafkaNode
 from broker.kafka.producing import refuse_produce, refuse_producer_id
 from broker.kafka.reading import Reading
 from broker.kafka.server import Handler, KafkaServer
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 KEY: Final = "plugins.kafka"
 SETTLE_SECONDS: Final = 5.0
 """After a start in a federation, for the node to hear of the others. On its first start its partition gets a number then."""
-SINCE_FILE: Final = "kafka_since"  # in the folder of the log: Unix nanoseconds of the first start, in decimal
+SINCE_FILE: Final = (
+    "kafka_since"  # in the folder of the log: a FirstStart, its numbers in decimal with a space between them
+)
 
 
 class KafkaPlugin(Plugin):
@@ -110,13 +112,13 @@ class KafkaPlugin(Plugin):
             self._log.warning(warning, key=f"{KEY}.advertised")
         self._since_file = Path(self.server.settings.plugins.event_log.dir) / SINCE_FILE
         try:
-            since = await asyncio.to_thread(read_since, self._since_file)
+            first = await asyncio.to_thread(read_first_start, self._since_file)
         except (OSError, ValueError) as error:
             raise StartError(f"{KEY}: {self._since_file} cannot be read: {error}") from error
         if self.server.members.node_name:
             self._node.settle(SETTLE_SECONDS)
-        if since is not None:
-            self._node.announce(since, address)
+        if first is not None:
+            self._node.announce(first, address)
         elif self.server.members.node_name:
             # What other nodes know of this one, and of themselves, comes first: a node that was emptied keeps its number.
             self._settling = asyncio.create_task(self._announce_first(address, SETTLE_SECONDS))
@@ -128,13 +130,13 @@ class KafkaPlugin(Plugin):
         """The first start in this folder of the log."""
         assert self._node is not None
         await asyncio.sleep(seconds)
-        since = self._node.first_start(time.time_ns())
+        first = self._node.first_start(time.time_ns())
         try:
-            await asyncio.to_thread(Files().replace, self._since_file, str(since).encode())
+            await asyncio.to_thread(Files().replace, self._since_file, f"{first.since} {first.epoch}".encode())
         except OSError as error:
             self._log.error("the partition of this node has no number: its file cannot be written", error=str(error))
             return
-        self._node.announce(since, address)
+        self._node.announce(first, address)
 
     async def reload(self) -> None:
         if self._server is not None and self._server.context is not None:
@@ -198,9 +200,10 @@ def kafka_addr(opened: list[str], advertised: Address | None, local_addresses: l
     return found.host_port, warning
 
 
-def read_since(path: Path) -> int | None:
-    """None where this is the first start. Raises OSError, ValueError."""
+def read_first_start(path: Path) -> FirstStart | None:
+    """None where this is the first start. Files of former versions have no epoch. Raises OSError, ValueError."""
     try:
-        return int(path.read_text())
+        since, _, epoch = path.read_text().partition(" ")
     except FileNotFoundError:
         return None
+    return FirstStart(int(since), int(epoch or 0))

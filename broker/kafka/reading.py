@@ -154,7 +154,7 @@ class Reading:
             if not error and epoch == self.node.epoch:
                 end = log.next_offset
             elif not error and 0 <= epoch < self.node.epoch:
-                end = log.lineage.parents[epoch].end_offset
+                end = self.node.epoch_end(epoch)
             return {"error_code": error, "leader_epoch": NOBODY if end == NO_OFFSET else epoch, "end_offset": end}
 
         return {"topics": await answer_each(topics, ("topic", "partition"), answer)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -12,7 +13,8 @@ from broker.event_log.contents import LogContents
 from broker.event_log.log import EventLog
 from broker.hooks import Members, OtherNode
 from broker.kafka import node as kafka_node
-from broker.kafka.node import NODES, Committed, KafkaNode, decode_committed
+from broker.kafka.node import NODES, Committed, FirstStart, KafkaNode, decode_committed
+from broker.kafka.plugin import read_first_start
 from broker.message import Message
 from broker.server.host import Host
 
@@ -39,16 +41,16 @@ def member(host: Host, name: str) -> KafkaNode:
 
 async def test_partitions_are_those_that_were_announced(host: Host) -> None:
     for name, since in (("a", 100), ("c", 300), ("b", 200)):
-        member(host, name).announce(since, f"{name}:9092")
+        member(host, name).announce(FirstStart(since, 0), f"{name}:9092")
     node = member(host, "b")
     assert node.partitions() == member(host, "b").partitions()
-    node.announce(200, "b:9093")
+    node.announce(FirstStart(200, 0), "b:9093")
     found = [(each.number, each.node, each.port, each.is_alive) for each in node.partitions()]
     assert found == [(0, "a", 9092, True), (1, "b", 9093, True), (2, "c", 9092, False)]
     assert node.own_partition() == 1
     # Somebody wrote over the entry: it is written again.
     host.broker.publish(Message(f"{NODES}b".encode(), b"nonsense", 1, True), host.now())
-    node.announce(200, "b:9093")
+    node.announce(FirstStart(200, 0), "b:9093")
     assert [each.node for each in member(host, "a").partitions()] == ["a", "b", "c"]
 
 
@@ -60,7 +62,7 @@ async def test_a_node_that_has_started_waits_until_it_has_heard_of_the_others(ho
             return list(self.found)
 
     for name, since in (("a", 100), ("c", 300)):
-        member(host, name).announce(since, f"{name}:1")
+        member(host, name).announce(FirstStart(since, 0), f"{name}:1")
     members = host.members = Heard("b")
     host.now = lambda: 10.0  # type: ignore[method-assign]
     a, c, c_failed = OtherNode("a", "ALIVE", {}), OtherNode("c", "ALIVE", {}), OtherNode("c", "FAILED", {})
@@ -73,24 +75,42 @@ async def test_a_node_that_has_started_waits_until_it_has_heard_of_the_others(ho
     ):
         node = KafkaNode(host, cast(EventLog, LogContents("b")), {"all": b"#"})
         node.settle(seconds)
-        node.announce(200, "b:1")
+        node.announce(FirstStart(200, 0), "b:1")
         members.found = heard
         assert [each.node for each in node.partitions()] == (["a", "b", "c"] if is_settled else [])
         assert any(node.coordinates(f"g{number}") for number in range(10)) == is_settled
 
 
 async def test_the_number_of_a_first_start(host: Host) -> None:
-    """Behind all others, also with a clock that is behind; an emptied node gets its former one."""
-    assert member(host, "a").first_start(1_000) == 1_000
-    member(host, "a").announce(1_000, "a:1")
-    assert member(host, "b").first_start(2_000) == 2_000
-    assert member(host, "b").first_start(500) == 1_001
-    assert member(host, "a").first_start(9_000) == 1_000
+    """Behind all others, also with a clock that is behind; an emptied node gets its former one, and a later epoch."""
+    assert member(host, "a").first_start(1_000) == FirstStart(1_000, 0)
+    member(host, "a").announce(FirstStart(1_000, 4), "a:1")
+    assert member(host, "b").first_start(2_000) == FirstStart(2_000, 0)
+    assert member(host, "b").first_start(500) == FirstStart(1_001, 0)
+    again = member(host, "a").first_start(9_000)
+    assert again == FirstStart(1_000, 5)
+    node = member(host, "a")
+    node.announce(again, "a:1")
+    assert [each.epoch for each in member(host, "b").partitions()] == [node.epoch] == [5]
+    node.log.lineage = node.log.lineage.child("another", 7)
+    assert node.epoch == 6
+    assert [node.epoch_end(epoch) for epoch in (0, 4, 5)] == [0, 0, 7]
+
+
+@pytest.mark.parametrize(("text", "first"), [("12", FirstStart(12, 0)), ("12 3", FirstStart(12, 3))])
+def test_the_file_of_a_first_start(tmp_path: Path, text: str, first: FirstStart) -> None:
+    path = tmp_path / "first"
+    assert read_first_start(path) is None
+    path.write_text(text)
+    assert read_first_start(path) == first
+    path.write_text("nonsense")
+    with pytest.raises(ValueError, match="nonsense"):
+        read_first_start(path)
 
 
 async def test_offsets_are_kept_by_group_topic_and_partition(host: Host) -> None:
     node = member(host, "a")
-    node.announce(1, "a:1")
+    node.announce(FirstStart(1, 0), "a:1")
     assert await node.commit("g", {("all", 0): Committed(5, 1, "m"), ("all", 3): Committed(6, -1, "")}, nobody)
     assert member(host, "b").committed("g", "all", 0) == Committed(5, 1, "m")
     assert (node.committed("g", "all", 1), node.committed("h", "all", 0)) == (None, None)
@@ -102,7 +122,7 @@ async def test_committed_offsets_are_bounded(host: Host, monkeypatch: pytest.Mon
     """The oldest one of a group without members makes room, also of those that were there at the start."""
     monkeypatch.setattr(kafka_node, "OFFSETS_MAX", 3)
     node = member(host, "a")
-    node.announce(1, "a:1")
+    node.announce(FirstStart(1, 0), "a:1")
 
     async def commit(group: str, *living: str) -> bool:
         return await node.commit(group, {("all", 0): Committed(1, 1, "")}, lambda name: name in living)
@@ -117,7 +137,7 @@ async def test_committed_offsets_are_bounded(host: Host, monkeypatch: pytest.Mon
     assert not await commit("k", "g", "h", "j")
     assert node.offsets_refused == 1
     node = member(host, "a")
-    node.announce(1, "a:1")
+    node.announce(FirstStart(1, 0), "a:1")
     node.count_kept()
     assert await commit("k", "h", "j")
     assert kept() == ["h", "j", "k"]
@@ -151,6 +171,6 @@ async def test_the_walk_over_entries_ends(host: Host, monkeypatch: pytest.Monkey
     for number in range(20):
         host.broker.publish(Message(f"{NODES}x{number}".encode(), b"nonsense", 1, True), host.now())
     node = member(host, "a")
-    node.announce(1, "a:1")
+    node.announce(FirstStart(1, 0), "a:1")
     assert len(node._retained(NODES, 5)) == 5
     assert [each.node for each in node.partitions()] == ["a"]
