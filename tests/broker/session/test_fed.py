@@ -140,7 +140,12 @@ def test_to_open_a_feed_takes_steps(world: Any) -> None:
     opened: list[int] = []
     go_on = world.broker.go_on
     world.broker.slices.steps_max = 150
-    world.broker.go_on = lambda now: (opened.append(len(feeds.open_feeds)), go_on(now))
+
+    def counted(now: float) -> None:
+        opened.append(len(feeds.open_feeds))
+        go_on(now)
+
+    world.broker.go_on = counted
     world.connect("c", clean_start=False, expiry=100)
     assert len(feeds.open_feeds) == 20
     assert len(opened) > 4
