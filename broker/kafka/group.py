@@ -122,6 +122,23 @@ class Group:
             self._prepare(now)
         self._complete_when_all_joined(now)
 
+    def take_place(self, token: int, former_id: str, member_id: str, joining: Joining, now: float) -> bool:
+        """A static member has started again (KIP-345): it gets the assignment of the former one, and the others hear nothing of
+        it. False where it must join: the group is not settled, or it has other protocols."""
+        former = self.members[former_id]
+        if self.state is not State.STABLE or former.joining.protocols != joining.protocols:
+            return False
+        member = Member(member_id, joining)
+        member.assignment = former.assignment
+        member.expires_at = now + joining.session_timeout
+        member.join_token = token
+        places = [member if each is former else each for each in self.members.values()]
+        self.members = {each.member_id: each for each in places}
+        self._answer_join(member)  # as to a member that does not lead: it is not to assign anything
+        if self.leader == former_id:
+            self.leader = member_id
+        return True
+
     def sync(self, token: int, member_id: str, assignments: dict[str, bytes], now: float) -> int:
         """Returns an error, or NONE where the answer follows."""
         member = self.members[member_id]

@@ -86,6 +86,8 @@ class Groups:
         self._waiting_ids.pop(member_id, None)
         self._groups[group_id] = group
         if former is not None and replaces != member_id:
+            if group.take_place(token, replaces, member_id, joining, now):
+                return None
             group.remove(replaces, errors.FENCED_INSTANCE_ID, now)
         group.join(token, member_id, request["protocol_type"], joining, now)
         return None

@@ -211,6 +211,30 @@ def test_a_static_member_replaces_itself(world: World) -> None:
     assert world.answers[old]["error_code"] == errors.FENCED_INSTANCE_ID
 
 
+def test_a_static_member_that_starts_again_keeps_its_assignment(world: World) -> None:
+    """KIP-345: whether it leads or not, the other one goes on."""
+    first, second = world.join(group_instance_id="i", version=5), world.join(group_instance_id="j", version=5)
+    one = world.answers[world.join(world.answers[first]["member_id"], group_instance_id="i", version=5)]
+    two = world.answers[second]
+    world.sync(one, {one["member_id"]: b"1", two["member_id"]: b"2"})
+    for instance, former, assignment, other in (("j", two, b"2", one), ("i", one, b"1", None)):
+        again = world.answers[world.join(group_instance_id=instance, version=5)]
+        assert (again["error_code"], again["generation_id"], again["members"]) == (0, one["generation_id"], [])
+        assert again["leader"] == one["member_id"]
+        assert again["member_id"] != former["member_id"]
+        assert world.answers[world.sync(again)]["assignment"] == assignment
+        assert world.heartbeat(again) == errors.NONE
+        request = of_member(former) | {"group_instance_id": instance}
+        assert world.groups.heartbeat(request, world.now)["error_code"] == errors.FENCED_INSTANCE_ID
+        if other is not None:
+            assert world.heartbeat(other) == errors.NONE
+    assert world.groups.members == 2
+    # With other protocols it joins as a new one.
+    changed = [{"name": "range", "metadata": b"other"}]
+    world.join(group_instance_id="j", version=5, protocols=changed)
+    assert world.heartbeat(again) == errors.REBALANCE_IN_PROGRESS
+
+
 @pytest.mark.parametrize(
     ("changed", "error"),
     [
