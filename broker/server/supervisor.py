@@ -18,7 +18,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -95,16 +95,26 @@ class Supervisor:
         self._count = worker_count(settings.workers)
         self._data_dir = path_in(folder_of(config_file), settings.data_dir) if settings.data_dir else ""
         leaving = leaving_workers(settings, self._data_dir, self._count)
-        if settings.store_type == "sqlite":
-            self._make_data_dir()
-        self._held.open_listeners(settings.listeners)
-        self._gossip = {index: self._held.gossip_sockets() for index in (*range(self._count), *leaving)}
+        self._gossip: dict[int, tuple[socket.socket, socket.socket]] = {}
+        try:
+            self._open((*range(self._count), *leaving))
+        except BaseException:
+            self.close()
+            raise
         self._gossip_ports = {index: pair[0].getsockname()[1] for index, pair in self._gossip.items()}
         self._gossip_key = base64.b64encode(os.urandom(GOSSIP_KEY_BYTES)).decode()
         self._core = Supervision(self._count, leaving)
         self._counts = SharedCounts(self._count)
         if leaving:
             self._log.info("workers of an earlier start give away what they have", workers=list(leaving))
+
+    def _open(self, indexes: Iterable[int]) -> None:
+        """Raises StartError."""
+        if self._settings.store_type == "sqlite":
+            self._make_data_dir()
+        self._held.open_listeners(self._settings.listeners)
+        for index in indexes:
+            self._gossip[index] = self._held.gossip_sockets()
 
     def _make_data_dir(self) -> None:
         """Worker 0 would make it, and the folders of others are below."""
@@ -169,9 +179,9 @@ class Supervisor:
     def _take_signals(self, woken: socket.socket, now: float) -> None:
         for number in dict.fromkeys(woken.recv(MESSAGE_BYTES_MAX)):
             if number == signal.SIGHUP:
-                notify(reloading_text())
-                self._core.reload(now)
-                notify("READY=1")
+                if self._core.reload(now):
+                    notify(reloading_text())
+                    notify("READY=1")
             elif number in (signal.SIGTERM, signal.SIGINT):
                 self._log.info("stopping", signal=signal.Signals(number).name)
                 notify("STOPPING=1")
@@ -256,14 +266,27 @@ class Supervisor:
         )
 
     def _start(self, index: int) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        """Start a worker. One that the system has no process or socket for has ended at once."""
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            self._not_started(index, error)
+            return
         parent = os.getpid()
-        process = os.fork()
+        try:
+            process = os.fork()
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            self._not_started(index, error)
+            return
         if process == 0:
             try:
                 end_with(parent)
                 ours.close()
                 self._become_worker(index, theirs)
+            except Exception as error:
+                self._log.error("a worker has failed", worker=index, error=repr(error), exc_info=error)
             finally:
                 os._exit(EXIT_FAILED)
         theirs.close()
@@ -272,6 +295,10 @@ class Supervisor:
         self._channels[index] = ours
         self._selector.register(ours, selectors.EVENT_READ, index)
         self._log.info("worker started", worker=index, process=process, starts_before=self._core.restarts[index])
+
+    def _not_started(self, index: int, error: OSError) -> None:
+        self._log.error("a worker cannot be started now", worker=index, reason=error.strerror or str(error))
+        self._core.died(index, EXIT_FAILED, time.monotonic())
 
     def _become_worker(self, index: int, channel: socket.socket) -> NoReturn:
         """Go on as the worker, in its process."""

@@ -215,12 +215,14 @@ class Supervision:
                     worker.at = now + STOP_SECONDS_MAX
         self._look_whether_over()
 
-    def reload(self, now: float) -> None:
-        """Have all workers read the configuration again; one that starts later does it when it serves."""
+    def reload(self, now: float) -> bool:
+        """Have all workers read the configuration again; one that starts later does it when it serves. Returns whether the node
+        is ready, which an owner must not say before."""
         self._has_reloaded = True
         for index, worker in self.workers.items():
             if worker.state is State.SERVING:
                 self._effects.append(Do(Step.RELOAD, index))
+        return self._is_ready
 
     def _end(self, reason: str, now: float) -> None:
         self._reason = reason

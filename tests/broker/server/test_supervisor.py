@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from broker.config.settings import Settings
+from broker.server.start_error import StartError
 from broker.server.supervisor import Supervisor
 from broker.server.worker import DRAINED
-from broker.workers.supervision import State
+from broker.workers.supervision import TURN_SECONDS, State
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +50,7 @@ class Scripted(Supervisor):
 
     def turn(self, wanted: int = 1) -> int:
         """Take what has come as soon as it is so much, signals first. Returns the exit status, -1 while the node runs."""
-        events: list[Any] = []
+        events: list[Any] = self._selector.select(TURN_SECONDS)
         while len(events) < wanted:
             events = self._selector.select()
         events.sort(key=lambda found: found[0].fileobj is not self.reading)
@@ -57,7 +60,7 @@ class Scripted(Supervisor):
 
     def until_serving(self) -> None:
         while any(worker.state in (State.STARTING, State.WAITING) for worker in self._core.workers.values()):
-            self.turn()
+            self.turn(0)
 
     def kill(self, *indexes: int, number: int = signal.SIGKILL) -> None:
         """End these workers, as the system tells the supervisor."""
@@ -111,3 +114,42 @@ def test_the_folder_of_a_worker_that_leaves_is_removed_after_its_word_only(tmp_p
     supervisor.until_serving()
     assert folder.exists() is not is_said
     supervisor.end()
+
+
+@pytest.mark.parametrize("call", ["fork", "socketpair"])
+def test_a_worker_that_the_system_has_no_room_for_is_tried_again(
+    supervisor: Scripted, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    supervisor.kill(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os if call == "fork" else socket, call, refuse)
+        supervisor.turn()  # it is to be started
+        assert supervisor.restarts == {0: 0, 1: 2}
+    supervisor.until_serving()
+
+
+def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    with pytest.raises(StartError, match="data_dir"):
+        Supervisor(Settings(workers="2", listeners=(), data_dir=str(tmp_path / "file" / "data")), "", False)
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_systemd_is_not_told_of_a_node_that_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(path)
+        supervisor = Scripted(Settings(workers="2", listeners=(), data_dir=str(tmp_path / "data")), "", False)
+        supervisor.says = ()
+        supervisor.begin()
+        supervisor.signalled(signal.SIGHUP)
+        supervisor.turn()
+        systemd.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            systemd.recv(4096)
+        supervisor.end()

@@ -120,6 +120,16 @@ def test_a_worker_that_gives_no_sign_of_life_is_killed_and_started_again() -> No
     assert core.hung == {0: 0, 1: 1}
 
 
+def test_a_reload_before_the_node_is_ready_does_not_make_it_ready() -> None:
+    core = Supervision(2)
+    core.begin(0.0)
+    core.ready(0, 0.1)
+    assert not core.reload(0.2)
+    core.ready(1, 0.3)
+    assert NodeReady() in core.take_effects()
+    assert core.reload(0.4)
+
+
 def test_a_node_that_stood_still_as_a_whole_kills_nobody() -> None:
     core = started()
     core.turn(0.0)
