@@ -22,6 +22,7 @@ PREFIX: Final = "GMQTTD_"
 LEVEL: Final = "__"  # between the names of nested keys
 SECRET_BYTES_MAX: Final = 64 * 1024  # of a file that a variable names
 TEXT_TAG: Final = "tag:yaml.org,2002:str"
+MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 REFERENCE: Final = re.compile(r"(\$?)\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})?", re.ASCII)
 PLAIN: Final = (True, False)  # how a scalar without quotes is resolved
 
@@ -171,8 +172,17 @@ def _child(node: yaml.MappingNode, place: _Place, name: str) -> tuple[_Place, ya
         hint = f"the nearest known one is {near[0].upper()}" if near else f"known are {', '.join(keys).upper()}"
         raise EnvironmentFault(f'unknown key "{name.upper()}"; {hint}')
     words = (key.name, *key.setting.aliases)
-    found = next((value for word, value in node.value if word.value in words), None)
+    found = next((value for word, value in (*node.value, *_merged(node)) if word.value in words), None)
     return _Place(key, key.section), found
+
+
+def _merged(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+    """Yield the pairs that `<<` brings into a mapping: the first one of a key counts."""
+    for word, value in node.value:
+        if word.tag == MERGE_TAG:
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if isinstance(source, yaml.MappingNode):
+                    yield from source.value
 
 
 def _item(node: yaml.SequenceNode, name: str) -> yaml.Node | None:

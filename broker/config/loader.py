@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from broker.config.environment import compose, insert_variables, set_keys
+from broker.config.environment import MERGE_TAG, compose, insert_variables, set_keys
 from broker.config.installed import installed_plugins, plugin_fault
 from broker.config.rules import Protects, check_settings
 from broker.config.schema import Key, keys_of, walk
@@ -272,7 +272,7 @@ class _Reading:
         names = {key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}
         for key_node, value_node in node.value:
             self._nodes_seen += 1
-            if not (isinstance(key_node, yaml.ScalarNode) and key_node.tag == "tag:yaml.org,2002:merge"):
+            if not (isinstance(key_node, yaml.ScalarNode) and key_node.tag == MERGE_TAG):
                 own.append((key_node, value_node))
                 continue
             sources = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]

@@ -112,6 +112,14 @@ def test_an_alias_keeps_its_other_places() -> None:
     assert [item.tls.cert for item in settings.listeners if item.tls is not None] == ["d", "c"]
 
 
+@pytest.mark.parametrize("merge", ["*a", "[*a, {tls: {cert: x, key: x}}]"])
+def test_a_variable_changes_one_key_of_what_is_merged(merge: str) -> None:
+    text = f"listeners:\n- &a {{address: ':1', tls: {{cert: c, key: k}}}}\n- {{<<: {merge}, address: ':2'}}\n"
+    settings = loaded(text, GMQTTD_LISTENERS__1__TLS__CERT="d")
+    found = [(item.tls.cert, item.tls.key) for item in settings.listeners if item.tls is not None]
+    assert found == [("c", "k"), ("d", "k")]
+
+
 def test_a_file_that_sets_nothing_is_enough_with_variables() -> None:
     assert loaded("", GMQTTD_LISTENERS="[{address: ':9'}]").listeners[0].address.port == 9
     assert faults("", GMQTTD_SERVICE_HOST="10.0.0.1")
