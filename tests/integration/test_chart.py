@@ -84,6 +84,25 @@ def test_names_ports_and_volumes_belong_together(sets: tuple[str, ...]) -> None:
     assert seeds["publishNotReadyAddresses"] is True
 
 
+def test_a_pod_that_starts_again_can_use_its_keyring(tmp_path: Path) -> None:
+    """Whose mode Kubernetes has changed for fsGroup."""
+    spec = pod(rendered("gossipKeys.secret=keys"))
+    assert spec["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+    (container,) = spec["initContainers"]
+    command = [
+        word.replace("/var/lib/gmqttd", str(tmp_path)).replace("/run/keys", str(tmp_path / "keys"))
+        for word in container["command"]
+    ]
+    secret, keyring = tmp_path / "keys/keyring", tmp_path / "keyring"
+    secret.parent.mkdir()
+    secret.write_text("[1]")
+    for text in ("[1]", "[2]"):
+        subprocess.run(command, check=True)
+        assert (keyring.read_text(), keyring.stat().st_mode & 0o777) == (text, 0o600)
+        keyring.write_text("[2]")  # keys are rotated
+        keyring.chmod(0o660)
+
+
 @pytest.mark.parametrize("sets", [(), ("nodeTls.secret=certs", "gossipKeys.secret=keys")])
 def test_the_configuration_is_one(sets: tuple[str, ...]) -> None:
     objects = rendered(*sets, "env.GMQTTD_MQTT__MAX_INFLIGHT=7")
