@@ -80,6 +80,24 @@ class Merged:
             first.MergeFrom(other)
         return first
 
+    async def newest_first(self, request: Message, context: object) -> Any:
+        """The events of all workers, by their time."""
+        answer = await self.one_after_the_other(request, context)
+        answer.events.sort(key=lambda event: (event.time.seconds, event.time.nanos), reverse=True)
+        return answer
+
+    async def in_one_file(self, request: Message, context: object) -> Any:
+        """Carried out here. Other workers that use the tokens of the same file read it again, as List has them do."""
+        answer = await self._own(request, context)
+        path = f"{self._path.rpartition('/')[0]}/List"
+        for index in self._siblings.indexes:
+            try:
+                await self._siblings.call(index, path, b"")
+            except ApiError as error:
+                if error.code is not grpc.StatusCode.FAILED_PRECONDITION:  # a worker that has no API and no tokens
+                    raise
+        return answer
+
     async def page(self, request: Any, context: object) -> Any:
         """A page of the lists of all workers, one after the other."""
         offset, size = page_bounds(request.page, request.page_size)
@@ -151,6 +169,7 @@ ACCOUNTS: Final = "gmqtt.auth.api.AccountService"
 HOW: Final[dict[str, Callable[[Merged, Any, object], Awaitable[Any]]]] = {
     "gmqtt.admin.api.ClientService.List": Merged.page,
     "gmqtt.admin.api.ClientService.Get": Merged.by_who_knows,
+    "gmqtt.admin.api.ClientService.History": Merged.newest_first,
     "gmqtt.admin.api.ClientService.Delete": Merged.at_each,
     "gmqtt.admin.api.ClientService.Release": Merged.by_who_knows,
     "gmqtt.admin.api.SubscriptionService.List": Merged.page,
@@ -160,6 +179,8 @@ HOW: Final[dict[str, Callable[[Merged, Any, object], Awaitable[Any]]]] = {
     "gmqtt.admin.api.NodeService.Get": Merged.node,
     "gmqtt.admin.api.NodeService.Rates": Merged.rates,
     "gmqtt.admin.api.NodeService.SetLogLevel": Merged.at_each,
+    "gmqtt.admin.api.TokenService.Create": Merged.in_one_file,
+    "gmqtt.admin.api.TokenService.Delete": Merged.in_one_file,
     f"{ACCOUNTS}.Update": Merged.at_each,
     f"{ACCOUNTS}.Delete": Merged.at_each,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -14,23 +15,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.api.errors import ApiError, not_found
-from broker.api.fields import page_bounds
+from broker.api.fields import page_bounds, timestamp
+from broker.api.guard import ApiGuard
 from broker.api.merging import HOW, merge
 from broker.api.method import ApiMethod, Calls
 from broker.api.pb import admin_pb2
 from broker.api.siblings import Siblings, decoded_figures, encoded_figures, joined_metrics
+from broker.api.token_service import TokenService
 from broker.api.tokens import Role
 from broker.auth.pb import account_pb2
 from broker.metrics.metric import counter, counters, gauge
 
 CLIENTS: Final = admin_pb2.DESCRIPTOR.services_by_name["ClientService"]
+TOKENS: Final = admin_pb2.DESCRIPTOR.services_by_name["TokenService"]
 NODE: Final = admin_pb2.DESCRIPTOR.services_by_name["NodeService"]
 
 
 class OneWorker:
     """The services of one worker, as far as they are asked here."""
 
-    roles: Final = {"List": Role.READ, "Get": Role.READ, "Delete": Role.WRITE, "Rates": Role.READ}
+    roles: Final = {
+        **{"List": Role.READ, "Get": Role.READ, "Delete": Role.WRITE, "Rates": Role.READ},
+        "History": Role.READ,
+    }
 
     def __init__(self, names: list[str], **figures: Any) -> None:
         self.names = names
@@ -52,6 +59,10 @@ class OneWorker:
     async def Delete(self, request: Any, context: object) -> Empty:
         self.deleted.append(request.client_id)
         return Empty()
+
+    async def History(self, request: Any, context: object) -> admin_pb2.ClientHistory:
+        events = [admin_pb2.ClientEvent(time=timestamp(at), text=str(at)) for at in self.figures["events"]]
+        return admin_pb2.ClientHistory(events=events)
 
     async def Rates(self, request: Empty, context: object) -> admin_pb2.NodeRates:
         return admin_pb2.NodeRates(series=[admin_pb2.Series(name="sessions", values=self.figures["values"])])
@@ -116,6 +127,27 @@ async def test_what_has_no_answer_is_done_at_each() -> None:
     method, _ = merged(workers, "Delete")
     await method.call(admin_pb2.DeleteClientRequest(client_id="a"), None)
     assert [worker.deleted for worker in workers] == [["a"], ["a"]]
+
+
+async def test_what_a_client_did_at_all_workers_is_one_history() -> None:
+    method, _ = merged([OneWorker([], events=[7.5, 2.0]), OneWorker([], events=[9.0, 7.25])], "History")
+    answer: Any = await method.call(admin_pb2.GetClientRequest(client_id="a"), None)
+    assert [float(event.text) for event in answer.events] == [9.0, 7.5, 7.25, 2.0]
+
+
+async def test_a_token_that_is_deleted_counts_at_no_worker(tmp_path: Path) -> None:
+    """Also where a worker has no API of its own."""
+    path = tmp_path / "tokens"
+    path.touch(0o600)
+    guards = [ApiGuard(str(path)), ApiGuard(str(path)), ApiGuard("")]
+    workers: list[Any] = [TokenService(guard) for guard in guards]
+    create, _ = merged(workers, "Create", TOKENS)
+    await create.call(admin_pb2.CreateTokenRequest(role="read", name="a"), None)
+    await create.call(admin_pb2.CreateTokenRequest(role="read", name="b"), None)
+    assert [guard.token_count for guard in guards] == [2, 2, 0]
+    delete, _ = merged(workers, "Delete", TOKENS)
+    await delete.call(admin_pb2.DeleteTokenRequest(name="a"), None)
+    assert [guard.token_count for guard in guards] == [1, 1, 0]
 
 
 async def test_figures_of_a_node_are_sums() -> None:
