@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -131,24 +132,31 @@ def test_feeds_that_have_nothing_end_a_slice_too(world: Any) -> None:
     assert sum(feed.asked for feed in opened) - before == 20
 
 
+class CountedFeeds(NumberedFeeds):
+    """`steps`: of the slice, at each feed that is opened."""
+
+    def __init__(self, world: Any) -> None:
+        super().__init__()
+        self.slices = world.broker.slices
+        self.steps: list[int] = []
+
+    def open(self, reader: FeedReader, position: bytes) -> Feed:
+        self.steps.append(self.slices.steps)
+        return super().open(reader, position)
+
+
 def test_to_open_a_feed_takes_steps(world: Any) -> None:
     """A client that comes back with many of them does not open all in one slice."""
-    feeds = fed(world, 0)
+    feeds = world.broker.feeds = CountedFeeds(world)
     client = world.connect("c", expiry=100)
     client.subscribe(*(b"$stream/%d/#" % number for number in range(20)))
     client.cut()
-    opened: list[int] = []
-    go_on = world.broker.go_on
+    feeds.steps.clear()
     world.broker.slices.steps_max = 150
-
-    def counted(now: float) -> None:
-        opened.append(len(feeds.open_feeds))
-        go_on(now)
-
-    world.broker.go_on = counted
     world.connect("c", clean_start=False, expiry=100)
-    assert len(feeds.open_feeds) == 20
-    assert len(opened) > 4
+    assert len(feeds.steps) == 20
+    slices = 1 + sum(later < before for before, later in pairwise(feeds.steps))
+    assert slices > 4
 
 
 def test_several_subscriptions_take_turns(world: Any) -> None:
