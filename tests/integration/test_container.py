@@ -16,6 +16,7 @@ import yaml
 
 from broker.config.loader import load
 from node_process import Node
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,8 +101,12 @@ async def test_the_start_line_of_the_image(nodes: Nodes, clients: Clients) -> No
     await nodes.all_alive([first, second])
     subscriber, publisher = await clients.connect(first.port, "sub"), await clients.connect(second.port, "pub")
     await subscriber.subscribe("a/#", qos=1)
-    await publisher.publish("a/b", b"x", qos=1)
-    assert (await subscriber.message()).payload == b"x"
+
+    async def came() -> bool:  # the other node hears of the subscription a moment later
+        await publisher.publish("a/b", b"x", qos=1)
+        return not subscriber.messages.empty()
+
+    await eventually(came, "a message of the other node comes")
     # The health check of the image, with this node's address of the API.
     check = json.loads(image()["HEALTHCHECK"].partition("CMD ")[2])
     address = first.config["api"]["http"][0]["address"]

@@ -86,8 +86,12 @@ async def test_each_view_shows_what_the_api_says(nodes: Nodes, clients: Clients,
     subscriber = await clients.connect(first.port, NAME, clean_start=False)
     await subscriber.subscribe("sensors/#", "orders/#", qos=1)
     publisher = await clients.connect(second.port, "publisher")
-    await publisher.publish("sensors/one", b"x", qos=1)
-    await subscriber.message()
+
+    async def came() -> bool:  # the other node hears of the subscription a moment later
+        await publisher.publish("sensors/one", b"x", qos=1)
+        return not subscriber.messages.empty()
+
+    await eventually(came, "a message of the other node comes")
     tab = await window(browser, first)
     await tab.open("overview")
     for name in (first.name, second.name, third.name, "headquarters"):
