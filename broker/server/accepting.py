@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
+from broker.server.shared_sockets import bound, stream_addresses
 from broker.server.worker import Worker
 
 ACCEPTED_MAX: Final = 64  # in one turn of the loop, of one listener
@@ -53,16 +54,10 @@ class Accepting:
         """Open an address of the listener with this number. Returns its sockets. Raises OSError."""
         self._makers[number] = make
         opened: list[socket.socket] = []
-        infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(infos):
-            sock = socket.socket(family, kind, protocol)
+        for family, address in stream_addresses(host, port):
+            sock = bound(family, address, True)
             self._listening.append(sock)
             sock.setblocking(False)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(address)
             sock.listen(backlog)
             opened.append(sock)
             self._loop.add_reader(sock.fileno(), self._accept, number, sock)

@@ -12,6 +12,7 @@ from typing import Final
 from broker.config.addresses import LOOPBACK_HOST
 from broker.config.settings_listeners import ListenerSettings
 from broker.server.listeners import bind_unix
+from broker.server.shared_sockets import bound, stream_addresses
 from broker.server.socket_files import remove_socket_files
 from broker.server.start_error import StartError, bind_error
 
@@ -44,10 +45,9 @@ class HeldAddresses:
     def _hold(self, host: str, port: int) -> None:
         """Keep the port from other programs. With SO_REUSEPORT a second node of this user would share it with the first one,
         so it is tried without first."""
-        infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(infos):
-            _wait_until_free(partial(_bound, family, kind, protocol, address, False))
-            self._held.append(_bound(family, kind, protocol, address, True))
+        for family, address in stream_addresses(host, port):
+            _wait_until_free(partial(bound, family, address, False))
+            self._held.append(bound(family, address, True))
 
     def gossip_sockets(self) -> tuple[socket.socket, socket.socket]:
         """Open a UDP and a TCP socket of one port on the loopback address. Raises StartError."""
@@ -88,19 +88,3 @@ def _wait_until_free(bind: Callable[[], socket.socket]) -> None:
             time.sleep(POLL_SECONDS)
         else:
             return
-
-
-def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...], is_shared: bool) -> socket.socket:
-    """Return a socket that is bound as those of the workers are. Raises OSError."""
-    sock = socket.socket(family, kind, protocol)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_shared:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(address)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
