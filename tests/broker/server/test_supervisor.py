@@ -30,11 +30,12 @@ class Scripted(Supervisor):
     says: tuple[bytes, ...] = (b"READY=1",)
 
     def _become_worker(self, index: int, channel: socket.socket) -> NoReturn:
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        # Blocked first: one that comes before the wait would otherwise be handled before it, and the wait would not end.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         for text in self.says:
             channel.send(text)
-        while True:
-            signal.pause()
+        signal.sigwait({signal.SIGTERM})
+        os._exit(0)
 
     def begin(self) -> None:
         self.reading, self.writing = socket.socketpair()
