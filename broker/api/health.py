@@ -43,11 +43,12 @@ class HealthService(HealthServicer):
     async def Watch(self, request: HealthCheckRequest, context: object) -> AsyncIterator[HealthCheckResponse]:
         told: Status.ValueType | None = None
         while True:
+            is_last = self._stopped.is_set()  # before the status: the node may stop while an answer is taken
             status = self._status(request.service)
             if status != told:
                 told = status
                 yield HealthCheckResponse(status=status)
-            if self._stopped.is_set():
+            if is_last:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(WATCH_SECONDS):
