@@ -151,7 +151,7 @@ class GossipStream(asyncio.Protocol):
 
     def read_slice(self, data: bytes) -> bool:
         """Read `data`, or what waits of before. True: more of it waits."""
-        raise NotImplementedError
+        raise AssertionError("a subclass implements this")
 
 
 class AcceptedStream(GossipStream):
