@@ -66,7 +66,7 @@ class Feed:
         raise AssertionError("a subclass implements this")
 
     def taken(self) -> None:
-        """What `next` gave last was sent, or given up: the position is behind it."""
+        """Note that what `next` gave last was sent, or given up: the position is behind it."""
         raise AssertionError("a subclass implements this")
 
     def position(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What is wrong with a node and what it sees of its cluster: one list for `gmqttctl status`, from the answers of the API."""
+"""The faults of a node, and of its cluster as it sees it: one list for `gmqttctl status`, from the answers of the API."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def explain(connection: dict[str, str], output: Output, **given: str | None) -> 
 
 
 def other_nodes(servers: Connection, asked: str, found: Item, request: Item) -> list[Item]:
-    """What the nodes with subscriptions say that are among the servers."""
+    """Ask the nodes with subscriptions that are among the servers."""
     names = {node["node_name"] for node in found["nodes"]} | {
         name for group in found["groups"] for name in group["nodes"]
     }
@@ -84,7 +84,7 @@ def other_nodes(servers: Connection, asked: str, found: Item, request: Item) -> 
 
 
 def explanation_lines(found: dict[str, Any]) -> Sequence[str]:
-    """What is not in the table of receivers."""
+    """Return lines of what is not in the table of receivers."""
     lines = []
     told = {each["node_name"] for each in found["other_nodes"]}
     for each in (found, *found["other_nodes"]):

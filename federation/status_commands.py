@@ -80,7 +80,7 @@ def ask(calls: NodeCalls) -> dict[str, Any]:
 
 
 def until_well(look: Callable[[], list[str]], wait_seconds: float | None) -> list[str]:
-    """What `look` says is wrong; with a time to wait, it looks until nothing is, and the node answers."""
+    """Return what `look` says is wrong; with a time to wait, look until nothing is, and the node answers."""
     until = time.monotonic() + (wait_seconds or 0.0)
     while True:
         try:

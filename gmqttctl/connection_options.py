@@ -82,9 +82,9 @@ def connection_options(command: Command) -> Command:
 
 
 def _connection(context_name: str | None, given: dict[str, str], environment: Container[str]) -> dict[str, str]:
-    """What was given goes before the context. A context that is not named does not mix with other servers: its token would
-    go to them. Where the command line says which cluster is meant, what the environment says of another one does not count;
-    `environment` are the names of what comes from there. Raises CommandError."""
+    """Options that were given go before the context. A context that is not named does not mix with other servers: its
+    token would go to them. Where the command line says which cluster is meant, what the environment says of another one
+    does not count; `environment` are the names of what comes from there. Raises CommandError."""
     if context_name and CONTEXT not in environment:
         given = {name: value for name, value in given.items() if name not in environment}
     elif "servers" in given and "servers" not in environment:

@@ -1,4 +1,4 @@
-"""What a command shows: a table for people, JSON, YAML or names, once or again and again.
+"""The output of a command: a table for people, JSON, YAML or names, once or again and again.
 
 Commands hand over the values of an answer as REST has them; columns say which of them a person sees, and how.
 """

@@ -14,8 +14,8 @@ from gmqttctl.errors import CommandError
 
 @contextmanager
 def private_output(file: Path) -> Iterator[IO[bytes]]:
-    """What is written becomes `file` at the end, whole or not at all, with mode 0600 and the owner of this process: a file of
-    that name that there is gives none of its own. Raises CommandError."""
+    """The bytes that are written become `file` at the end, whole or not at all, with mode 0600 and the owner of this
+    process: a file of that name that there is gives none of its own. Raises CommandError."""
     temporary = ""
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)  # mode 0600

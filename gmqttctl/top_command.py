@@ -59,7 +59,7 @@ def waits(client: Item) -> bool:
 
 
 def rates(before: Item, after: Item) -> dict[str, Any]:
-    """What happened between two answers of NodeService.Get, each second, and what is now."""
+    """Return what happened each second between two answers of NodeService.Get, and what is now."""
     seconds = max(after["uptime_seconds"] - before["uptime_seconds"], 1e-3)
 
     def total(node: Item, name: str) -> int:

@@ -178,7 +178,7 @@ def verdict(access: Item | None) -> str:
 
 @click.group(cls=Group)
 def acl() -> None:
-    """Who may do what."""
+    """Show who may do what."""
 
 
 ACCESS_COLUMNS: Final = (Column("action"), Column("verdict", verdict), Column("rule", "reason"))

@@ -1,4 +1,4 @@
-"""What became of clients: the newest events of all clients of a node, found by client id."""
+"""The newest events of all clients of a node, found by client id: they say what became of a client."""
 
 from __future__ import annotations
 

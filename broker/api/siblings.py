@@ -107,7 +107,7 @@ def joined_metrics(by_worker: Mapping[int, list[Metric]]) -> list[Metric]:
 
 
 class SiblingFigures:
-    """What the other workers told last, asked for every LOOK_SECONDS: health checks are answered without waiting."""
+    """The last figures of the other workers, asked for every LOOK_SECONDS: health checks are answered without waiting."""
 
     LOOK_SECONDS: Final = 1.0
 

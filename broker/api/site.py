@@ -110,7 +110,7 @@ class Site:
         return _file_response(file, request)
 
     def _who(self, request: web.BaseRequest) -> web.Response:
-        """Whether a login is needed, and whose token the browser has."""
+        """Tell whether a login is needed, and whose token the browser has."""
         token = self._guard.token_of(self.authorizations(request))
         role = (token.role if token is not None else None) if self._guard.is_on else Role.ADMIN
         found = {

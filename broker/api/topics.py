@@ -113,7 +113,7 @@ class TopicService(TopicServiceServicer):
         )
 
     def _access(self, client: ClientIdentity, topic: bytes, publishes: bool) -> Access:
-        """What all authorizers say, as `Authorization` sums it up, with the rule of the one that decides."""
+        """Sum up what all authorizers say, as `Authorization` does, with the rule of the one that decides."""
         authorization = self._server.broker.authorization
         if client.is_node:
             return Access(allowed=True, reason="a node of the cluster: the message was judged where it was published")

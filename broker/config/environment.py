@@ -36,7 +36,7 @@ ReadFile = Callable[[str, int], bytes]  # path, bytes at most; raises OSError an
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a variable leads to. `key` is None for an item of a list of mappings."""
+    """The place that a variable leads to. `key` is None for an item of a list of mappings."""
 
     key: Key | None
     section: type[Any] | None

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from broker.server.private_file import sync_folder
+
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 PARTIAL_SUFFIX: Final = ".partial"
@@ -69,11 +71,7 @@ class Files:
 
     def sync_folder(self, folder: Path) -> None:
         """Names of the folder are on disk when the call returns."""
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)
 
     def free_bytes(self, folder: Path) -> int:
         """Return what the disk of a folder still takes."""

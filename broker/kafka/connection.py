@@ -42,7 +42,7 @@ class Closed(Exception):
 
 
 class Server(Protocol):
-    """What all connections share: broker/kafka/server.py."""
+    """The server that all connections share: broker/kafka/server.py."""
 
     host: Host
     answered: tuple[int, ...]

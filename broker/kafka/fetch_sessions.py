@@ -23,7 +23,7 @@ TopicPartition = tuple[str, int]
 
 
 class Wanted(NamedTuple):
-    """What a consumer asks of one partition. leader_epoch: -1 for a consumer that does not know it."""
+    """The question of a consumer to one partition. leader_epoch: -1 for a consumer that does not know it."""
 
     offset: int
     bytes_max: int
@@ -78,7 +78,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def asked(self, request: Values, now: float) -> FetchAsked:
-        """What a Fetch asks for, after what it changes of its session."""
+        """Return what a Fetch asks for, after what it changes of its session."""
         number = request.get("session_id", NO_SESSION)
         epoch = request.get("session_epoch", FINAL_EPOCH)
         wanted = wanted_of(request)

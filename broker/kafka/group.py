@@ -29,7 +29,7 @@ class State(Enum):
 
 
 class Joining(NamedTuple):
-    """What a JoinGroup says of its member. Times are in seconds, `protocols` in the order of preference."""
+    """The words of a JoinGroup on its member. Times are in seconds, `protocols` in the order of preference."""
 
     instance_id: str | None
     client_id: str

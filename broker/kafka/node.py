@@ -1,4 +1,4 @@
-"""What the requests of all consumers share: the log, its topics, the partitions of the federation, committed offsets."""
+"""The state that the requests of all consumers share: the log, its topics, the partitions of the federation, offsets."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class KafkaNode:
         return FirstStart(max([now_ns, *(entry.since + 1 for entry in entries.values())]), 0)
 
     def _entries(self) -> dict[str, Entry]:
-        """What the nodes of the federation have announced, by their names."""
+        """Return what the nodes of the federation have announced, by their names."""
         entries: dict[str, Entry] = {}
         for message in self._retained(NODES, PARTITIONS_MAX) if self.server.members.node_name else ():
             entry = decode_entry(message.payload)

@@ -1,4 +1,4 @@
-"""Which partition is which node, and which node coordinates a group.
+"""The partitions of a federation: each is a node. They say which node coordinates a group, too.
 
 Each node has one entry, which all nodes keep for ever. The partitions are the nodes in the order of their first start, so that
 a node that joins gets the next number, and one that is away or was removed keeps its own. Nodes compute the same from the same

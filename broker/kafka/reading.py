@@ -142,7 +142,7 @@ class Reading:
         return found.time_ns // MILLISECOND_NS, found.offset
 
     async def epoch_ends(self, asked: Asked) -> Values:
-        """Where a leader epoch ended: the first offset that may differ from what a consumer has read under it (KIP-320)."""
+        """Return where a leader epoch ended: the first offset that may differ from what a consumer has read (KIP-320)."""
         log = self.node.log
         topics = asked.values["topics"]
         topic_errors = self.node.topic_errors((topic["topic"] for topic in topics), asked.identity)

@@ -1,4 +1,4 @@
-"""How many workers a node has: by its settings, by the cores of the machine, and by the folders of earlier starts."""
+"""The number of workers of a node: by its settings, by the cores of the machine, and by the folders of earlier starts."""
 
 from __future__ import annotations
 

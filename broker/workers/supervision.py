@@ -28,7 +28,7 @@ STOP_SECONDS_MAX: Final = 6.0  # a worker ends itself before (run.EXIT_TIMEOUT)
 
 
 class Step(Enum):
-    """What the owner does to the process of a worker."""
+    """The actions of the owner on the process of a worker."""
 
     START = "start"
     STOP = "stop"

@@ -85,7 +85,7 @@ def gossip_metrics(serf: Serf, now: float) -> list[Metric]:
 
 
 def _member_metrics(members: list[Member], serf: Serf, now: float) -> list[Metric]:
-    """What `GET /v1/federation/members` shows of each member, as one sample of each."""
+    """Return what `GET /v1/federation/members` shows of each member, as one sample of each."""
     info: dict[tuple[str, ...], float] = {
         (
             member.name,

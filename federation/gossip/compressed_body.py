@@ -25,7 +25,7 @@ class CompressedBody:
         self.is_over = False
 
     def receive_data(self, data: bytes) -> bytes:
-        """What comes out of this piece. Raises WireError."""
+        """Return what comes out of this piece. Raises WireError."""
         if self._missing < 0:
             self._head += data
             start = self._find_buffer()

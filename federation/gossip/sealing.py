@@ -10,7 +10,6 @@ from federation.gossip.keyring import SEALED_OVERHEAD, Keyring
 from federation.gossip.messages import ENCRYPT, INDIRECT_PING, LABEL
 
 LABEL_BYTES_MAX: Final = 255
-LABEL_OVERHEAD: Final = 2
 STREAM_HEADER_BYTES: Final = 5
 """Type byte and length before the sealed block of a stream: associated data of the block."""
 

@@ -61,7 +61,7 @@ def list_links(connection: dict[str, str], output: Output, only_down: bool) -> N
 
 
 def link_notes(found: Item) -> list[str]:
-    """What is to be said of an answer below its table. What works and has nothing to say is one line of the table."""
+    """Return the lines below the table of an answer. A link that works and has nothing to say is one line of the table."""
     lines = [f"no answer from node {name}: its links are missing here" for name in found["unanswered"]]
     for link in found["links"]:
         is_down = has_state(link["status"], DOWN)

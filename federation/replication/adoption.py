@@ -325,7 +325,7 @@ class Adoptions:
         return not rest
 
     def _end(self, adoption: Adoption, now: float) -> None:
-        """What other nodes have for the sessions may come."""
+        """End an adoption: what other nodes have for the sessions may come."""
         replica = adoption.replica
         more = replica.node, tuple(adoption.done), adoption.below
         self._note_adopter(self._name, replica.store_id, more)

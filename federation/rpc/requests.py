@@ -39,11 +39,6 @@ class RequestHeader(MessageMap):
 
 
 @dataclass(slots=True)
-class NoBody(MessageMap):
-    pass
-
-
-@dataclass(slots=True)
 class Handshake(MessageMap):
     version: int = wire("Version", partial(uint_field, maximum=INT64_MAX))
 

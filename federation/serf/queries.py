@@ -27,7 +27,7 @@ def encode_filters(nodes: tuple[str, ...], tags: dict[str, str]) -> tuple[bytes,
 
 
 class QueryFilters:
-    """What this node says to filters. An expression that is not matched for EXPRESSIONS_MAX is counted in `counters`."""
+    """The answers of this node to filters. An expression that is not matched for EXPRESSIONS_MAX counts in `counters`."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters

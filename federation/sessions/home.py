@@ -89,7 +89,7 @@ class Home(Content):
         return (*record, *former_values(self.adopted, self.includes, self.arriving))
 
     def take_exchanges(self) -> None:
-        """What comes from now on is older than those of the connection that begins, or has begun, here."""
+        """Exchanges that come from now on are older than those of the connection that begins, or has begun, here."""
         self.taken_at = self.counter
         self.packet_ids = None
 

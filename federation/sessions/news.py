@@ -41,7 +41,7 @@ class Told:
 
 
 class SessionNews:
-    """Who has been told a claim, or a move, has been told all with lower numbers: the newest ones are last.
+    """The claims and moves that a node was told. It has been told all with lower numbers: the newest ones are last.
 
     claims   client ids
     moves    client ids

@@ -100,7 +100,7 @@ class StreamServer(StreamHost):
         return Front(self, self.tls is None)
 
     def _make_sibling(self) -> Front:
-        """Who can open the socket runs as this user, and may say which of the workers it is."""
+        """The peer can open the socket, so it runs as this user, and may say which of the workers it is."""
         return Front(self, True, list(self.node.siblings))
 
     def _make_tls(self) -> TlsConnection:

@@ -56,7 +56,7 @@ class ParsedBlock:
 
 
 class Portion:
-    """What one read of a log gave.
+    """The records that one read of a log gave.
 
     blocks  in order
     size    their bytes
@@ -189,9 +189,6 @@ class Cursor:
         self._time = b""  # the User Property of the section, made when it is needed
         self._second = -1
         self._second_text = b""
-
-    def is_loaded(self) -> bool:
-        return self._blocks is not None
 
     def load(self, blocks: list[ParsedBlock], next_offset: int, wall_offset: float) -> None:
         """Look at these blocks from `offset` on. `wall_offset`: how much Unix time is ahead of the monotonic one."""

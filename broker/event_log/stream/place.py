@@ -1,4 +1,4 @@
-"""How far a subscription to `$stream/` has come, as the bytes that its session keeps."""
+"""The progress of a subscription to `$stream/`, as the bytes that its session keeps."""
 
 # not compiled: once for a subscription, and for a batch of the store
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a subscription to `$stream/` begins, from the text that the client gives.
+"""The start of a subscription to `$stream/`, from the text that the client gives.
 
 The text is the User Property `from` of SUBSCRIBE, or else the first level behind `$stream/`.
 """

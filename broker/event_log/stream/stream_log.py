@@ -34,7 +34,7 @@ class StreamLog:
         raise AssertionError("a subclass implements this")
 
     async def read(self, log_id: str, start: int, filters: Sequence[bytes]) -> Portion | None:
-        """What there is from `start` on; blocks without a topic of the filters are left out. None at the end of the log.
+        """Return what there is from `start` on, without blocks that have no topic of the filters. None at the end of the log.
         Raises LogFault."""
         raise AssertionError("a subclass implements this")
 
