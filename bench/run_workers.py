@@ -2,6 +2,7 @@
 
 Pairs of a publisher and a subscriber, with both at one worker or each at another one. The generator finds out which worker has
 accepted a connection from the inode of its socket, and connects again until it has what it wants. Rounds alternate.
+--sessions measures durable sessions instead (worker_sessions).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqtt_load import Publisher, Subscriber, cpu_seconds, log_in, one_publish, open_socket, subscribe, throughput
+from worker_sessions import EMPTY_MS_MAX, OWN_MIB_MAX, are_marks_met, measured_sessions
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DEADLINE: Final = 60.0
@@ -37,14 +39,15 @@ CAPACITY_MIN: Final = 1.7  # of two workers
 
 
 class Node:
-    """One node without a store. `processes` are those that serve clients."""
+    """One node, without a store unless `data_dir` names its folder. `processes` are those that serve clients."""
 
-    def __init__(self, gmqttd: Path, folder: Path, workers: int) -> None:
+    def __init__(self, gmqttd: Path, folder: Path, workers: int, data_dir: str = "") -> None:
         self.workers = workers
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]
         config, log = folder / f"{workers}.yml", folder / f"{workers}.log"
-        config.write_text(CONFIG.format(workers=workers, port=self.port))
+        store = f"data_dir: {data_dir}\n" if data_dir else ""
+        config.write_text(CONFIG.format(workers=workers, port=self.port) + store)
         with log.open("wb") as output:
             command = [str(gmqttd), "start", "-c", str(config)]
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -57,8 +60,16 @@ class Node:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         self.processes = [int(child) for child in children] if workers > 1 else [self.process.pid]
 
-    def worker_of(self, sock: socket.socket) -> int:
-        """The index in `processes` of the one that has accepted the connection."""
+    def worker_of(self, sock: socket.socket, wait: bool = False) -> int:
+        """The index in `processes` of the one that has accepted the connection. wait: none has yet, perhaps."""
+        until = time.monotonic() + (DEADLINE if wait else 0.0)
+        while (found := self._worker_with(sock)) < 0:
+            if time.monotonic() >= until:
+                raise SystemExit("no worker has the connection")
+        return found
+
+    def _worker_with(self, sock: socket.socket) -> int:
+        """-1 for none."""
         ours = f"0100007F:{sock.getsockname()[1]:04X}"
         server = f"0100007F:{self.port:04X}"
         for line in Path("/proc/net/tcp").read_text().splitlines():
@@ -70,7 +81,7 @@ class Node:
                         with contextlib.suppress(OSError):
                             if os.readlink(file.path) == wanted:
                                 return index
-        raise SystemExit("no worker has the connection")
+        return -1
 
     def client(self, name: str, worker: int) -> socket.socket:
         """A client at the worker with this index."""
@@ -142,17 +153,39 @@ def measured(nodes: dict[int, Node], count: int, qos: int, options: argparse.Nam
     }
 
 
+def measure_sessions(gmqttd: Path, count: int, options: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        node = Node(gmqttd, Path(folder), count, f"{folder}/data")
+        try:
+            found = measured_sessions(node, options)
+        finally:
+            node.stop()
+    print(json.dumps({"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg(), **found}, indent=2))
+    is_met = are_marks_met(found)
+    print(
+        f"marks {'met' if is_met else 'missed'}: {EMPTY_MS_MAX:g} ms with an empty queue, {OWN_MIB_MAX:g} MiB, nothing lost"
+    )
+    return 0 if is_met else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench workers", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--workers", type=int, default=0, help="instead of the number of cores")
     parser.add_argument("--clients", type=int, default=10, help="pairs of clients")
     parser.add_argument("--messages", type=int, default=100_000, help="of one slice")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sessions", action="store_true", help="durable sessions, and the memory of workers")
+    parser.add_argument("--moves", type=int, default=200, help="of one client between workers, each way")
+    parser.add_argument("--connections", type=int, default=10_000, help="durable clients")
+    parser.add_argument("--reconnects", type=int, default=20_000, help="of these clients")
+    parser.add_argument("--seed", type=int, default=1, help="of the clients that connect again")
     parser.add_argument("--interpreted", action="store_true", help="measure the sources")
     options = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     count = options.workers or max(2, cores)
     gmqttd = ROOT / (".venv" if options.interpreted else ".venv-fast") / "bin" / "gmqttd"
+    if options.sessions:
+        return measure_sessions(gmqttd, count, options)
     with tempfile.TemporaryDirectory() as folder:
         nodes = {workers: Node(gmqttd, Path(folder), workers) for workers in (1, count)}
         try:

@@ -1,6 +1,7 @@
 """The tests of scripts/test: pytest with the compiled wheel, a part of it with the sources, one sum.
 
-Lanes are parts of the tests: those with processes and sockets, those that start a JVM, those of federations, all others.
+Lanes are parts of the tests: those with processes and sockets, those that start a JVM, those of federations, all others; with
+--all once more those with processes, whose nodes have workers then.
 LANES_AT_ONCE of them run side by side, because tests wait as much as they compute. What needs the wheel begins when it is
 built. The output of the first lane is seen at once, that of the others behind it.
 """
@@ -65,12 +66,15 @@ def read_report(report: Path) -> Counts:
     return counts
 
 
-def run_pytest(name: str, python: Path, arguments: list[str], output: TextIO) -> Counts:
+def run_pytest(name: str, python: Path, arguments: list[str], output: TextIO, workers: int = 1) -> Counts:
+    """workers: of each node of a test."""
     report = RUN / f"{name}.xml"
     report.unlink(missing_ok=True)
     environment = dict(os.environ)
     if python == COMPILED_PYTHON:  # the package comes from there, never from the current directory
         environment["PYTHONSAFEPATH"] = "1"
+    if workers > 1:
+        environment["GMQTTD_TEST_WORKERS"] = str(workers)
     environment.pop("PYTHONPATH", None)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each node of a test compiles all modules for itself
     command = [str(python), "-m", "pytest", f"--junit-xml={report}", "-p", "no:cacheprovider", *arguments]
@@ -107,6 +111,11 @@ def integration_lanes(name: str, python: Path, files: list[str], arguments: list
     """The files take turns: those of one kind, which take about as long, come to different lanes."""
     parts = [files[part::INTEGRATION_LANES] for part in range(INTEGRATION_LANES)]
     return [lane(f"{name}-{number}", python, [*part, *arguments]) for number, part in enumerate(parts, 1)]
+
+
+def workers_lane(python: Path, arguments: list[str]) -> Lane:
+    """The tests of nodes once more, with nodes of two processes."""
+    return "workers", lambda output: run_pytest("workers", python, [INTEGRATION, *arguments], output, 2)
 
 
 def files_of(folder: str) -> list[str]:
@@ -246,6 +255,8 @@ def main() -> int:
             compiled = [lane("compiled", COMPILED_PYTHON, arguments)]
         else:
             compiled = all_lanes("compiled", COMPILED_PYTHON, arguments)
+            if "--all" in options:
+                compiled.append(workers_lane(COMPILED_PYTHON, [*NOT_LONG, *arguments]))
         with building() as build:
             lanes.add([after_build(build, compiled, lanes), *at_build])
             total = lanes.total()

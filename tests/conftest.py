@@ -17,6 +17,7 @@ import broker.message
 pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
 
 from effort import effort  # noqa: E402
+from node_process import LANE_WORKERS  # noqa: E402
 
 # How long an example takes depends on what else runs on the machine.
 settings.register_profile(
@@ -38,7 +39,11 @@ def pytest_asyncio_loop_factories(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The compiled form has no tests that change constants inside of compiled code."""
+    """The compiled form has no tests that change constants inside of compiled code, and nodes with workers none that look into
+    their one process."""
+    for item in items if LANE_WORKERS > 1 else ():
+        if mark := item.get_closest_marker("one_process"):
+            item.add_marker(pytest.mark.skip(reason=f"needs one process: {mark.args[0]}"))
     if broker.message.__file__.endswith(".py"):
         return
     apart = [item for item in items if item.get_closest_marker("interpreted")]

@@ -48,8 +48,12 @@ class Place:
 
     def siblings(self, own_name: str) -> dict[str, int]:
         """Return the names of the other workers, with their indexes. `own_name` is that of this one."""
-        node_name = own_name.removesuffix(f"/{self.index}") if self.index else own_name
+        node_name = self.node_name(own_name)
         return {worker_name(node_name, index): index for index in self.gossip_ports if index != self.index}
+
+    def node_name(self, own_name: str) -> str:
+        """Return the name of the node from that of this worker."""
+        return own_name.removesuffix(f"/{self.index}") if self.index else own_name
 
 
 @runtime_checkable

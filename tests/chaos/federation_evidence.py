@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -15,11 +16,13 @@ IS_WHOLE: Final = "the copy of the store on another node is whole"
 NOT_WHOLE: Final = "the copy of the store on another node is not whole"
 
 
-async def metrics(node: Node, *names: str) -> list[float]:
+async def metrics(node: Node, *names: str) -> list[list[float]]:
+    """The values of each: one for each worker of a gauge."""
     status, text = await node.rest_text("GET", "/metrics")
     assert status == 200, text
-    found = [re.search(rf"^{name} (\S+)$", text, re.MULTILINE) for name in names]
-    return [float(value[1]) if value else 0.0 for value in found]
+    return [
+        [float(value) for value in re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)] for name in names
+    ]
 
 
 async def all_whole(nodes: Sequence[Node], client_ids: Iterable[str]) -> None:
@@ -30,9 +33,10 @@ async def all_whole(nodes: Sequence[Node], client_ids: Iterable[str]) -> None:
         try:
             for node in nodes:
                 wanted, whole = await metrics(node, "gmqtt_copies_wanted", "gmqtt_copies_whole")
-                if whole < wanted or not wanted:
+                workers = int(node.config.get("workers", 1))
+                if len(wanted) < workers or min(wanted) == 0 or any(map(operator.lt, whole, wanted)):
                     return False
-            homes = {client_id: node for node in nodes for client_id in await connections(node)}
+            homes = {client_id: node for node in nodes for client_id, _ in await connections(node)}
             for client_id in waiting & homes.keys():
                 _, place = await homes[client_id].rest("GET", f"/v1/federation/sessions/{quote(client_id)}")
                 if place.get("state") != "here" or place.get("short"):
@@ -49,11 +53,11 @@ def is_known_as_whole(node: Node, log_bytes: int) -> bool:
     return NOT_WHOLE not in node.log_path.read_bytes()[log_bytes:].decode("utf-8", "replace")
 
 
-async def connections(node: Node) -> dict[str, bool]:
-    """By client identifier of the sessions of a node: whether the client is connected."""
+async def connections(node: Node) -> list[tuple[str, bool]]:
+    """The client identifiers of the sessions of a node, of all its workers, and whether the client is connected."""
     status, answer = await node.rest("GET", "/v1/clients?page_size=1000")
     assert status == 200, answer
-    return {client["client_id"]: client.get("disconnected_at") is None for client in answer["clients"]}
+    return [(client["client_id"], client.get("disconnected_at") is None) for client in answer["clients"]]
 
 
 class Owners:
@@ -72,7 +76,7 @@ class Owners:
                 found = await connections(node)
             except OSError:
                 return False
-            for client_id, is_connected in found.items():
+            for client_id, is_connected in found:
                 owners.setdefault(client_id, []).append(f"{node.name}{' (connected)' if is_connected else ''}")
         self._last = owners
         self._left = {client_id for client_id in self._left if len(owners.get(client_id, [])) != 1}

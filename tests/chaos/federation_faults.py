@@ -9,10 +9,12 @@ import shutil
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from broker.workers.shares import worker_folder
 from federation_evidence import all_whole, is_known_as_whole
 from federation_schedule import Incident, Trouble
 from node_process import Node
@@ -52,10 +54,36 @@ async def kill(scene: Scene, incident: Incident, hit: Sequence[Node]) -> None:
 
 async def kill_beside_still(scene: Scene, incident: Incident, hit: Sequence[Node]) -> None:
     killed, still = hit
-    await stand_still(still.pid)
+    stopped = await stop_all(still)
     await asyncio.sleep(incident.seconds)  # the outbox of the node that is killed fills
     await kill(scene, incident, [killed])
-    os.kill(still.pid, signal.SIGCONT)
+    go_on(stopped)
+
+
+async def kill_worker(scene: Scene, incident: Incident, hit: Sequence[Node]) -> None:
+    """The second time perhaps while it starts, or while another one is killed."""
+    (node,) = hit
+    random = Random(incident.seconds)
+    for _ in range(2):
+        before = node.workers()
+        index = random.choice(list(before))
+        with suppress(ProcessLookupError):
+            os.kill(before[index], signal.SIGKILL)
+        await asyncio.sleep(random.uniform(0.0, 1.0))
+        await eventually(lambda: node.workers()[index] != before[index], f"worker {index} is started again")  # noqa: B023
+
+
+async def stop_all(node: Node) -> list[int]:
+    """Stop all processes of a node, the supervisor first, which would end the others. Returns them."""
+    found = node.processes()
+    for process in found:
+        await stand_still(process)
+    return found
+
+
+def go_on(stopped: list[int]) -> None:
+    for process in reversed(stopped):
+        os.kill(process, signal.SIGCONT)
 
 
 async def wipe(scene: Scene, incident: Incident, hit: Sequence[Node]) -> None:
@@ -74,9 +102,9 @@ async def wipe(scene: Scene, incident: Incident, hit: Sequence[Node]) -> None:
 
 async def stand(scene: Scene, incident: Incident, hit: Sequence[Node]) -> None:
     (node,) = hit
-    await stand_still(node.pid)
+    stopped = await stop_all(node)
     await asyncio.sleep(incident.seconds)
-    os.kill(node.pid, signal.SIGCONT)
+    go_on(stopped)
 
 
 async def cut(scene: Scene, incident: Incident, hit: Sequence[Node]) -> None:
@@ -86,17 +114,22 @@ async def cut(scene: Scene, incident: Incident, hit: Sequence[Node]) -> None:
 
 
 async def fill_disk(scene: Scene, incident: Incident, hit: Sequence[Node]) -> None:
-    """No file of the process grows beyond a size that its log of the database has reached, or will soon."""
+    """No file of the process grows beyond a size that its log of the database has reached, or will soon. With workers: that of
+    one of them."""
     (node,) = hit
-    wal = data_dir(node) / "store.db-wal"
+    process, folder = node.pid, str(data_dir(node))
+    if workers := node.workers():
+        index = Random(incident.seconds).choice(list(workers))
+        process, folder = workers[index], worker_folder(folder, index)
+    wal = Path(folder) / "store.db-wal"
     size = wal.stat().st_size if wal.exists() else 0
-    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (Random(size).randrange(size + 65_536), UNLIMITED))
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (Random(size).randrange(size + 65_536), UNLIMITED))
     await asyncio.sleep(incident.seconds)
     if incident.is_harder:
         await node.kill()
         await node.start()
     else:
-        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (UNLIMITED, UNLIMITED))
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (UNLIMITED, UNLIMITED))
 
 
 async def drain(scene: Scene, incident: Incident, hit: Sequence[Node]) -> None:
@@ -147,4 +180,5 @@ FAULTS: Final[dict[Trouble, Fault]] = {
     Trouble.FULL: fill_disk,
     Trouble.DRAIN: drain,
     Trouble.RESTART: restart,
+    Trouble.KILL_WORKER: kill_worker,
 }

@@ -60,15 +60,22 @@ class FederationRun(Stage, Scene):
         replication: dict[str, Any],
         seed: int = 1,
         nodes: int = NODES,
+        workers: int = 1,
     ) -> None:
-        """replication: settings of all nodes."""
+        """replication: settings of all nodes. workers: of every second node."""
         self.say = say
         self.ledger = Ledger()
         self.wiped = set()
         self.spared = 0
         self._made = Nodes(directory)
+        self.with_workers = range(0, nodes, 2) if workers > 1 else range(0)
         for number in range(1, nodes + 1):
-            node = self._made.make_federated([], {**CONFIG, "data_dir": str(directory / f"data{number}")})
+            own = {"data_dir": str(directory / f"data{number}")}
+            of_workers: dict[str, Any] = {}
+            if number - 1 in self.with_workers:
+                metrics_address = f"127.0.0.1:{self._made.free_port()}"
+                of_workers = {"workers": workers, "plugins": {"prometheus": {"listen_address": metrics_address}}}
+            node = self._made.make_federated([], {**CONFIG, **own, **of_workers})
             node.config["plugins"]["federation"]["replication"] = replication
             node.config["plugins"]["federation"]["server_reference"] = f"127.0.0.1:{node.port}"
         self.nodes = self._made.all
@@ -273,7 +280,7 @@ class FederationRun(Stage, Scene):
             return False
         for node in self.nodes:
             (adopted,) = await metrics(node, "gmqtt_stores_adopted_total")
-            self._adopted[node.name, node.pid] = adopted
+            self._adopted[node.name, node.pid] = sum(adopted)
         self._complete = [client.receipts for client in self._subscribers if not client.player.is_away]
         return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
@@ -23,6 +23,7 @@ class Trouble(StrEnum):
     FULL             the disk of a node takes nothing more
     DRAIN            a node gives its clients and sessions to others
     RESTART          a node stops with SIGTERM
+    KILL_WORKER      kill -9 of one worker of a node that has several, twice
     """
 
     KILL = "kill"
@@ -35,6 +36,7 @@ class Trouble(StrEnum):
     FULL = "full disk"
     DRAIN = "drain"
     RESTART = "stop and start"
+    KILL_WORKER = "kill of a worker"
 
 
 LENGTHS: Final[dict[Trouble, tuple[float, float]]] = {  # seconds; as many below the geometric mean as above
@@ -67,15 +69,23 @@ class Incident:
         return ENDS.get(self.trouble, "") if self.is_harder else ""
 
 
-def draw_incidents(seed: int, nodes: int, seconds_max: float) -> Iterator[Incident]:
+def troubles(with_workers: Sequence[int]) -> list[Trouble]:
+    """All kinds that there can be. with_workers: numbers of the nodes that have several workers."""
+    return [trouble for trouble in Trouble if with_workers or trouble is not Trouble.KILL_WORKER]
+
+
+def draw_incidents(seed: int, nodes: int, seconds_max: float, with_workers: Sequence[int] = ()) -> Iterator[Incident]:
     """Incidents without end, each kind as often as each other; none is longer than seconds_max, or the least of its kind."""
     random = Random(seed)
+    kinds = troubles(with_workers)
     while True:
-        for trouble in random.sample(list(Trouble), len(Trouble)):
+        for trouble in random.sample(kinds, len(kinds)):
             low, high = LENGTHS.get(trouble, DOWN_SECONDS)
             high = max(low, min(high, seconds_max))
             seconds = random.uniform(low, high) if low == 0 else exp(random.uniform(log(low), log(high)))
             hit = random.sample(range(nodes), nodes if trouble is Trouble.KILL_ALL else 2 if trouble in OF_TWO else 1)
             if trouble is Trouble.CUT and random.random() < 0.5:
                 hit = hit[:1]
+            if trouble is Trouble.KILL_WORKER:
+                hit = [random.choice(with_workers)]
             yield Incident(trouble, random.uniform(*QUIET_SECONDS), seconds, tuple(hit), random.random() < 0.5)

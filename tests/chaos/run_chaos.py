@@ -90,6 +90,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     federation.add_argument("--seed", type=int, default=1, help="of what happens when (1)")
     federation.add_argument("--copies", type=int, choices=(2, 3), default=2, help="of each store, its own too (2)")
     federation.add_argument("--when-short", choices=("serve", "hold"), default="serve", help="replication.when_short")
+    federation.add_argument("--workers", type=int, default=1, help="of every second node (1)")
     federation.add_argument("--dir", type=Path, help="a new folder for logs and stores, which is kept")
     found = parser.parse_args(arguments)
     if found.kind == "topologies" and not set(found.topologies) <= set(CASES):
@@ -117,10 +118,11 @@ async def run(options: argparse.Namespace, directory: Path) -> Report | StoreRep
         return await run_failovers(directory, options.rounds, PAUSES, say)
     if options.kind == "federation":
         seconds = 60 * options.minutes
-        incidents = draw_federation(options.seed, NODES, seconds / 4)
         say(f"seed {options.seed}")
         replication = {"copies": options.copies, "when_short": options.when_short, "adopt_after": "5s"}
-        return await FederationRun(directory, say, replication, options.seed).run(incidents, seconds)
+        chaos_run = FederationRun(directory, say, replication, options.seed, workers=options.workers)
+        incidents = draw_federation(options.seed, NODES, seconds / 4, chaos_run.with_workers)
+        return await chaos_run.run(incidents, seconds)
     if options.kind == "links":
         return await run_links(options, directory)
     is_kill_run = options.kind == "pipeline"

@@ -9,12 +9,14 @@ import copy
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from itertools import cycle, islice
@@ -24,11 +26,14 @@ from typing import Any, Final
 import psutil
 import yaml
 
+from broker.workers.shares import PORT_STEP
 from node_forks import ForkedProcess, fork_node
 from waiting import DEADLINE, STOP_SECONDS, eventually, process_ends
 
 PORTS: Final = range(20_000, 32_000)  # below the range from which the kernel takes ports of outgoing connections
 BLOCK_PORTS: Final = 200
+LANE_WORKERS: Final = int(os.environ.get("GMQTTD_TEST_WORKERS", "1"))  # of each node that does not say how many it has
+STARTED: Final = re.compile(r"supervisor: worker started worker=(\d+) process=(\d+)")
 # For tests that lose nothing: a busy machine may stop a receiver for longer than publishers wait by default.
 PATIENT: Final = {"mqtt": {"publisher_hold_max": f"{DEADLINE:.0f}s"}}
 FAILED_SECONDS: Final = 60.0  # suspicion of Serf's LAN defaults in a small cluster, on a busy machine
@@ -53,20 +58,33 @@ def _block() -> Iterator[int]:
     raise AssertionError("no block of ports is free")
 
 
-def free_port() -> int:
-    """A port that neither UDP nor TCP uses now. No outgoing connection gets it, and no other node for a long time."""
+_of_workers: deque[int] = deque(maxlen=BLOCK_PORTS // 2)  # that were found last
+
+
+def free_port(workers: int = 0) -> int:
+    """A port that neither UDP nor TCP uses now. No outgoing connection gets it, and no other node for a long time. Those that
+    workers have in its place are free, too."""
     for port in islice(_block(), BLOCK_PORTS):
-        with (
-            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
-        ):
-            try:
-                tcp.bind(("127.0.0.1", port))
-                udp.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+        wanted = [port + index * PORT_STEP for index in range(workers or LANE_WORKERS)]
+        if any(one in _of_workers for one in wanted) or not all(map(_is_free, wanted)):
+            continue
+        if len(wanted) > 1:
+            _of_workers.extend(wanted)
+        return port
     raise AssertionError("no free port found")
+
+
+def _is_free(port: int) -> bool:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+    ):
+        try:
+            tcp.bind(("127.0.0.1", port))
+            udp.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def merged(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
@@ -95,10 +113,8 @@ class Node:
             },
             overrides,
         )
-        if workers := os.environ.get(
-            "GMQTTD_TEST_WORKERS"
-        ):  # try a test with workers; some know packet ids and worker 0 only
-            self.config.setdefault("workers", int(workers))
+        if LANE_WORKERS > 1:
+            self.config.setdefault("workers", LANE_WORKERS)
         address = self.config["listeners"][0]["address"]
         self.port = int(address.rsplit(":", 1)[1])
         self.config_path = directory / f"{name}.yml"
@@ -143,7 +159,8 @@ class Node:
     def _says_serving(self, position: int) -> bool:
         """Whether the log says, from that character on, that the start is over. Listeners of plugins open after those
         of MQTT."""
-        return any("serving" in line and "process" in line for line in self.log()[position:].splitlines())
+        words = ("serving", "process", "supervisor") if self.config.get("workers", 1) != 1 else ("serving", "process")
+        return any(all(word in line for word in words) for line in self.log()[position:].splitlines())
 
     def serves(self) -> bool:
         assert self.process is not None
@@ -177,6 +194,16 @@ class Node:
     def pid(self) -> int:
         assert self.process is not None
         return self.process.pid
+
+    def processes(self) -> list[int]:
+        """All of the node: the supervisor first where it has workers."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [self.pid, *(child.pid for child in psutil.Process(self.pid).children())]
+        return []
+
+    def workers(self) -> dict[int, int]:
+        """The newest process of each worker."""
+        return {int(worker): int(process) for worker, process in STARTED.findall(self.log())}
 
     async def wait_ended(self, seconds: float = DEADLINE) -> int:
         """Wait for the end of the process. Returns the exit status."""
@@ -293,7 +320,8 @@ class Nodes:
         self, join: list[Node] | None = None, overrides: dict[str, Any] | None = None, kind: type[Node] = Node
     ) -> Node:
         """A node with the plugins admin and federation that joins the others at start."""
-        fed, gossip, http, grpc = free_port(), free_port(), free_port(), free_port()
+        workers = int((overrides or {}).get("workers", 0))
+        fed, gossip, http, grpc = (free_port(workers) for _ in range(4))
         config: dict[str, Any] = {
             "api": {
                 "grpc": [{"address": f"tcp://127.0.0.1:{grpc}"}],

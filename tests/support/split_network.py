@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from broker.workers.shares import PORT_STEP
 from node_process import Node, free_port
 
 
@@ -32,7 +33,9 @@ class SplitNetwork:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._by_gossip_port = {_port_of(_federation(node)["gossip_addr"]): node for node in nodes}
+        self._by_gossip_port = {
+            _port_of(_federation(node)["gossip_addr"]) + step: node for node in nodes for step in _steps(node)
+        }
         self._by_port: dict[int, Node] = {}
         self._one_side: frozenset[Node] = frozenset()
         self._healed = asyncio.Event()
@@ -74,9 +77,15 @@ class SplitNetwork:
         await asyncio.gather(*self._streams, return_exceptions=True)
 
     async def _relay(self, target: Node, port: int) -> int:
-        """Relay streams and datagrams to a port of a node. Returns the port of the relay."""
+        """Relay streams and datagrams to a port of a node, and of its further workers. Returns the port of the relay."""
+        steps = _steps(target)
+        relay_port = free_port(len(steps))
+        for step in steps:
+            await self._relay_one(target, port + step, relay_port + step)
+        return relay_port
+
+    async def _relay_one(self, target: Node, port: int, relay_port: int) -> None:
         loop = asyncio.get_running_loop()
-        relay_port = free_port()
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = loop.create_task(self._relay_stream(target, port, reader, writer))
@@ -88,7 +97,6 @@ class SplitNetwork:
             lambda: Datagrams(self, target, port), local_addr=("127.0.0.1", relay_port)
         )
         self._datagrams.append(transport)
-        return relay_port
 
     async def _relay_stream(
         self, target: Node, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -147,7 +155,8 @@ class SplitNetwork:
                 found.laddr.port: node
                 for node in self._nodes
                 if node.process is not None
-                for found in _sockets(node.pid)
+                for process in node.processes()
+                for found in _sockets(process)
                 if found.raddr
             }
         return self._by_port.get(port)
@@ -188,6 +197,11 @@ def _sockets(process: int) -> list[Any]:
 def _federation(node: Node) -> dict[str, Any]:
     found: dict[str, Any] = node.config["plugins"]["federation"]
     return found
+
+
+def _steps(node: Node) -> range:
+    """What is added to a port of the node for each of its workers."""
+    return range(0, PORT_STEP * int(node.config.get("workers", 1)), PORT_STEP)
 
 
 def _port_of(address: object) -> int:

@@ -30,11 +30,14 @@ class Scripted(Supervisor):
     says: tuple[bytes, ...] = (b"READY=1",)
 
     def _become_worker(self, index: int, channel: socket.socket) -> NoReturn:
-        # Blocked first: one that comes before the wait would otherwise be handled before it, and the wait would not end.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        # By a pipe: a signal that comes before the wait, or to a thread that a library has started in the fork, counts, too.
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing)
+        signal.signal(signal.SIGTERM, lambda *_: None)
         for text in self.says:
             channel.send(text)
-        signal.sigwait({signal.SIGTERM})
+        os.read(reading, 1)
         os._exit(0)
 
     def begin(self) -> None:
