@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import click
@@ -24,9 +25,27 @@ def round_trip(item: Item) -> str:
     return "" if seconds is None else f"{seconds * 1000:.1f} ms"
 
 
+def by_node(members: Iterable[Item]) -> dict[str, list[Item]]:
+    """The members by the name of their node: more than one where a node has workers. A node of an earlier version does not tell
+    it."""
+    found: dict[str, list[Item]] = {}
+    for member in members:
+        found.setdefault(member.get("node_name") or member["name"], []).append(member)
+    return found
+
+
+def node_state(members: list[Item]) -> str:
+    """The state of a node with these members; with workers, how many of them are alive."""
+    states = [member_state(member) for member in members]
+    if len(set(states)) == 1:
+        return states[0]
+    return f"{states.count('alive')} of {len(states)} workers alive"
+
+
 MEMBER_COLUMNS: Final = (
     Column("node", "name"),
     Column("address", "addr"),
+    Column("worker of", lambda item: "" if item["node_name"] == item["name"] else item["node_name"], is_wide=True),
     Column("status", member_state),
     Column("since", lambda item: age(item.get("since"))),
     Column("round trip", round_trip),

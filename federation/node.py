@@ -60,6 +60,7 @@ from federation.tags import (
     TAG_EXTENSIONS,
     TAG_PROCESS,
     TAG_STORE,
+    TAG_WORKER_OF,
     TAG_ZONE,
     ZONE_CHARS_MAX,
 )
@@ -353,6 +354,7 @@ class Node(Nodes):
         # A worker of this node is lost with the same machine.
         sender.keeps_copies = moves_sessions and EXTENSION_COPIES in extensions and not path
         sender.zone = member.tags.get(TAG_ZONE, "")[:ZONE_CHARS_MAX]
+        sender.node = member.tags.get(TAG_WORKER_OF, name)
         sender.is_living = True
         if is_back:
             sender.living_since = now

@@ -19,7 +19,7 @@ from broker import __version__
 from broker.server.form import version_text
 from federation.alarms import alarms
 from federation.links.commands import LINK_COLUMNS
-from federation.member_commands import member_state, round_trip
+from federation.member_commands import by_node, node_state, round_trip
 from federation.services import LINKS, MEMBERSHIP, PARAMETERS, PEERS, POLICIES, QUEUES, SESSIONS
 from gmqttctl.command import Command
 from gmqttctl.connection import read_connection
@@ -140,21 +140,11 @@ def show_status(output: Output, found: Item) -> None:
     if copies is not None and copies["wanted"]:
         keepers = ", ".join(keeper["node_name"] for keeper in copies["keepers"])
         output.line(f"copies {copies['whole']} of {copies['wanted']} whole, at {printable(keepers) or 'no node'}")
-    peers = {peer["node_name"]: peer for peer in found.get("peers", {}).get("peers", ())}
-    members = found.get("members", {}).get("members", ())
-    if members:
-        columns = (
-            Column("node", "name"),
-            Column("status", member_state),
-            Column("zone"),
-            Column("round trip", round_trip),
-            Column("stream", lambda item: peers[item["name"]]["state"] if item["name"] in peers else ""),
-            Column(
-                "waiting", lambda item: size(int(peers[item["name"]]["outbox_bytes"])) if item["name"] in peers else ""
-            ),
-        )
+    nodes = by_node(found.get("members", {}).get("members", ()))
+    if nodes:
+        peers = {peer["node_name"]: peer for peer in found.get("peers", {}).get("peers", ())}
         output.line("")
-        for line in output.table(members, columns):
+        for line in output.table([node_row(name, of_node, peers) for name, of_node in nodes.items()], NODE_COLUMNS):
             output.line(line)
     links = found.get("links", {}).get("links", ())
     if links:
@@ -166,6 +156,33 @@ def show_status(output: Output, found: Item) -> None:
         output.line(f"{output.painted('wrong')}: {printable(text)}")
     if not found["alarms"]:
         output.line(f"{output.painted('ok')}: all is well")
+
+
+NODE_COLUMNS: Final = (
+    Column("node", "name"),
+    Column("workers"),
+    Column("status"),
+    Column("zone"),
+    Column("round trip", round_trip),
+    Column("stream"),
+    Column("waiting"),
+)
+
+
+def node_row(name: str, members: list[Item], peers: dict[str, Item]) -> Item:
+    """One node in the table: the sums of its members and of the streams to them, and the longest way."""
+    streams = [peers[member["name"]] for member in members if member["name"] in peers]
+    states = list(dict.fromkeys(stream["state"] for stream in streams))
+    times = [member["round_trip_seconds"] for member in members if member.get("round_trip_seconds") is not None]
+    return {
+        "name": name,
+        "workers": len(members) if len(members) > 1 else "",
+        "status": node_state(members),
+        "zone": members[0]["zone"],
+        "round_trip_seconds": max(times, default=None),
+        "stream": ", ".join(states),
+        "waiting": size(sum(int(stream["outbox_bytes"]) for stream in streams)) if streams else "",
+    }
 
 
 @click.command(cls=Command, example="gmqttctl health --wait 30")

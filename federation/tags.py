@@ -22,6 +22,7 @@ REFERENCE_CHARS_MAX: Final = 128  # of TAG_CLIENTS
 TAG_STORE: Final = "store"  # id of the member's store; absent without one
 TAG_ZONE: Final = "zone"  # where the member stands: copies go to members of other zones first
 ZONE_CHARS_MAX: Final = 64
+TAG_WORKER_OF: Final = "worker_of"  # the node that the member is a further worker of; worker 0 has the name of the node
 TAG_LINKS: Final = "links"  # present where the plugin links is on
 OWN_TAGS: Final = frozenset(
     (
@@ -34,6 +35,7 @@ OWN_TAGS: Final = frozenset(
         TAG_STORE,
         TAG_LINKS,
         TAG_ZONE,
+        TAG_WORKER_OF,
     )
 )
 """Tags by which nodes know what a member is: no operator writes them."""

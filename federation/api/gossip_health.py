@@ -11,7 +11,7 @@ from broker.config.addresses import Address
 from federation.pb.federation_pb2 import GossipHealth, Member, Status
 from federation.serf import events
 from federation.serf.serf import Serf
-from federation.tags import TAG_ZONE
+from federation.tags import TAG_WORKER_OF, TAG_ZONE
 
 NANOSECONDS: Final = 1_000_000_000
 PCUR: Final = 2
@@ -30,6 +30,7 @@ def member_shown(member: events.Member, serf: Serf, wall_time: Callable[[float],
         gossip_version=member.versions[PCUR],
         serf_version=member.versions[DCUR],
         zone=member.tags.get(TAG_ZONE, ""),
+        node_name=member.tags.get(TAG_WORKER_OF) or member.name,
         since=_timestamp(wall_time(member.since)),
     )
     round_trip = serf.coordinates.round_trip(member.name)

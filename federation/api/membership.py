@@ -82,7 +82,9 @@ class MembershipService(MembershipServicer):
     async def ListMembers(self, request: Empty, context: object) -> ListMembersResponse:
         with _unavailable():
             serf = self._control.running_serf()
-        return ListMembersResponse(members=[member_shown(member, serf, self._wall_time) for member in serf.members()])
+        shown = [member_shown(member, serf, self._wall_time) for member in serf.members()]
+        shown.sort(key=lambda member: (member.node_name, member.name))
+        return ListMembersResponse(members=shown)
 
     async def GetHealth(self, request: Empty, context: object) -> GossipHealth:
         with _unavailable():

@@ -25,6 +25,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.federation.api.JoinRequest.hosts": "Gossip addresses HOST[:PORT] of nodes to join; a missing port is 8902.",
     "gmqtt.federation.api.Member.addr": "HOST:PORT of the node's gossip.",
     "gmqtt.federation.api.Member.gossip_version": "Versions of the protocols of memberlist and Serf that it speaks.",
+    "gmqtt.federation.api.Member.node_name": "The node that it is a worker of; a node with one process is its own.",
     "gmqtt.federation.api.Member.round_trip_seconds": "Estimated seconds from this node to the member and back; absent for the node itself, and before its first answer.",
     "gmqtt.federation.api.Member.since": "When this node saw its status change last.",
     "gmqtt.federation.api.Member.suspected": "It did not answer, and is taken for failed soon unless it refutes that.",

@@ -406,6 +406,7 @@ class Member(_message.Message):
     SERF_VERSION_FIELD_NUMBER: _builtins.int
     ZONE_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     addr: _builtins.str
     """HOST:PORT of the node's gossip."""
@@ -419,6 +420,8 @@ class Member(_message.Message):
     serf_version: _builtins.int
     zone: _builtins.str
     """Its tag zone."""
+    node_name: _builtins.str
+    """The node that it is a worker of; a node with one process is its own."""
     @_builtins.property
     def tags(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """fed_addr is HOST:PORT of its event streams."""
@@ -440,10 +443,11 @@ class Member(_message.Message):
         serf_version: _builtins.int = ...,
         zone: _builtins.str = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
+        node_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "round_trip_seconds", b"round_trip_seconds", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "addr", b"addr", "gossip_version", b"gossip_version", "name", b"name", "round_trip_seconds", b"round_trip_seconds", "serf_version", b"serf_version", "since", b"since", "status", b"status", "suspected", b"suspected", "tags", b"tags", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "addr", b"addr", "gossip_version", b"gossip_version", "name", b"name", "node_name", b"node_name", "round_trip_seconds", b"round_trip_seconds", "serf_version", b"serf_version", "since", b"since", "status", b"status", "suspected", b"suspected", "tags", b"tags", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__round_trip_seconds: _TypeAlias = _typing.Literal["round_trip_seconds"]  # noqa: Y015
     _WhichOneofArgType__round_trip_seconds: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds"]  # noqa: Y015

@@ -96,7 +96,7 @@ class Copies(LostHomes):
                     is_new = now < sender.living_since + self._stabilization_time
                     has_new = has_new or is_new
                     living[name] = sender.peer_store_id
-                    candidates[name] = Candidate(sender.peer_store_id, sender.zone, is_new)
+                    candidates[name] = Candidate(sender.peer_store_id, sender.zone, is_new, sender.node)
         self.replicas.members = living
         replication = self.replication
         missed: dict[str, float] = {}

@@ -20,12 +20,14 @@ def weight(store_id: str, member_store_id: str) -> int:
 
 
 class Candidate:
-    """A member that can keep a copy. is_new: it has not lived for stabilization_time yet."""
+    """A member that can keep a copy. is_new: it has not lived for stabilization_time yet. node: that it is a worker of, or its
+    own name."""
 
-    def __init__(self, store_id: str, zone: str = "", is_new: bool = False) -> None:
+    def __init__(self, store_id: str, zone: str = "", is_new: bool = False, node: str = "") -> None:
         self.store_id = store_id
         self.zone = zone
         self.is_new = is_new
+        self.node = node
 
 
 def choose_keepers(
@@ -34,19 +36,22 @@ def choose_keepers(
     """Return the names of the keepers of a store, at most `wanted`: the present ones, then the best of the others, by name.
     zone: that of the store's node, "" for none.
 
-    A member of a zone that has no copy yet comes first, then one that is not new. A new one of a zone that has a copy waits:
-    a member of another zone may be on its way, and who is chosen stays.
+    A worker of a node that has a copy already comes last: one machine has both. A member of a zone that has no copy yet comes
+    first, then one that is not new. A new one of a zone that has a copy waits: a member of another zone may be on its way, and
+    who is chosen stays.
     """
     chosen = present[:wanted]
     zones = [zone] + [living[name].zone for name in chosen if name in living]
     while len(chosen) < wanted:
         best = ""
-        best_rank = (-1, 0, "")
+        best_rank = (False, -1, 0, "")
+        nodes = [living[name].node for name in chosen if name in living]
         for name, candidate in living.items():
             is_elsewhere = zone != "" and candidate.zone != "" and candidate.zone not in zones
             if name in chosen or (candidate.is_new and zone and not is_elsewhere):
                 continue
-            rank = (2 * is_elsewhere + (not candidate.is_new), weight(store_id, candidate.store_id), name)
+            is_alone = not candidate.node or candidate.node not in nodes
+            rank = (is_alone, 2 * is_elsewhere + (not candidate.is_new), weight(store_id, candidate.store_id), name)
             if rank > best_rank:
                 best, best_rank = name, rank
         if not best:

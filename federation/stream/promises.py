@@ -37,6 +37,7 @@ class PromisedPeer(Peer):
     peer_store_id  of the node, as its tag says, "" for none
     keeps_copies   of other stores (likewise)
     zone           of the node (likewise)
+    node           of the member, as its tag says: other workers of the node have the same one
     living_since   time at which it became a member, or was one again after a failure
     """
 
@@ -53,6 +54,7 @@ class PromisedPeer(Peer):
         self.peer_store_id = ""
         self.keeps_copies = False
         self.zone = ""
+        self.node = ""
         self.living_since = 0.0
 
     def hello_id(self, session_id: str) -> str:

@@ -39,11 +39,27 @@ export const memberKind = (member) => member.suspected ? "warn" : KINDS[member.s
 export const memberWord = (member) =>
   member.suspected ? "suspected" : String(member.status || "").replace("STATUS_", "").toLowerCase();
 
+// One entry for each node: its name, its members, and the worst of their states. Workers of a node are members of their own.
+const RANKS = ["off", "good", "warn", "bad"];
+export function nodesOf(members) {
+  const found = new globalThis.Map();
+  for (const member of members) {
+    const name = member.node_name || member.name;
+    found.set(name, [...(found.get(name) ?? []), member]);
+  }
+  return [...found].map(([name, all]) => {
+    const worst = all.reduce((one, other) => RANKS.indexOf(memberKind(other)) > RANKS.indexOf(memberKind(one)) ? other : one);
+    const alive = all.filter((member) => memberWord(member) === "alive").length;
+    const word = new Set(all.map(memberWord)).size === 1 ? memberWord(worst) : `${alive} of ${all.length} workers alive`;
+    return {name, members: all, workers: all.length, worst, word};
+  });
+}
+
 // The nodes around this one, and other domains below. With more than NODES_DRAWN the rest is a number.
 const NODES_DRAWN = 24;
-export function Map({own, members, peers, links}) {
-  const others = members.filter((member) => member.name !== own).slice(0, NODES_DRAWN);
-  const hidden = members.length - others.length - 1;
+export function Map({own, nodes, peers, links}) {
+  const others = nodes.filter((node) => node.name !== own).slice(0, NODES_DRAWN);
+  const hidden = nodes.length - others.length - 1;
   const byName = Object.fromEntries(peers.map((peer) => [peer.node_name, peer]));
   const domains = [...new Set(links.map((link) => link.upstream))].slice(0, 8);
   const isFlat = others.length <= 2, cy = isFlat ? 60 : 150;
@@ -54,9 +70,10 @@ export function Map({own, members, peers, links}) {
   };
   const points = isFlat ? [[cx + 330, cy], [cx - 330, cy]] : others.map((_, index) => at(index + .5, others.length));
   return html`<svg class="map" viewBox="0 0 ${width} ${height}" role="img"
-      aria-label=${`${members.length} members and ${domains.length} upstreams; the tables below have the same`}>
-    ${others.map((member, index) => {
-      const peer = byName[member.name], [x, y] = points[index];
+      aria-label=${`${nodes.length} nodes and ${domains.length} upstreams; the tables below have the same`}>
+    ${others.map((node, index) => {
+      const [x, y] = points[index], streams = node.members.map((member) => byName[member.name]).filter(Boolean);
+      const peer = streams.find((one) => one.behind) ?? streams.find((one) => one.state !== "streaming") ?? streams[0];
       const flows = peer?.state === "streaming";
       const text = !peer ? "" : peer.behind ? `behind, ${number(peer.stored_blocks)} blocks wait`
         : flows ? `${seconds(peer.round_trip_seconds)}` : peer.state;
@@ -71,11 +88,11 @@ export function Map({own, members, peers, links}) {
         <text x=${x} y=${height - 38}>${shown(name)}</text>
         <text class="small" x=${x} y=${height - 10}>${mine.map((link) => link.status).join(", ")}</text></g>`;
     })}
-    ${others.map((member, index) => {
+    ${others.map((node, index) => {
       const [x, y] = points[index];
-      return html`<g><circle cx=${x} cy=${y} r="15" stroke="var(--${memberKind(member)}, var(--soft))"/>
-        <text x=${x} y=${y + 33}>${shown(member.name)}</text>
-        <text class="small" x=${x} y=${y + 47}>${memberWord(member)}</text></g>`;
+      return html`<g><circle cx=${x} cy=${y} r="15" stroke="var(--${memberKind(node.worst)}, var(--soft))"/>
+        <text x=${x} y=${y + 33}>${shown(node.name)}</text>
+        <text class="small" x=${x} y=${y + 47}>${node.word}${node.workers > 1 ? `, ${node.workers} workers` : ""}</text></g>`;
     })}
     <circle cx=${cx} cy=${cy} r="20" stroke="var(--accent)"/>
     <text x=${cx} y=${cy - 29}>${shown(own || "this node")}</text>

@@ -1,7 +1,7 @@
 // Overview: the node, its federation, what is wrong, the last hour.
 import {html} from "/vendor/preact-htm.js";
 import {Since, State, Table, bytes, number, rows, seconds, shown, useData, useStream} from "/lib.js";
-import {Graph, Map, memberKind, memberWord} from "/charts.js";
+import {Graph, Map, memberKind, nodesOf} from "/charts.js";
 
 const EVENTS_SHOWN = 30;
 const Card = ({name, value}) => html`<div class="card"><b>${value}</b><span>${name}</span></div>`;
@@ -54,14 +54,15 @@ export function Overview({has}) {
         : html`<${State} kind="good">nothing is wrong</${State}>`}
     </section>
     ${members.length > 0 && html`<section><h2>Federation</h2>
-      <${Map} own=${node.node_name} members=${members} peers=${peers} links=${links}/>
-      <${Table} rows=${members} columns=${[
-        ["member", (member) => shown(member.name), "name"],
-        ["status", (member) => html`<${State} kind=${memberKind(member)}>${memberWord(member)}</${State}>`],
-        ["since", (member) => html`<${Since} time=${member.since}/>`],
-        ["address", (member) => shown(member.addr)],
-        ["zone", (member) => shown(member.zone)],
-        ["round trip", (member) => member.round_trip_seconds == null ? "" : seconds(member.round_trip_seconds), "number"],
+      <${Map} own=${node.node_name} nodes=${nodesOf(members)} peers=${peers} links=${links}/>
+      <${Table} rows=${nodesOf(members)} columns=${[
+        ["node", (found) => shown(found.name), "name"],
+        ["workers", (found) => found.workers > 1 ? number(found.workers) : "", "number"],
+        ["status", (found) => html`<${State} kind=${memberKind(found.worst)}>${found.word}</${State}>`],
+        ["since", (found) => html`<${Since} time=${found.worst.since}/>`],
+        ["address", (found) => shown(found.members[0].addr)],
+        ["zone", (found) => shown(found.members[0].zone)],
+        ["round trip", (found) => found.members[0].round_trip_seconds == null ? "" : seconds(found.members[0].round_trip_seconds), "number"],
       ]}/>
     </section>`}
     ${peers.length > 0 && html`<section><h2>Streams to other nodes</h2>

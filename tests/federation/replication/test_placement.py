@@ -60,6 +60,14 @@ def test_zones_without_a_copy_come_first_and_new_members_last(
             zones.append(living[name].zone)
 
 
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6), st.integers(1, 3))
+def test_two_workers_of_one_node_keep_copies_only_where_no_other_node_does(nodes: list[str], wanted: int) -> None:
+    living = {f"{node}/{index}": Candidate(f"store {index}", node=node) for index, node in enumerate(nodes)}
+    chosen = choose_keepers(HOME, "", [], living, wanted)
+    assert len(chosen) == min(wanted, len(living))
+    assert len({living[name].node for name in chosen}) == min(len(chosen), len(set(nodes)))
+
+
 def test_a_member_of_another_zone_is_worth_waiting_for() -> None:
     same = Candidate("s1", "a", is_new=True)
     assert choose_keepers(HOME, "a", [], {"n1": same}, 1) == []
