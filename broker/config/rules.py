@@ -13,6 +13,9 @@ from broker.config.schema import keys_of
 from broker.config.setting import AddressText, Section, Sections, Sequence
 from broker.config.settings import Settings
 from broker.config.settings_listeners import ListenerSettings, TlsSettings
+from broker.workers.shares import FEDERATION, PORT_STEP, Place, worker_settings
+
+PORT_MAX: Final = 65_535
 
 
 @runtime_checkable
@@ -77,6 +80,31 @@ def check_settings(settings: Settings) -> abc.Iterator[tuple[str, str]]:
                 key,
                 f'"{address}" is any free port, and all workers need the same one; name a port, or set workers: 1',
             )
+    if settings.workers.isdecimal():
+        yield from check_worker_ports(settings, int(settings.workers))
+
+
+def check_worker_ports(settings: Settings, count: int) -> abc.Iterator[tuple[str, str]]:
+    """Yield, as (key, text), each address that a worker cannot have in place of the node's one; the first worker of a key."""
+    of_node = dict(listening(settings))
+    taken = [(f"{key}, worker 0", address) for key, address in of_node.items()]
+    told: set[str] = set()
+    for index in range(1, count):
+        place = Place(index, count, FEDERATION in settings.plugin_order, dict.fromkeys(range(count), 0), "")
+        for key, address in listening(worker_settings(settings, place)):
+            if key in told or key not in of_node or address.is_unix or address == of_node[key]:
+                continue
+            fault = ""
+            if address.port > PORT_MAX:
+                highest = PORT_MAX - PORT_STEP * (count - 1)
+                fault = f"is above {PORT_MAX}; the ports of {count} workers begin at {highest} or below"
+            for other_key, other in taken:
+                if _collide(address, other):
+                    fault = f'is taken by {other_key} ("{other}"); choose another port'
+            if fault:
+                told.add(key)
+                yield key, f"worker {index} has port {address.port} ({PORT_STEP} more for each worker), which {fault}"
+            taken.append((f"{key}, worker {index}", address))
 
 
 def listening(settings: Any, prefix: str = "") -> abc.Iterator[tuple[str, Address]]:

@@ -13,6 +13,7 @@ from broker.config.loader import load
 from broker.config.settings import Settings
 from broker.workers.shares import Place, memory_share, share, worker_folder, worker_name, worker_settings
 
+MEMBERS = "workers: 4\nplugin_order: [federation]\nplugins: {"
 PORTS = {0: 40_000, 1: 40_001, 2: 40_002}
 
 
@@ -94,6 +95,19 @@ def test_a_worker_that_leaves_serves_nobody(tmp_path: Path) -> None:
         ("workers: 2.5", "workers"),
         ("workers: 65", "workers"),
         ('workers: 2\nlisteners: [{address: "127.0.0.1:0"}]', "listeners[0].address"),
+        (
+            f"{MEMBERS}federation: {{gossip_addr: '127.0.0.1:65510'}}}}",
+            "gossip_addr: worker 3 has port 65540",
+        ),
+        (
+            f"{MEMBERS}federation: {{fed_addr: ':8902', gossip_addr: ':8912'}}}}",
+            "plugins.federation.fed_addr: worker 1",
+        ),
+        (
+            "workers: 3\nplugin_order: [event_log]\nplugins: {event_log: {dir: log}}\n"
+            "api: {grpc: [{address: 'tcp://127.0.0.1:65516'}]}",
+            "api.grpc[0].address: worker 2 has port 65536",
+        ),
     ],
 )
 def test_bad_input_names_the_key(tmp_path: Path, text: str, named: str) -> None:
