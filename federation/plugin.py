@@ -51,16 +51,17 @@ from federation.shell.peer_client import PeerClient
 from federation.shell.plugin_calls import PluginCalls
 from federation.shell.private_folder import PrivateFolder
 from federation.shell.rpc import RpcShell
+from federation.shell.sibling_workers import STREAM, know_siblings
 from federation.shell.stream_server import StreamServer
 from federation.shell.worker_leaves import WorkerLeaves
 from federation.stream.state import State
-from federation.tags import TAG_CLIENTS, TAG_ZONE, own_tags
+from federation.tags import TAG_CLIENTS, TAG_WORKER_OF, TAG_ZONE, own_tags
 from federation.trust import PLAIN
 
 if TYPE_CHECKING:
     from broker.server.host import Host
+    from broker.server.worker import Worker
 
-STREAM: Final = "stream"  # the Unix sockets on which a worker takes the streams of others
 TICK_SECONDS: Final = 1.0
 """Seconds between two looks for deadlines while there are other nodes."""
 KEY: Final = "plugins.federation"
@@ -91,13 +92,6 @@ class FederationPlugin(Plugin):
         )
         server.members = self.membership
         self._worker = server.worker
-        if self._worker is not None:
-            siblings = self._worker.place.siblings(self.settings.node_name)
-            self.node.siblings = {
-                name: f"unix://{self._worker.path(STREAM, index)}" for name, index in siblings.items()
-            }
-            count = self._worker.place.count
-            self.node.ending = frozenset(name for name, index in siblings.items() if index >= count)
         self.extensions: list[Extension] = []
         self.refusals = Refusals()
         self._folder = PrivateFolder()
@@ -119,6 +113,8 @@ class FederationPlugin(Plugin):
         self._clients: dict[str, PeerClient] = {}
         self._keepers = KeeperClients(self._changed, self._log, self.dialer)
         self.drain = DrainControl(self.node, self.membership, server.now, self._drain_changed, self._log)
+        if self._worker is not None:
+            know_siblings(self.node, self.drain, self._worker)
         self._outlet_flush = OutletFlush(self.node, self._arm_timer, server.flush_soon)
         self._leaves: WorkerLeaves | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -219,6 +215,7 @@ class FederationPlugin(Plugin):
                 tags=self.server.tags
                 | ({TAG_CLIENTS: settings.server_reference} if settings.server_reference else {})
                 | ({TAG_ZONE: settings.zone} if settings.zone else {})
+                | ({} if self._worker is None else self._worker_tags(self._worker))
                 | own_tags(
                     fed_advertised,
                     settings.batch,
@@ -369,6 +366,10 @@ class FederationPlugin(Plugin):
                 return
         self._drained.set()
         self._drained = None
+
+    def _worker_tags(self, worker: Worker) -> dict[str, str]:
+        place, name = worker.place, self.settings.node_name
+        return {TAG_WORKER_OF: place.node_name(name)} if place.index else {}
 
     # --- turns and timers
 

@@ -12,6 +12,7 @@ from broker.api import client_history
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.fields import page_bounds, timestamp
 from broker.api.long_calls import LongCalls, Steps
+from broker.api.merging import Merged
 from broker.api.pb.admin_pb2 import (
     Client,
     ClientEvent,
@@ -40,6 +41,13 @@ class ClientService(ClientServiceServicer):
         "History": Role.READ,
         "Delete": Role.WRITE,
         "Release": Role.ADMIN,
+    }
+    for_workers: Final = {
+        "List": Merged.page,
+        "Get": Merged.by_who_knows,
+        "History": Merged.newest_first,
+        "Delete": Merged.at_each,
+        "Release": Merged.by_who_knows,
     }
 
     def __init__(self, server: Host, long_calls: LongCalls) -> None:

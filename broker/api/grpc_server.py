@@ -7,7 +7,7 @@ is served as one with a stream of requests, of which the first is taken: on the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
@@ -52,16 +52,6 @@ class GrpcServer:
         for name, methods in services.items():
             handlers = {method.descriptor.name: self._handler(method) for method in methods}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
-
-    def add_plain(self, path: str, answer: Callable[[], bytes]) -> None:
-        """Serve a method that is not one of the API: its request is empty, its answer is bytes."""
-
-        async def serve(_request: bytes, _context: object) -> bytes:
-            return answer()
-
-        service, _, name = path.strip("/").partition("/")
-        handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {name: grpc.unary_unary_rpc_method_handler(serve)}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
 
     async def open(self, key: str, listener: ApiListener) -> None:
         """Bind one address; raises StartError that names the key below `key`, the address and the fault. Calls come after

@@ -1,6 +1,7 @@
-"""The API of a node with several workers: which calls worker 0 answers for all of them, and how their answers become one.
+"""The API of a node with several workers: how worker 0 answers for all of them.
 
-Every other call is answered by worker 0 alone: what it asks for is the same at all workers, or is one of the federation.
+A servicer says in `for_workers` for which methods, by their names. Every other call is answered by worker 0 alone: what it asks
+for is the same at all workers, or is one of the federation.
 """
 
 from __future__ import annotations
@@ -27,36 +28,42 @@ ADDED: Final = (
 
 
 class Merged:
-    """Takes the place of a method's handler (`ApiMethod.handler`)."""
+    """Takes the place of a method's handler (`ApiMethod.handler`).
+
+    own      the handler, for the answer of worker 0
+    indexes  of the other workers
+    """
 
     def __init__(self, method: ApiMethod, siblings: Siblings) -> None:
         descriptor = method.descriptor
-        self._own: Call = method.handler
-        self._siblings = siblings
+        self.own: Call = method.handler
+        self.siblings = siblings
+        self.indexes = siblings.indexes
         self._path = f"/{descriptor.containing_service.full_name}/{descriptor.name}"
         self._answer = method.response_class
 
-    async def _call(self, index: int, request: Message) -> Any:
+    async def call(self, index: int, request: Message) -> Any:
+        """The answer of one other worker. Raises ApiError."""
         answer = self._answer()
-        answer.ParseFromString(await self._siblings.call(index, self._path, request.SerializeToString()))
+        answer.ParseFromString(await self.siblings.call(index, self._path, request.SerializeToString()))
         return answer
 
-    async def _all(self, request: Message, context: object) -> list[Any]:
+    async def all(self, request: Message, context: object) -> list[Any]:
         """The answers of all workers, this one's first."""
-        calls = [self._call(index, request) for index in self._siblings.indexes]
-        return list(await asyncio.gather(self._own(request, context), *calls))
+        calls = [self.call(index, request) for index in self.indexes]
+        return list(await asyncio.gather(self.own(request, context), *calls))
 
     async def by_who_knows(self, request: Message, context: object) -> Any:
         """The first answer that is not NOT_FOUND."""
         try:
-            return await self._own(request, context)
+            return await self.own(request, context)
         except ApiError as error:
             if not is_unknown(error):
                 raise
             fault = error
-        for index in self._siblings.indexes:
+        for index in self.indexes:
             try:
-                return await self._call(index, request)
+                return await self.call(index, request)
             except ApiError as error:
                 if not is_unknown(error):
                     fault = error
@@ -64,10 +71,10 @@ class Merged:
 
     async def at_each(self, request: Message, context: object) -> Any:
         """Carried out at all workers: what one does not know is no error there."""
-        answer = await self._own(request, context)
-        for index in self._siblings.indexes:
+        answer = await self.own(request, context)
+        for index in self.indexes:
             try:
-                await self._call(index, request)
+                await self.call(index, request)
             except ApiError as error:
                 if not is_unknown(error):
                     raise
@@ -75,7 +82,7 @@ class Merged:
 
     async def one_after_the_other(self, request: Message, context: object) -> Any:
         """All lists as one."""
-        first, *others = await self._all(request, context)
+        first, *others = await self.all(request, context)
         for other in others:
             first.MergeFrom(other)
         return first
@@ -88,11 +95,11 @@ class Merged:
 
     async def in_one_file(self, request: Message, context: object) -> Any:
         """Carried out here. Other workers that use the tokens of the same file read it again, as List has them do."""
-        answer = await self._own(request, context)
+        answer = await self.own(request, context)
         path = f"{self._path.rpartition('/')[0]}/List"
-        for index in self._siblings.indexes:
+        for index in self.indexes:
             try:
-                await self._siblings.call(index, path, b"")
+                await self.siblings.call(index, path, b"")
             except ApiError as error:
                 if error.code is not grpc.StatusCode.FAILED_PRECONDITION:  # a worker that has no API and no tokens
                     raise
@@ -103,7 +110,7 @@ class Merged:
         offset, size = page_bounds(request.page, request.page_size)
         answer: Any = self._answer()
         before = 0
-        for index in (None, *self._siblings.indexes):
+        for index in (None, *self.indexes):
             missing = size - len(entries_of(answer))
             start = max(0, offset - before)
             number, skipped = divmod(start, size)
@@ -120,25 +127,14 @@ class Merged:
         asked = type(request)()
         asked.CopyFrom(request)
         asked.page, asked.page_size = page, size
-        return await (self._own(asked, context) if index is None else self._call(index, asked))
+        return await (self.own(asked, context) if index is None else self.call(index, asked))
 
     async def node(self, request: Message, context: object) -> Any:
         """The figures of all workers together."""
-        first, *others = await self._all(request, context)
+        first, *others = await self.all(request, context)
         for other in others:
             for name in ADDED:
                 add(first, other, name)
-        return first
-
-    async def rates(self, request: Message, context: object) -> Any:
-        """Their sums, from the newest values on."""
-        first, *others = await self._all(request, context)
-        series = {one.name: one.values for one in first.series}
-        for other in others:
-            for one in other.series:
-                values = series[one.name]
-                for back in range(1, min(len(values), len(one.values)) + 1):
-                    values[-back] += one.values[-back]
         return first
 
 
@@ -165,34 +161,14 @@ def add(one: Any, other: Any, name: str) -> None:
             ours[index] += value
 
 
-ACCOUNTS: Final = "gmqtt.auth.api.AccountService"
-HOW: Final[dict[str, Callable[[Merged, Any, object], Awaitable[Any]]]] = {
-    "gmqtt.admin.api.ClientService.List": Merged.page,
-    "gmqtt.admin.api.ClientService.Get": Merged.by_who_knows,
-    "gmqtt.admin.api.ClientService.History": Merged.newest_first,
-    "gmqtt.admin.api.ClientService.Delete": Merged.at_each,
-    "gmqtt.admin.api.ClientService.Release": Merged.by_who_knows,
-    "gmqtt.admin.api.SubscriptionService.List": Merged.page,
-    "gmqtt.admin.api.SubscriptionService.Filter": Merged.one_after_the_other,
-    "gmqtt.admin.api.SubscriptionService.Subscribe": Merged.by_who_knows,
-    "gmqtt.admin.api.SubscriptionService.Unsubscribe": Merged.at_each,
-    "gmqtt.admin.api.NodeService.Get": Merged.node,
-    "gmqtt.admin.api.NodeService.Rates": Merged.rates,
-    "gmqtt.admin.api.NodeService.SetLogLevel": Merged.at_each,
-    "gmqtt.admin.api.TokenService.Create": Merged.in_one_file,
-    "gmqtt.admin.api.TokenService.Delete": Merged.in_one_file,
-    f"{ACCOUNTS}.Update": Merged.at_each,
-    f"{ACCOUNTS}.Delete": Merged.at_each,
-}
+How: TypeAlias = Callable[[Merged, Any, object], Awaitable[Any]]
 
 
-def merge(method: ApiMethod, siblings: Siblings) -> None:
-    """Have worker 0 answer for all workers, where their answers differ."""
-    how = HOW.get(method.descriptor.full_name)
-    if how is not None:
-        merged = Merged(method, siblings)
+def merge(method: ApiMethod, siblings: Siblings, how: How) -> None:
+    """Have worker 0 answer for all workers."""
+    merged = Merged(method, siblings)
 
-        async def call(request: Message, context: object) -> Any:
-            return await how(merged, request, context)
+    async def call(request: Message, context: object) -> Any:
+        return await how(merged, request, context)
 
-        method.handler = call
+    method.handler = call

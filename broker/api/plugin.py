@@ -25,12 +25,12 @@ class AdminPlugin(Plugin):
         if api is None:
             return
         services = admin_pb2.DESCRIPTOR.services_by_name
-        node, clients = NodeService(self.server), ClientService(self.server, api.long_calls)
+        node, clients = NodeService(self.server, api.siblings), ClientService(self.server, api.long_calls)
         self._parts = (node, clients)
         api.register(services["ClientService"], clients)
         api.register(services["SubscriptionService"], SubscriptionService(self.server, api.long_calls))
         api.register(services["NodeService"], node)
-        api.register(services["TraceService"], TraceService(self.server, api.long_calls))
+        api.register(services["TraceService"], TraceService(self.server, api.long_calls, api.siblings))
         api.register(services["PublishService"], PublishService(self.server))
         api.register(services["BackupService"], BackupService(self.server))
         api.register(services["TokenService"], TokenService(api.guard))

@@ -54,8 +54,12 @@ class RecentEvents:
         return self._events[-1].number if self._events else 0
 
     def _note(self, level: str, line: str) -> None:
+        self.add(time.time(), level, line)
+
+    def add(self, at: float, level: str, line: str) -> None:
+        """Add a line that was written at that time."""
         with self._lock:
-            self._events.append(Event(self.last + 1, time.time(), level, line[:LINE_MAX]))
+            self._events.append(Event(self.last + 1, at, level, line[:LINE_MAX]))
         if self._waiting and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
 

@@ -10,7 +10,7 @@ await api.stop()
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -20,10 +20,10 @@ from broker.api.grpc_server import GrpcServer, ServedFiles
 from broker.api.guard import ApiGuard
 from broker.api.http_server import HttpServer
 from broker.api.long_calls import LongCalls
-from broker.api.merging import merge
+from broker.api.merging import How, merge
 from broker.api.method import STREAMS_MAX, ApiMethod, Calls, service_methods
 from broker.api.pages import PageMaker
-from broker.api.siblings import FIGURES, Siblings
+from broker.api.siblings import Siblings
 from broker.api.site import Site
 from broker.config.addresses import Address
 from broker.config.settings import ApiSettings
@@ -74,16 +74,21 @@ class ApiServer:
 
         The servicer has one coroutine function a method, `async def Name(self, request, context)`, which raises ApiError
         or calls `context.abort`; for a stream of answers, which REST serves as Server-Sent Events, it is a generator function.
-        Its `roles` say for each method what a token needs. Raises ValueError for a service or a path that is registered
+        Its `roles` say for each method what a token needs, its `for_workers` how worker 0 answers for all (`merging`).
+        Raises ValueError for a service or a path that is registered
         already, and for a method without a role.
         """
         assert self._grpc is None
         if service.full_name in self._services:
             raise ValueError(f"{service.full_name} is registered already")
+        for_workers: Mapping[str, How] = getattr(servicer, "for_workers", {})
+        if unknown := for_workers.keys() - service.methods_by_name.keys():
+            raise ValueError(f"{service.full_name} has no {', '.join(unknown)}, as {type(servicer).__name__} says")
         methods = service_methods(service, servicer, self.calls, self.streams, self.open_streams, self._log)
         for method in methods:
-            if self.siblings is not None:
-                merge(method, self.siblings)
+            how = for_workers.get(method.descriptor.name)
+            if self.siblings is not None and how is not None:
+                merge(method, self.siblings, how)
             self.gateway.add(method)
         self._services[service.full_name] = methods
 
@@ -97,11 +102,10 @@ class ApiServer:
             "api_web_pages_refused": self._http.web_pages_refused,
         }
 
-    async def start_private(self, path: str, figures: Callable[[], bytes]) -> None:
+    async def start_private(self, path: str) -> None:
         """Serve worker 0 of this node on a Unix socket that only this user reaches: it has judged the tokens. Raises
         StartError."""
         self._private = GrpcServer(self._services, ApiGuard())
-        self._private.add_plain(FIGURES, figures)
         await self._private.open("workers", ApiListener(Address("unix", "", 0, path)))
         await self._private.start()
 

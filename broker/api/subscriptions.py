@@ -12,6 +12,7 @@ from broker.api.clients import known_session, no_session, wanted
 from broker.api.errors import ApiError, invalid_argument
 from broker.api.fields import page_bounds, topic_field
 from broker.api.long_calls import LongCalls, Steps
+from broker.api.merging import Merged
 from broker.api.pb.admin_pb2 import (
     SUB_FILTER_TYPE_NON_SHARED,
     SUB_FILTER_TYPE_SHARED,
@@ -57,6 +58,12 @@ REFUSAL_CODES: Final = {
 
 class SubscriptionService(SubscriptionServiceServicer):
     roles: Final = {"List": Role.READ, "Filter": Role.READ, "Subscribe": Role.WRITE, "Unsubscribe": Role.WRITE}
+    for_workers: Final = {
+        "List": Merged.page,
+        "Filter": Merged.one_after_the_other,
+        "Subscribe": Merged.by_who_knows,
+        "Unsubscribe": Merged.at_each,
+    }
 
     def __init__(self, server: Host, long_calls: LongCalls) -> None:
         self._server = server

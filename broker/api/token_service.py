@@ -13,6 +13,7 @@ from google.protobuf.empty_pb2 import Empty
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.fields import timestamp
 from broker.api.guard import ApiGuard
+from broker.api.merging import Merged
 from broker.api.pb.admin_pb2 import (
     ApiToken,
     CreateTokenRequest,
@@ -31,6 +32,10 @@ Result = TypeVar("Result")
 
 class TokenService(TokenServiceServicer):
     roles: Final = {"List": Role.ADMIN, "Create": Role.ADMIN, "Delete": Role.ADMIN}
+    for_workers: Final = {
+        "Create": Merged.in_one_file,
+        "Delete": Merged.in_one_file,
+    }
 
     def __init__(self, guard: ApiGuard) -> None:
         self._guard = guard

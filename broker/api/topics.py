@@ -12,6 +12,7 @@ import grpc
 from broker.api.errors import ApiError, invalid_argument
 from broker.api.fields import topic_field
 from broker.api.long_calls import LongCalls, Steps
+from broker.api.merged_topics import LIMIT_DEFAULT, LIMIT_MAX, RECEIVERS_MAX, explain, traffic
 from broker.api.pb.admin_pb2 import (
     Access,
     ExplainTopicRequest,
@@ -36,11 +37,8 @@ if TYPE_CHECKING:
     from broker.server.host import Host
     from broker.session.session import Session
 
-RECEIVERS_MAX: Final = 1000  # of one answer
 SECONDS_DEFAULT: Final = 2
 SECONDS_MAX: Final = 10
-LIMIT_DEFAULT: Final = 100
-LIMIT_MAX: Final = 1000
 WATCHING_MAX: Final = 16  # calls at once
 WATCHER_PREFIX: Final = "$api/"  # of client identifiers in `Explain`
 COUNTING_MAX: Final = 16  # calls that count at once
@@ -49,6 +47,10 @@ ALL_ALLOWED: Final = "there are no rules: no plugin judges topics"
 
 class TopicService(TopicServiceServicer):
     roles: Final = {"Explain": Role.READ, "Traffic": Role.READ, "Watch": Role.WRITE}
+    for_workers: Final = {
+        "Explain": explain,
+        "Traffic": traffic,
+    }
 
     def __init__(self, server: Host, long_calls: LongCalls) -> None:
         self._server = server
@@ -93,6 +95,7 @@ class TopicService(TopicServiceServicer):
         response.linked = broker.router.lookup(topic).bridge is not None
         if request.client_id or request.username:
             session = broker.sessions.get(request.client_id)
+            response.has_session = session is not None
             identity = (
                 ClientIdentity(request.client_id, request.username, "") if session is None else session.identity()
             )
@@ -157,14 +160,14 @@ class TopicService(TopicServiceServicer):
         if self._counting >= COUNTING_MAX:
             text = f"{COUNTING_MAX} calls count messages already"
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        traffic = Traffic(b"" if topic_filter == b"#" else topic_filter)
+        counted = Traffic(b"" if topic_filter == b"#" else topic_filter)
         broker = self._server.broker
         self._counting += 1
-        broker.add_tap(traffic)
+        broker.add_tap(counted)
         begin = self._server.now()
         try:
             await asyncio.sleep(seconds)
         finally:
             self._counting -= 1
-            broker.remove_tap(traffic)
-        return traffic.response(self._server.now() - begin, min(request.limit or LIMIT_DEFAULT, LIMIT_MAX))
+            broker.remove_tap(counted)
+        return counted.response(self._server.now() - begin, min(request.limit or LIMIT_DEFAULT, LIMIT_MAX))

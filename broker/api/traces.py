@@ -12,9 +12,12 @@ from broker.api.fields import timestamp, topic_field
 from broker.api.long_calls import LongCalls, Steps
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import TraceServiceServicer
+from broker.api.relays import TraceRelay
+from broker.api.siblings import Siblings
 from broker.api.tokens import Role
 from broker.config.addresses import is_ip
 from broker.routing.names import SHARE_PREFIX, check_topic_filter
+from broker.server.logging import get_logger
 from broker.server.traces import SECONDS_DEFAULT, SECONDS_MAX, TRACES_MAX, Selection, TooManyTraces, Trace, Traces
 
 if TYPE_CHECKING:
@@ -27,9 +30,12 @@ WAIT_SECONDS_MAX: Final = 10  # for a line, in one call
 class TraceService(TraceServiceServicer):
     roles: Final = {"Start": Role.ADMIN, "List": Role.ADMIN, "Lines": Role.ADMIN, "Delete": Role.ADMIN}
 
-    def __init__(self, server: Host, long_calls: LongCalls) -> None:
+    def __init__(self, server: Host, long_calls: LongCalls, siblings: Siblings | None = None) -> None:
         self._server = server
         self._long_calls = long_calls
+        self._relay: TraceRelay | None = None
+        if siblings is not None:
+            self._relay = TraceRelay(siblings, server.made_traces, server.now, get_logger("api"))
 
     async def Start(self, request: pb.StartTraceRequest, context: object) -> pb.Trace:
         selection = selection_of(request)
@@ -42,6 +48,8 @@ class TraceService(TraceServiceServicer):
         except TooManyTraces:
             text = f"{TRACES_MAX} traces run already; end one with DELETE /v1/traces/ID"
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, text) from None
+        if self._relay is not None:
+            self._relay.begin(trace)
         await self._long_calls.run(self._follow_all(traces))
         return self._shown(trace)
 

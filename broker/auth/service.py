@@ -11,6 +11,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.fields import page_bounds
+from broker.api.merging import Merged
 from broker.api.tokens import Role
 from broker.auth.accounts import LINK, LINK_OF, link_domain_of, name_fault
 from broker.auth.check_queue import NotChecked
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 class AccountService(AccountServiceServicer):
     roles: Final = {"List": Role.ADMIN, "Get": Role.ADMIN, "Update": Role.ADMIN, "Delete": Role.ADMIN}
+    for_workers: Final = {
+        "Update": Merged.at_each,
+        "Delete": Merged.at_each,
+    }
 
     def __init__(self, passwords: Passwords, settings: AuthSettings, log: Any) -> None:
         self._passwords = passwords

@@ -9,6 +9,7 @@ from broker.broker import Broker
 from broker.codec import packets
 from broker.codec.reader import PACKET_NAMES
 from broker.counters import COPY_DROP_REASONS, Counters
+from broker.metrics.figures import Numbers
 from broker.metrics.metric import Kind, Metric, counter, counters, gauge
 from broker.unaccepted import Unaccepted
 
@@ -40,6 +41,10 @@ TOTALS: Final = {
     "publishers_slowed": "Pauses in the reading of a client above its max_message_rate or max_byte_rate.",
     "publishers_held": "How often a publisher was not read for a while, because receivers were behind.",
 }
+NUMBERED: Final = (  # totals of `broker_numbers`
+    *("packets_received", "packets_sent", "bytes_received", "bytes_sent"),
+    *("clients_connected", "connections_opened", "sessions_expired"),
+)
 NAMES: Final = {
     "subscriptions_total": "subscriptions",
     "copies": "message_copies",
@@ -62,6 +67,27 @@ def publishes(found: Counters) -> tuple[int, int]:
     """PUBLISH packets (from clients, to clients)."""
     received = found.packets_received - sum(found.answers_received)
     return received, max(0, found.packets_sent - sum(found.answers_sent))
+
+
+def broker_numbers(broker: Broker) -> tuple[Numbers, Numbers]:
+    """Return the totals of one broker, and its numbers of now."""
+    found = broker.counters
+    received, sent = publishes(found)
+    totals = {
+        **{name: getattr(found, name) for name in NUMBERED},
+        **{f"messages_received_{qos}": number for qos, number in zip(QOS, found.messages_received, strict=True)},
+        **{f"messages_sent_{qos}": number for qos, number in zip(QOS, found.messages_sent, strict=True)},
+        "publishes_received": received,
+        "publishes_sent": sent,
+        "copies_dropped": sum(found.messages_dropped.values()),
+    }
+    present = {
+        "clients": found.clients_connected - found.clients_disconnected,
+        "sessions": len(broker.sessions),
+        "subscriptions": found.subscriptions,
+        "messages_waiting": waiting_copies(found),
+    }
+    return totals, present
 
 
 def broker_metrics(broker: Broker, unaccepted: Unaccepted) -> list[Metric]:

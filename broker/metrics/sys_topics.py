@@ -8,12 +8,22 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from broker.broker import Broker
 from broker.message import Message
-from broker.metrics.broker_metrics import publishes, waiting_copies
+from broker.metrics.figures import Numbers
 
 LOAD_MINUTES: Final = (1, 5, 15)
 PREFIX: Final = "$SYS/broker/"
+LOADS: Final = {  # totals by the name of their load
+    "connections": "clients_connected",
+    "sockets": "connections_opened",
+    "messages/received": "packets_received",
+    "messages/sent": "packets_sent",
+    "publish/received": "publishes_received",
+    "publish/sent": "publishes_sent",
+    "publish/dropped": "copies_dropped",
+    "bytes/received": "bytes_received",
+    "bytes/sent": "bytes_sent",
+}
 
 
 class Loads:
@@ -34,20 +44,19 @@ class Loads:
 
 
 class SysTopics:
-    """The topics of one broker. `version` is the text of $SYS/broker/version."""
+    """The topics of one node, by its numbers (`broker_numbers`). `version` is the text of $SYS/broker/version."""
 
-    def __init__(self, broker: Broker, version: str, now: float) -> None:
-        self._broker = broker
+    def __init__(self, version: str, started_at: float) -> None:
         self._version = version
-        self._started_at = now
-        self._updated_at = now
+        self._started_at = started_at
+        self._updated_at = 0.0
         self._clients_maximum = 0
-        self._loads = {name: Loads(total) for name, total in self._load_totals().items()}
+        self._loads: dict[str, Loads] = {}
         self._texts: dict[str, str] = {}
 
-    def changed(self, now: float) -> list[Message]:
-        """A retained QoS 0 message for each topic whose text has changed."""
-        texts = {f"{PREFIX}{name}": text for name, text in self._values(now).items()}
+    def changed(self, totals: Numbers, present: Numbers, retained: int, now: float) -> list[Message]:
+        """A retained QoS 0 message for each topic whose text has changed. `retained` is the number of retained messages."""
+        texts = {f"{PREFIX}{name}": text for name, text in self._values(totals, present, retained, now).items()}
         found = [
             Message(topic.encode(), text.encode(), 0, True)
             for topic, text in texts.items()
@@ -56,55 +65,45 @@ class SysTopics:
         self._texts = texts
         return found
 
-    def _values(self, now: float) -> dict[str, str]:
-        broker = self._broker
-        found = broker.counters
-        connected = found.clients_connected - found.clients_disconnected
-        sessions = len(broker.sessions)
+    def _values(self, totals: Numbers, present: Numbers, retained: int, now: float) -> dict[str, str]:
+        connected, sessions = present["clients"], present["sessions"]
         self._clients_maximum = max(self._clients_maximum, connected)
-        received, sent = publishes(found)
-        totals = {
+        numbers = {
             "clients/total": sessions,
             "clients/connected": connected,
             "clients/active": connected,
             "clients/disconnected": sessions - connected,
             "clients/inactive": sessions - connected,
             "clients/maximum": self._clients_maximum,
-            "clients/expired": found.sessions_expired,
-            "messages/received": found.packets_received,
-            "messages/sent": found.packets_sent,
-            "bytes/received": found.bytes_received,
-            "bytes/sent": found.bytes_sent,
-            "publish/messages/received": received,
-            "publish/messages/sent": sent,
-            "publish/messages/dropped": sum(found.messages_dropped.values()),
-            "subscriptions/count": found.subscriptions,
-            "retained messages/count": len(broker.retained),
-            "store/messages/count": len(broker.retained) + waiting_copies(found),
-            "messages/stored": len(broker.retained) + waiting_copies(found),
+            "clients/expired": totals["sessions_expired"],
+            "messages/received": totals["packets_received"],
+            "messages/sent": totals["packets_sent"],
+            "bytes/received": totals["bytes_received"],
+            "bytes/sent": totals["bytes_sent"],
+            "publish/messages/received": totals["publishes_received"],
+            "publish/messages/sent": totals["publishes_sent"],
+            "publish/messages/dropped": totals["copies_dropped"],
+            "subscriptions/count": present["subscriptions"],
+            "retained messages/count": retained,
+            "store/messages/count": retained + present["messages_waiting"],
+            "messages/stored": retained + present["messages_waiting"],
         }
         values = {"version": self._version, "uptime": f"{int(now - self._started_at)} seconds"}
-        values.update({name: str(total) for name, total in totals.items()})
-        seconds = now - self._updated_at
-        if seconds > 0:
-            self._updated_at = now
-            for name, total in self._load_totals().items():
-                averages = self._loads[name].update(total, seconds)
-                for minutes, average in zip(LOAD_MINUTES, averages, strict=True):
-                    values[f"load/{name}/{minutes}min"] = f"{average:.2f}"
+        values.update({name: str(number) for name, number in numbers.items()})
+        values.update(self._load_values(totals, now))
         return values
 
-    def _load_totals(self) -> dict[str, int]:
-        found = self._broker.counters
-        received, sent = publishes(found)
+    def _load_values(self, totals: Numbers, now: float) -> dict[str, str]:
+        """Nothing with the first numbers."""
+        if not self._loads:
+            self._loads = {name: Loads(totals[total]) for name, total in LOADS.items()}
+            self._updated_at = now
+        seconds = now - self._updated_at
+        if seconds <= 0:
+            return {}
+        self._updated_at = now
         return {
-            "connections": found.clients_connected,
-            "sockets": found.connections_opened,
-            "messages/received": found.packets_received,
-            "messages/sent": found.packets_sent,
-            "publish/received": received,
-            "publish/sent": sent,
-            "publish/dropped": sum(found.messages_dropped.values()),
-            "bytes/received": found.bytes_received,
-            "bytes/sent": found.bytes_sent,
+            f"load/{name}/{minutes}min": f"{average:.2f}"
+            for name, total in LOADS.items()
+            for minutes, average in zip(LOAD_MINUTES, self._loads[name].update(totals[total], seconds), strict=True)
         }

@@ -1,4 +1,4 @@
-"""The TCP listeners of one worker: takes connections, or passes their sockets to the worker that has the fewest.
+"""The listeners of one worker: takes connections, or passes their sockets to the worker that has the fewest.
 
 The kernel spreads connections by a hash of their addresses, evenly on average only. A socket is passed before a byte of it is
 read, so that it makes no difference what the client speaks.
@@ -52,16 +52,20 @@ class Accepting:
 
     def listen(self, number: int, host: str, port: int, backlog: int, make: MakeProtocol) -> list[socket.socket]:
         """Open an address of the listener with this number. Returns its sockets. Raises OSError."""
-        self._makers[number] = make
         opened: list[socket.socket] = []
         for family, address in stream_addresses(host, port):
-            sock = bound(family, address, True)
-            self._listening.append(sock)
-            sock.setblocking(False)
-            sock.listen(backlog)
-            opened.append(sock)
-            self._loop.add_reader(sock.fileno(), self._accept, number, sock)
+            opened.append(bound(family, address, True))
+            self.listen_on(number, opened[-1], backlog, make)
         return opened
+
+    def listen_on(self, number: int, sock: socket.socket, backlog: int, make: MakeProtocol) -> None:
+        """Take connections from a bound socket. One that the workers have in common stays with the others when it is closed
+        here, and so does its file. Raises OSError."""
+        self._makers[number] = make
+        self._listening.append(sock)
+        sock.setblocking(False)
+        sock.listen(backlog)
+        self._loop.add_reader(sock.fileno(), self._accept, number, sock)
 
     def start(self) -> None:
         """Take sockets of other workers. Raises OSError."""

@@ -18,7 +18,8 @@ from broker.config.addresses import socket_name_text
 from broker.config.installed import install_bridging
 from broker.config.settings import Settings
 from broker.hooks import Members
-from broker.metrics.broker_metrics import broker_metrics
+from broker.metrics.broker_metrics import broker_metrics, broker_numbers
+from broker.metrics.figures import Figures, Numbers
 from broker.metrics.metric import Metric
 from broker.server.bounded_log import ClientLog, LoggedFaults
 from broker.server.listener import Listener
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from broker.server.worker_face import WorkerFace
 
 
+DROPPED: Final = "dropped/"  # before the reason: totals of `figures`
+REFUSED: Final = "refused/"
 REFUSED_INPUT: Final = (  # counters of the broker
     *("connections_refused", "handshakes_failed", "protocol_errors", "plugin_faults", "publishes_refused"),
     *("publishes_not_stored", "publishes_without_memory", "sessions_without_memory", "subscriptions_refused"),
@@ -76,7 +79,7 @@ class Host:
     broker     the core; call `flush_soon` after every change of it
     settings   the effective configuration; `settings.plugins.NAME` are the keys of a plugin
     worker     the place of this process among several of one node; None where it is the only one
-    face       this worker's part in the API of the node; None without workers, or without API and metrics
+    face       this worker's part in what the node shows; None without workers
     config_folder  of the configuration file, where relative paths of plugins start; "" for the current folder
     api        where a plugin registers its services; None without `api` addresses
     members    the members of the federation; the plugin that has one replaces it when it is made
@@ -87,7 +90,7 @@ class Host:
     traces     None until the first one, or `log.dump_packet`, is asked for
     pages      of the REST API, by path
     plugins    those that are loaded, in their order
-    started_at monotonic seconds
+    started_at of the node, in monotonic seconds
     """
 
     def __init__(self, settings: Settings, config_folder: str = "", worker: Worker | None = None) -> None:
@@ -110,7 +113,7 @@ class Host:
         self.traces: Traces | None = None
         self.pages: dict[str, PageMaker] = {"/healthz": alive_page, "/readyz": self._ready_page}
         self.plugins: Sequence[PluginFigures] = []
-        self.started_at = self.loop.time()
+        self.started_at = self.loop.time() if worker is None else worker.node_started_at
         self._client_log: ClientLog | None = None
         self.stop_reason = ""
         self._started = False
@@ -151,9 +154,28 @@ class Host:
         of_plugins = [metric for plugin in self.plugins for metric in plugin.metrics()]
         return broker_metrics(self.broker, self.unaccepted) + of_plugins
 
+    def own_figures(self) -> Figures:
+        """Return the figures of this process. Metrics are left out where nobody asks for them."""
+        totals, present = broker_numbers(self.broker)
+        totals.update({DROPPED + reason: count for reason, count in self.lost_messages().items()})
+        totals.update({REFUSED + reason: count for reason, count in self.refused_input().items()})
+        metrics = self.metrics() if self.worker is None or self.worker.has_face else []
+        return Figures(time.monotonic(), self.not_ready(), metrics, totals, present)
+
+    def figures(self) -> Figures:
+        """Return the figures of this process, and of those before it where it is a worker."""
+        return self.own_figures() if self.face is None else self.face.tell()
+
     def node_metrics(self) -> list[Metric]:
         """Return the metrics of the node: those of all its workers."""
         return self.metrics() if self.face is None else self.face.metrics()
+
+    def node_numbers(self) -> tuple[Numbers, Numbers]:
+        """Return the totals and the present numbers of the node: those of all its workers."""
+        if self.face is None:
+            figures = self.own_figures()
+            return figures.totals, figures.present
+        return self.face.numbers()
 
     def not_ready(self) -> list[str]:
         """Return why clients should be sent to other nodes; empty when the node is ready."""

@@ -57,11 +57,11 @@ class Server(Host):
         self.observe_clients()
         await self._read_tokens()
         worker = self.worker
-        if worker is not None and worker.has_face:
+        is_called = worker is not None and worker.has_face and worker.place.index > 0  # by worker 0
+        if worker is not None:
             from broker.server.worker_face import WorkerFace
 
-            self.face = WorkerFace(worker, self.not_ready, self.metrics)
-        is_called = self.face is not None and self.face.siblings is None  # by worker 0
+            self.face = WorkerFace(worker, self.own_figures)
         if settings.api.grpc or settings.api.http or is_called:
             from broker.api.health import HealthService
             from broker.api.pb import health_pb2
@@ -108,8 +108,7 @@ class Server(Host):
             self.log.warning("nobody can call the API: `gmqttd token create` makes a token", key="api.token_file")
 
     def metrics(self) -> list[Metric]:
-        found = super().metrics() + self.listeners.metrics() + self._durability.metrics() + self._memory_watch.metrics()
-        return found if self.worker is None else found + self.worker.metrics()
+        return super().metrics() + self.listeners.metrics() + self._durability.metrics() + self._memory_watch.metrics()
 
     def not_ready(self) -> list[str]:
         return super().not_ready() + self._durability.not_ready() + self._memory_watch.not_ready()

@@ -105,8 +105,11 @@ class Listeners:
         opened: asyncio.Server | None = None
         sockets: Sequence[Any] = ()
         try:
-            if address.is_unix:
-                sock = self._bind_unix(settings, f"{key}.address") if worker is None else worker.listening[address.path]
+            if worker is not None and accepting is not None and address.is_unix:
+                sockets = [worker.listening[address.path]]
+                accepting.listen_on(len(self._listeners), sockets[0], BACKLOG, make_protocol)
+            elif address.is_unix:
+                sock = self._bind_unix(settings, f"{key}.address")
                 opened = await loop.create_unix_server(make_protocol, sock=sock, backlog=BACKLOG)
                 sockets = opened.sockets
             elif accepting is None:

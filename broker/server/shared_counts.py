@@ -1,4 +1,5 @@
-"""Numbers of connections that all workers of a node see, in memory that they share."""
+"""Numbers that all workers of a node see, in memory that they share and that outlives their processes: of connections, of
+starts, of drains."""
 
 from __future__ import annotations
 
@@ -16,13 +17,32 @@ class SharedCounts:
     old."""
 
     def __init__(self, count: int) -> None:
-        self._numbers = memoryview(mmap.mmap(-1, WORKERS_MAX * NUMBER_BYTES)).cast("Q")[:count]
+        numbers = memoryview(mmap.mmap(-1, 3 * WORKERS_MAX * NUMBER_BYTES)).cast("Q")
+        self._numbers = numbers[:count]
+        self._restarts = numbers[WORKERS_MAX : WORKERS_MAX + count]
+        self._drain_rates = numbers[2 * WORKERS_MAX : 2 * WORKERS_MAX + count]
         for index in range(count):
             self._numbers[index] = ABSENT
 
     def set(self, index: int, number: int) -> None:
         if index < len(self._numbers):  # not of a worker that leaves
             self._numbers[index] = number
+
+    def set_restarts(self, index: int, number: int) -> None:
+        """By the supervisor."""
+        if index < len(self._restarts):
+            self._restarts[index] = number
+
+    def restarts(self) -> list[int]:
+        """Return how often each worker was started after its process had ended."""
+        return list(self._restarts)
+
+    def set_drain_rate(self, index: int, rate: int) -> None:
+        """By the worker: it is drained at this rate; 0 for not at all."""
+        self._drain_rates[index] = rate
+
+    def drain_rate(self, index: int) -> int:
+        return self._drain_rates[index]
 
     def of_others(self, index: int) -> int:
         """Return how many connections the other workers have."""

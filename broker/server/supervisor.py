@@ -24,8 +24,10 @@ from typing import Final, NoReturn
 
 import click
 
+from broker.config.rules import check_worker_ports
 from broker.config.settings import Settings
 from broker.message import NEVER
+from broker.metrics.figures import decoded, encoded, ended
 from broker.plugins import load_plugin
 from broker.server.command_fault import EXIT_FAILED
 from broker.server.held_addresses import HeldAddresses
@@ -35,6 +37,7 @@ from broker.server.pid_file import PidFileError, remove_pid, write_pid
 from broker.server.run import run_node
 from broker.server.service_manager import notify, reloading_text, watchdog_seconds
 from broker.server.shared_counts import ABSENT, SharedCounts
+from broker.server.shared_figures import SharedFigures
 from broker.server.start_error import StartError
 from broker.server.worker import DRAINED, MESSAGE_BYTES_MAX, Worker
 from broker.server.worker_folders import leaving_workers, worker_count
@@ -84,6 +87,10 @@ class Supervisor:
     def __init__(self, settings: Settings, config_file: str, allow_missing: bool) -> None:
         """Open what must stay while workers come and go. Raises StartError."""
         self._settings = settings
+        for key, text in check_worker_ports(
+            settings, worker_count(settings.workers)
+        ):  # of `auto`, nobody has looked yet
+            raise StartError(f"{key}: {text}")
         self._config_file = config_file
         self._allow_missing = allow_missing
         self._log = get_logger("supervisor")
@@ -105,6 +112,8 @@ class Supervisor:
         self._gossip_key = base64.b64encode(os.urandom(GOSSIP_KEY_BYTES)).decode()
         self._core = Supervision(self._count, leaving)
         self._counts = SharedCounts(self._count)
+        self._figures = SharedFigures((*range(self._count), *leaving))
+        self._started_at = time.monotonic()
         if leaving:
             self._log.info("workers of an earlier start give away what they have", workers=list(leaving))
 
@@ -204,7 +213,9 @@ class Supervisor:
             code = os.waitstatus_to_exitcode(status)
             if not self._core.is_stopping:
                 self._log.warning("a worker has ended", worker=index, process=process, end=told(code))
+            self._figures.write(index, encoded(ended(decoded(self._figures.read(index)))))
             self._core.died(index, code, now)
+            self._counts.set_restarts(index, self._core.restarts[index])
 
     # --- messages of workers
 
@@ -299,6 +310,7 @@ class Supervisor:
     def _not_started(self, index: int, error: OSError) -> None:
         self._log.error("a worker cannot be started now", worker=index, reason=error.strerror or str(error))
         self._core.died(index, EXIT_FAILED, time.monotonic())
+        self._counts.set_restarts(index, self._core.restarts[index])
 
     def _become_worker(self, index: int, channel: socket.socket) -> NoReturn:
         """Go on as the worker, in its process."""
@@ -323,7 +335,8 @@ class Supervisor:
             channel,
             self._counts,
             bool(api.grpc or api.http) or METRICS in self._settings.plugin_order,
-            self._core.restarts[index],
+            self._figures,
+            self._started_at,
         )
         name_process(worker=index)
         settings = worker.settings(self._settings)

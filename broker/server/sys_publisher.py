@@ -14,7 +14,7 @@ class SysPublisher:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._topics = SysTopics(host.broker, f"gmqttd version {__version__}", host.now())
+        self._topics = SysTopics(f"gmqttd version {__version__}", host.started_at)
         self._timer: asyncio.TimerHandle | None = None
 
     def follow_settings(self) -> None:
@@ -31,7 +31,8 @@ class SysPublisher:
     def _publish(self) -> None:
         host = self._host
         now = host.now()
-        for message in self._topics.changed(now):
+        totals, present = host.node_numbers()
+        for message in self._topics.changed(totals, present, len(host.broker.retained), now):
             host.broker.router.publish_here(message, now)
         host.flush_soon()
         self._timer = host.loop.call_later(host.settings.mqtt.sys_interval, self._publish)

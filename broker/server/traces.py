@@ -219,10 +219,20 @@ class Traces:
             name, values = _named(packet)
             fields = [(key, short_text(value)) for key, value in values.items()]
             time = self._wall_time(now)
-            trace.add(TraceLine(trace.packets, time, direction, name, client_id, address, fields))
-            if trace.logs:
-                shown = {"packet": name, "client_id": client_id, "remote_addr": address, **dict(fields)}
-                self._log.info(direction, trace=trace.id, **shown)
+            self._add(trace, TraceLine(trace.packets, time, direction, name, client_id, address, fields))
+
+    def _add(self, trace: Trace, line: TraceLine) -> None:
+        trace.add(line)
+        if trace.logs:
+            shown = {"packet": line.packet, "client_id": line.client_id, "remote_addr": line.remote_addr}
+            self._log.info(line.direction, trace=trace.id, **shown | dict(line.fields))
+
+    def take_over(self, trace: Trace, line: TraceLine, left_out: int) -> None:
+        """Add a packet of another worker of this node, which gets a number here. Before it `left_out` packets have no line."""
+        trace.packets += left_out
+        trace.left_out += left_out
+        if trace.takes_one(self._now()):
+            self._add(trace, line._replace(number=trace.packets))
 
     # --- readers ---
 

@@ -17,6 +17,7 @@ from broker.config.settings import Settings
 from broker.metrics.metric import Metric, counters
 from broker.server.service_manager import ServiceManager
 from broker.server.shared_counts import SharedCounts
+from broker.server.shared_figures import SharedFigures
 from broker.workers.shares import Place, worker_settings
 
 ALIVE_SECONDS: Final = 1.0  # between two signs of life
@@ -32,7 +33,8 @@ class Worker:
     has_face  the node has an API or metrics
     listening  Unix sockets of `listeners` by path, open in all workers
     channel   to the supervisor: each message is one datagram
-    starts_before  how often the worker has been started before, by this supervisor
+    figures   what all workers told last; that of this one is of its former process
+    node_started_at  when the supervisor has started, in monotonic seconds
     finish    ends this process gracefully; set when it runs
     """
 
@@ -45,7 +47,8 @@ class Worker:
         channel: socket.socket,
         counts: SharedCounts,
         has_face: bool,
-        starts_before: int,
+        figures: SharedFigures,
+        node_started_at: float,
     ) -> None:
         self.place = place
         self.folder = folder
@@ -54,7 +57,8 @@ class Worker:
         self.channel = channel
         self.counts = counts
         self.has_face = has_face
-        self.starts_before = starts_before
+        self.figures = figures
+        self.node_started_at = node_started_at
         self.finish: Callable[[str], None] = lambda reason: None
 
     def settings(self, settings: Settings) -> Settings:
@@ -62,8 +66,10 @@ class Worker:
         return worker_settings(settings, self.place)
 
     def metrics(self) -> list[Metric]:
+        """Return what worker 0 shows beside the figures that workers tell."""
         text = "Starts of a worker after its process has ended."
-        return [counters("gmqtt_worker_restarts_total", text, "worker", [(str(self.place.index), self.starts_before)])]
+        found = [(str(index), float(number)) for index, number in enumerate(self.counts.restarts())]
+        return [counters("gmqtt_worker_restarts_total", text, "worker", found)]
 
     def has_left(self, reason: str) -> None:
         """Others have all that this worker had: tell the supervisor, and end. A word that is lost (the channel is full) means

@@ -1,11 +1,27 @@
-"""One API, one page of metrics, one health check for a node of several workers: those of worker 0, which asks the others."""
+"""One API, one page of metrics, one health check, one $SYS for a node of several workers.
+
+Each worker tells its figures to the others, in memory that they share. Worker 0 has the addresses of the API, and asks the
+others where an answer needs more.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker.api.siblings import SiblingFigures, Siblings, encoded_figures, joined_metrics
+from broker.api.siblings import Siblings
+from broker.metrics.figures import (
+    STARTING,
+    Figures,
+    Numbers,
+    continued,
+    decoded,
+    encoded,
+    joined_metrics,
+    summed,
+)
 from broker.metrics.metric import Metric
 from broker.server.logging import get_logger
 
@@ -14,38 +30,84 @@ if TYPE_CHECKING:
     from broker.server.worker import Worker
 
 API: Final = "api"  # the Unix sockets on which worker 0 calls the others
+TELL_SECONDS: Final = 1.0
+SILENT_SECONDS_MAX: Final = 5.0  # without figures, before a worker counts as not ready
 
 
 class WorkerFace:
-    """siblings  the other workers, for the API of worker 0; None at other workers"""
+    """siblings   the other workers, for the API of worker 0; None at other workers, and where there is no API
+    too_long   how often the figures of this worker had no room
+    """
 
-    def __init__(self, worker: Worker, not_ready: Callable[[], list[str]], metrics: Callable[[], list[Metric]]) -> None:
-        """not_ready and metrics are those of this worker alone."""
-        self._own_not_ready = not_ready
-        self._own_metrics = metrics
-        self._path = worker.path(API, worker.place.index)
+    def __init__(self, worker: Worker, own: Callable[[], Figures]) -> None:
+        """own: the figures of this process alone."""
+        self._worker = worker
+        self._index = worker.place.index
+        self._own = own
+        self._before = decoded(worker.figures.read(self._index))
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._log = get_logger("api")
+        self.too_long = 0
         self.siblings: Siblings | None = None
-        self._figures: SiblingFigures | None = None
-        if worker.place.index == 0:
+        if self._index == 0 and worker.has_face:
             self.siblings = Siblings({index: worker.path(API, index) for index in range(1, worker.place.count)})
-            self._figures = SiblingFigures(self.siblings, get_logger("api"))
 
     async def start(self, api: ApiServer | None) -> None:
         """Raises StartError."""
-        if self._figures is not None:
-            self._figures.start()
-        elif api is not None:
-            await api.start_private(self._path, lambda: encoded_figures(self._own_not_ready(), self._own_metrics()))
+        self._tell_again()
+        if self.siblings is None and api is not None:
+            await api.start_private(self._worker.path(API, self._index))
 
     async def stop(self) -> None:
-        if self._figures is not None:
-            await self._figures.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.siblings is not None:
+            await self.siblings.stop()
+
+    def _tell_again(self) -> None:
+        try:
+            self.tell()
+        except Exception as error:
+            self._log.error("fault in telling figures", exc_info=error)
+        self._timer = self._loop.call_later(TELL_SECONDS, self._tell_again)
+
+    def tell(self) -> Figures:
+        """Return the figures of this worker, with those of its former processes. What is shown to anybody is told to the others
+        before: the next process of this worker goes on with that."""
+        figures = continued(self._own(), self._before)
+        if not self._worker.figures.write(self._index, encoded(figures)):
+            if not self.too_long:
+                self._log.error("the figures of this worker are too long for the others", worker=self._index)
+            self.too_long += 1
+        return figures
+
+    def _told(self) -> dict[int, Figures]:
+        """Return what all workers tell: this one now, the others a second ago at most."""
+        figures = self._worker.figures
+        return {
+            index: self.tell() if index == self._index else decoded(figures.read(index)) for index in figures.indexes
+        }
 
     def not_ready(self) -> list[str]:
-        """Return why other workers are not ready, as they said last."""
-        return [] if self._figures is None else self._figures.not_ready()
+        """Return why other workers are not ready, for worker 0, which has the health check."""
+        if self._index:
+            return []
+        found: list[str] = []
+        for index in range(1, self._worker.place.count):
+            told = decoded(self._worker.figures.read(index))
+            reasons = told.not_ready
+            if reasons != [STARTING] and time.monotonic() - told.at > SILENT_SECONDS_MAX:
+                reasons = [f"it has not told its figures for {SILENT_SECONDS_MAX:g} s"]
+            found += [f"worker {index}: {reason}" for reason in reasons]
+        return found
 
     def metrics(self) -> list[Metric]:
-        """Return the metrics of the node: those of this worker, and what the others said last."""
-        own = self._own_metrics()
-        return own if self._figures is None else joined_metrics({0: own} | self._figures.metrics)
+        """Return the metrics of the node."""
+        told = self._told()
+        return joined_metrics({index: one.metrics for index, one in told.items()}) + self._worker.metrics()
+
+    def numbers(self) -> tuple[Numbers, Numbers]:
+        """Return the totals of the node, and its numbers of now."""
+        told = self._told().values()
+        return summed(one.totals for one in told), summed(one.present for one in told)

@@ -10,15 +10,16 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from broker.api.clients import wanted
-from broker.api.errors import ApiError, invalid_argument
+from broker.api.errors import ApiError
 from broker.api.fields import timestamp
 from broker.api.tokens import Role
 from broker.message import NEVER
+from federation.api.sessions_of_workers import HOW, checked_rate
 from federation.errors import NotRunning
 from federation.node import Node
 from federation.sessions.arriving import Epoch
-from federation.sessions.drain import RATE_DEFAULT, RATE_MAX, DrainRefused
 from federation.sessions.drain import Drain as NodeDrain
+from federation.sessions.drain import DrainRefused
 from federation.sessions.pb.sessions_pb2 import (
     Copies,
     DrainRequest,
@@ -44,6 +45,7 @@ class SessionsService(SessionsServicer):
         "GetCopies": Role.READ,
         "GetSession": Role.READ,
     }
+    for_workers: Final = HOW
 
     def __init__(
         self, node: Node, control: DrainControl, wall_time: Callable[[float], float], now: Callable[[], float]
@@ -54,12 +56,8 @@ class SessionsService(SessionsServicer):
         self._wall_time = wall_time
 
     async def Drain(self, request: DrainRequest, context: object) -> DrainStatus:
-        rate = request.rate or RATE_DEFAULT
-        if rate > RATE_MAX:
-            raise invalid_argument(f"rate is {rate}, may be 1 to {RATE_MAX} clients a second")
-        self._require_one_process()
         with _refusals():
-            return self._status(self._control.begin(rate))
+            return self._status(self._control.begin(checked_rate(request)))
 
     async def Undrain(self, request: Empty, context: object) -> DrainStatus:
         with _refusals():
@@ -70,7 +68,6 @@ class SessionsService(SessionsServicer):
             return self._status(self._control.drain)
 
     async def Move(self, request: MoveRequest, context: object) -> MoveResponse:
-        self._require_one_process()
         with _refusals():
             return MoveResponse(node_name=self._control.move(wanted(request.client_id), request.node_name))
 
@@ -88,15 +85,6 @@ class SessionsService(SessionsServicer):
 
     async def GetSession(self, request: GetSessionRequest, context: object) -> Session:
         return session_place(self._node, wanted(request.client_id))
-
-    def _require_one_process(self) -> None:
-        """Raises ApiError where the node has other workers: its sessions are theirs, too, and would go to them."""
-        others = sorted(self._node.siblings.keys() - self._node.ending)
-        if others:
-            text = (
-                f"the node has other workers ({', '.join(others)}), and only sessions of {self._node.name} would move"
-            )
-            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, f"{text}; start it with workers: 1 for that")
 
     def _status(self, drain: NodeDrain) -> DrainStatus:
         return DrainStatus(

@@ -45,6 +45,7 @@ class Drain(Elsewhere):
     since   of the state
     clients_closed, sessions_given  by all drains and moves of this process
     waits   times that sessions waited because ON_WAY_MAX were on their way
+    siblings  other workers of this node, which are drained with it
     """
 
     def __init__(self, broker: Broker, sessions: Sessions, senders: dict[str, PeerSender]) -> None:
@@ -54,6 +55,7 @@ class Drain(Elsewhere):
         self.clients_closed = 0
         self.sessions_given = 0
         self.waits = 0
+        self.siblings: frozenset[str] = frozenset()
         self._broker = broker
         self._sessions = sessions
         self._senders = senders
@@ -94,6 +96,8 @@ class Drain(Elsewhere):
 
     def _fault(self, sender: PeerSender) -> str:
         """Return why the node takes no sessions of this one, "" when it does."""
+        if sender.name in self.siblings:
+            return "is a worker of this node"
         if not sender.is_living:
             return "is away"
         if not sender.moves_sessions:

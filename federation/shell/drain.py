@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from federation.errors import NotRunning
 from federation.membership import FederationMembership
 from federation.node import Node
 from federation.sessions.drain import DRAINED, DRAINING, SERVING, Drain, DrainRefused
@@ -12,7 +14,11 @@ from federation.tags import TAG_DRAINING
 
 
 class DrainControl:
-    """`changed` is called after each call: deadlines, and output for clients."""
+    """`changed` is called after each call: deadlines, and output for clients.
+
+    note_rate    is called with the rate of each drain that begins, and with 0 when it ends; of a worker
+    rate_before  of the drain of a worker whose process has ended: this one goes on with it
+    """
 
     def __init__(
         self,
@@ -28,6 +34,8 @@ class DrainControl:
         self._changed = changed
         self._log = log
         self._logged = SERVING
+        self.note_rate: Callable[[int], None] = lambda rate: None
+        self.rate_before = 0
 
     @property
     def drain(self) -> Drain:
@@ -42,6 +50,8 @@ class DrainControl:
         was_serving = drain.state == SERVING
         self._membership.members()  # raises NotRunning
         drain.begin(rate, self._now())
+        self.note_rate(rate)
+        self.rate_before = 0
         if was_serving:
             self._membership.set_state_tags({TAG_DRAINING: "1"})
             left = {"clients": drain.clients_left(), "sessions": drain.sessions_left()}
@@ -53,6 +63,8 @@ class DrainControl:
     def end(self) -> Drain:
         """Raises DrainRefused, and NotRunning."""
         drain = self.drain
+        self.note_rate(0)
+        self.rate_before = 0
         if drain.state != SERVING:
             left = {"clients": drain.clients_left(), "sessions": drain.sessions_left()}
             self._membership.set_state_tags({})
@@ -71,7 +83,10 @@ class DrainControl:
         return name
 
     def look(self) -> None:
-        """Time has passed: the drain may be over."""
+        """Time has passed: the drain may be over, or be gone on with."""
+        if self.rate_before:
+            with suppress(DrainRefused, NotRunning):  # the other nodes are not known yet
+                self.begin(self.rate_before)
         drain = self._node.drain
         if drain is not None and drain.state == DRAINED and self._logged != DRAINED:
             self._logged = DRAINED

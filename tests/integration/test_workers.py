@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 from typing import TYPE_CHECKING, Any, Final
 
+import aiohttp
 import psutil
 import pytest
 
 from broker.codec import properties as props
-from broker.codec.packets import ConnAck
-from broker.codec.reason_codes import SESSION_TAKEN_OVER
+from broker.codec.packets import ConnAck, PubAck, Publish
+from broker.codec.reason_codes import QUOTA_EXCEEDED, SESSION_TAKEN_OVER
 from mqtt_client import opened, reached
 from session_clients import SessionPublisher, SessionSubscriber
 from waiting import eventually, stand_still
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 CONNECTIONS: Final = 1_000
 EXPIRY: Final = {props.SESSION_EXPIRY_INTERVAL: 3600}
-STARTED: Final = re.compile(r"supervisor: worker started worker=(\d+) process=(\d+)")
 CONNECTED: Final = re.compile(r"client: connected client_id=(\S+) .* worker=(\d+)")
 
 
@@ -44,11 +45,6 @@ async def serving(node: Node, times: int = 1) -> None:
     """Wait until all workers of the node have started, and have streams to each other."""
     await eventually(lambda: node.log().count("supervisor: serving") >= times, f"{node.name} serves")
     await eventually(lambda: node.log().count("event stream to a node") >= 2 * times, "workers know each other")
-
-
-def processes(node: Node) -> dict[int, int]:
-    """The newest process of each worker."""
-    return {int(worker): int(process) for worker, process in STARTED.findall(node.log())}
 
 
 def is_running(process: int) -> bool:
@@ -90,6 +86,7 @@ async def test_two_workers_are_one_broker(nodes: Nodes, clients: Clients, tmp_pa
         "api": {"http": [{"address": api}]},
         "plugin_order": ["admin", "prometheus"],
         "plugins": {"prometheus": {"listen_address": metrics}},
+        "mqtt": {"sys_interval": "200ms"},
     }
     node = await start(nodes, tmp_path, **more)
     subscribers = await one_at_each(node, clients, "s")
@@ -126,9 +123,38 @@ async def test_two_workers_are_one_broker(nodes: Nodes, clients: Clients, tmp_pa
         assert old.disconnect is not None
         assert old.disconnect.reason_code == SESSION_TAKEN_OVER
         old = new
+    for publisher in publishers.values():
+        await publisher.subscribe("$SYS/broker/clients/connected")
+        while int((await publisher.message()).payload) != 7:  # of both workers: those above
+            pass
+    await events_and_traces_are_those_of_both(node, subscribers)
     await the_api_speaks_for_both(node, subscribers)
     await node.stop()
-    assert not [process for process in processes(node).values() if is_running(process)]
+    assert not [process for process in node.workers().values() if is_running(process)]
+
+
+async def events_and_traces_are_those_of_both(node: Node, connected: dict[int, MqttClient]) -> None:
+    names = {worker: f"s{worker}" for worker in connected}
+    status, trace = await node.rest("POST", "/v1/traces", {"topic_filter": "traced"})
+    assert status == 200
+    async with aiohttp.ClientSession() as session:
+        address = node.config["api"]["http"][0]["address"]
+        async with session.get(f"http://{address}/v1/events") as answer:
+            missing = {f"worker={worker}" for worker in names}
+            while missing:  # a line of each worker; the other one is followed soon
+                assert (await node.rest("PUT", "/v1/log_level", {"level": "info"}))[0] == 200
+                line = ""
+                while "level of the log" not in line:
+                    line = (await answer.content.readline()).decode()
+                missing -= {worker for worker in missing if worker in line}
+    for client in connected.values():
+        await client.publish("traced", b"", 1)
+
+    async def traced() -> bool:
+        lines = (await node.rest("GET", f"/v1/traces/{trace['id']}/lines"))[1]["lines"]
+        return len({line["client_id"] for line in lines}) == len(connected)
+
+    await eventually(traced, "packets of clients of both workers are in the trace")
 
 
 async def the_api_speaks_for_both(node: Node, connected: dict[int, MqttClient]) -> None:
@@ -157,23 +183,43 @@ async def _is_ready(node: Node) -> bool:
     return (await node.rest_text("GET", "/readyz"))[0] == 200
 
 
+async def opened_total(node: Node, least: int) -> int:
+    """Connections of MQTT until now, 0 while there are less."""
+    try:
+        text = (await node.rest_text("GET", "/metrics"))[1]
+    except OSError:  # worker 0 is being started again
+        return 0
+    name = "gmqtt_connections_opened_total "
+    (found,) = (int(float(line.removeprefix(name))) for line in text.splitlines() if line.startswith(name))
+    return found if found >= least else 0
+
+
 async def test_a_worker_that_dies_comes_back_with_its_sessions(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    node = await start(nodes, tmp_path)
+    api = {"http": [{"address": f"127.0.0.1:{nodes.free_port()}"}]}
+    prometheus = {"prometheus": {"listen_address": f"127.0.0.1:{nodes.free_port()}"}}
+    path = tmp_path / "mqtt"
+    listeners = [{"address": f"127.0.0.1:{nodes.free_port()}"}, {"address": f"unix://{path}"}]
+    node = await start(
+        nodes, tmp_path, api=api, plugin_order=["admin", "prometheus"], plugins=prometheus, listeners=listeners
+    )
     durable = await clients.connect(node.port, "durable", clean_start=False, properties=EXPIRY)
     await durable.subscribe("d", qos=1)
     worker = await worker_of(node, "durable")
     await durable.close(goodbye=False)
     others = await one_at_each(node, clients, "p")
     await others[1 - worker].publish_all([("d", b"1", 1)])
-    first = processes(node)
+    first = node.workers()
+    totals = await eventually(lambda: opened_total(node, 3), "all connections are counted")
     os.kill(first[worker], signal.SIGKILL)
     await others[1 - worker].ping()  # the other one goes on
     await others[1 - worker].publish_all([("d", b"2", 1)])
-    await eventually(lambda: processes(node)[worker] != first[worker], "the worker is started again")
-    back = await clients.connect(node.port, "durable", clean_start=False, properties=EXPIRY)
+    await eventually(lambda: node.workers()[worker] != first[worker], "the worker is started again")
+    back = await clients.connect(path, "durable", clean_start=False, properties=EXPIRY)
     came = {(await back.message()).payload}
     while came != {b"1", b"2"}:
         came.add((await back.message()).payload)
+    await eventually(lambda: opened_total(node, totals + 1), "the counters go on from where they were")
+    assert (await node.rest("GET", "/v1/node"))[1]["clients_connected"] == 2
     node.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
     await eventually(lambda: node.log().count("configuration reloaded") >= 2, "both read the file again")
     await node.stop()
@@ -197,9 +243,9 @@ async def test_sessions_of_workers_that_are_no_more_go_to_the_others(
     node.config["workers"] = 1
     node.spawn()
     await eventually(lambda: "workers of an earlier start" in node.log(), "the former worker is found")
-    await eventually(lambda: 1 in processes(node) and "sessions go to the other workers" in node.log(), "it leaves")
+    await eventually(lambda: 1 in node.workers() and "sessions go to the other workers" in node.log(), "it leaves")
     await node.kill()
-    await eventually(lambda: not any(map(is_running, processes(node).values())), "its workers end with it")
+    await eventually(lambda: not any(map(is_running, node.workers().values())), "its workers end with it")
     node.spawn()
     await eventually(lambda: "its folder is removed" in node.log(), "the other one has all sessions")
     assert not (tmp_path / "data" / "worker-1").exists()
@@ -258,15 +304,59 @@ async def test_a_worker_that_stands_still_is_ended_and_started_again(
     nodes: Nodes, clients: Clients, tmp_path: Path
 ) -> None:
     node = await start(nodes, tmp_path)
-    first = processes(node)
+    first = node.workers()
     there = await one_at_each(node, clients, "c")
     await stand_still(first[1])
     await there[0].ping()
-    await eventually(lambda: processes(node)[1] != first[1], "it is started again")
+    await eventually(lambda: node.workers()[1] != first[1], "it is started again")
     assert "a worker is killed" in node.log()
     await there[1].wait_closed()
-    await node.logged(f"server: serving process={processes(node)[1]}")
+    await node.logged(f"server: serving process={node.workers()[1]}")
     assert set(await one_at_each(node, clients, "d")) == {0, 1}
+    await node.stop()
+
+
+@pytest.mark.slow
+async def test_a_full_disk_of_one_worker_is_that_of_its_clients_only(
+    nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    """RLIMIT_FSIZE stands for the end of the space. What is acknowledged comes when there is room again."""
+    node = await start(nodes, tmp_path, mqtt={"max_queued_messages": 100_000})
+    senders = await one_at_each(node, clients, "sender")
+    name, away = "", senders[1]
+    for number in range(100):
+        name = f"away{number}"
+        away = await clients.connect(node.port, name, clean_start=False, properties=EXPIRY)
+        if await worker_of(node, name) == 1:
+            break
+        await away.close()
+    await away.subscribe("a", qos=1)
+    await reached(senders[0], "a", away)
+    await away.close()
+    process = node.workers()[1]
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
+    acknowledged: dict[int, list[bytes]] = {0: [], 1: []}
+    refused = False
+    for number in range(100):
+        for worker, sender in senders.items():
+            payload = b"%d %d " % (worker, number)
+            sender.send(Publish(b"a", payload + bytes(50_000), 1, packet_id=1))
+            answer = await sender.answer(PubAck)
+            if answer.reason_code == 0:
+                acknowledged[worker].append(payload)
+            else:
+                assert (worker, answer.reason_code) == (1, QUOTA_EXCEEDED)
+                refused = True
+        if refused and len(acknowledged[0]) > 30:
+            break
+    assert refused
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    back = await clients.connect(node.port, name, clean_start=False, properties=EXPIRY)
+    assert is_present(back)
+    missing = {payload for payloads in acknowledged.values() for payload in payloads}
+    while missing:
+        missing.discard((await back.message()).payload.rstrip(b"\0"))
+    assert node.workers()[1] == process
     await node.stop()
 
 
@@ -284,10 +374,10 @@ async def test_killed_workers_lose_and_double_nothing(nodes: Nodes, tmp_path: Pa
     for kill in range(4):
         worker = kill % 2
         before = [publisher.acknowledged for publisher in publishers]
-        first = processes(node)[worker]
+        first = node.workers()[worker]
         os.kill(first, signal.SIGKILL)
-        await eventually(lambda: processes(node)[worker] != first, "it is started again")  # noqa: B023
-        await node.logged(f"server: serving process={processes(node)[worker]}")
+        await eventually(lambda: node.workers()[worker] != first, "it is started again")  # noqa: B023
+        await node.logged(f"server: serving process={node.workers()[worker]}")
 
         def go_on(before: list[int] = before) -> bool:
             now = [publisher.acknowledged for publisher in publishers]

@@ -49,6 +49,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.admin.api.ExplainTopicRequest.client_id": "Also: whether this client may publish to the topic, and read it.",
     "gmqtt.admin.api.ExplainTopicRequest.topic_name": "A topic name.",
     "gmqtt.admin.api.ExplainTopicRequest.username": "Its user name, where it has no session here.",
+    "gmqtt.admin.api.ExplainTopicResponse.has_session": "The client that is asked about has a session on this node, by whose user it was judged.",
     "gmqtt.admin.api.ExplainTopicResponse.linked": "Links take messages of the topic; gmqttctl policies explain names them.",
     "gmqtt.admin.api.ExplainTopicResponse.node_name": "The node that answers: what a message is that is published here.",
     "gmqtt.admin.api.ExplainTopicResponse.publish": "Of the client that is asked about; absent without one.",

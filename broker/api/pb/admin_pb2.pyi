@@ -1529,6 +1529,7 @@ class ExplainTopicResponse(_message.Message):
     PUBLISH_FIELD_NUMBER: _builtins.int
     READ_FIELD_NUMBER: _builtins.int
     LINKED_FIELD_NUMBER: _builtins.int
+    HAS_SESSION_FIELD_NUMBER: _builtins.int
     topic_name: _builtins.str
     node_name: _builtins.str
     """The node that answers: what a message is that is published here."""
@@ -1538,6 +1539,8 @@ class ExplainTopicResponse(_message.Message):
     """There is a retained message."""
     linked: _builtins.bool
     """Links take messages of the topic; gmqttctl policies explain names them."""
+    has_session: _builtins.bool
+    """The client that is asked about has a session on this node, by whose user it was judged."""
     @_builtins.property
     def receivers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicReceiver]:
         """Subscriptions of clients of this node that match, at most 1000."""
@@ -1565,10 +1568,11 @@ class ExplainTopicResponse(_message.Message):
         publish: Global___Access | None = ...,
         read: Global___Access | None = ...,
         linked: _builtins.bool = ...,
+        has_session: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["publish", b"publish", "read", b"read"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "linked", b"linked", "node_name", b"node_name", "nodes", b"nodes", "publish", b"publish", "read", b"read", "receivers", b"receivers", "receivers_count", b"receivers_count", "retained", b"retained", "topic_name", b"topic_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "has_session", b"has_session", "linked", b"linked", "node_name", b"node_name", "nodes", b"nodes", "publish", b"publish", "read", b"read", "receivers", b"receivers", "receivers_count", b"receivers_count", "retained", b"retained", "topic_name", b"topic_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

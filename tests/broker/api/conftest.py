@@ -15,6 +15,8 @@ from api_calls import PUBLISH, Rest, Service, api_settings
 from broker.api.plugin import AdminPlugin
 from broker.api.server import ApiServer
 from broker.config.settings import Settings
+from broker.metrics.broker_metrics import broker_numbers
+from broker.metrics.figures import Numbers
 from broker.server.logging import get_logger
 from broker.server.traces import Traces
 
@@ -39,8 +41,8 @@ class Node:
     def wall_time(self, monotonic: float) -> float:
         return monotonic + 1_700_000_000.0
 
-    def lost_messages(self) -> dict[str, int]:
-        return dict(self.broker.counters.messages_dropped)
+    def node_numbers(self) -> tuple[Numbers, Numbers]:
+        return broker_numbers(self.broker)
 
     def made_traces(self) -> Traces:
         if self._traces is None:

@@ -14,28 +14,44 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.api.clients import ClientService
 from broker.api.errors import ApiError, not_found
 from broker.api.fields import page_bounds, timestamp
 from broker.api.guard import ApiGuard
-from broker.api.merging import HOW, merge
+from broker.api.merging import merge
 from broker.api.method import ApiMethod, Calls
+from broker.api.node import NodeService
 from broker.api.pb import admin_pb2
-from broker.api.siblings import Siblings, decoded_figures, encoded_figures, joined_metrics
+from broker.api.siblings import Siblings
 from broker.api.token_service import TokenService
 from broker.api.tokens import Role
-from broker.auth.pb import account_pb2
-from broker.metrics.metric import counter, counters, gauge
+from broker.api.topics import TopicService
+from federation.api.sessions_of_workers import HOW as MERGED_SESSIONS
+from federation.sessions.drain import RATE_MAX
+from federation.sessions.pb import sessions_pb2
+from federation.sessions.pb.sessions_pb2 import (
+    Copies,
+    DrainRequest,
+    DrainStatus,
+    GetSessionRequest,
+    Keeper,
+    MoveRequest,
+    MoveResponse,
+    Session,
+)
 
 CLIENTS: Final = admin_pb2.DESCRIPTOR.services_by_name["ClientService"]
 TOKENS: Final = admin_pb2.DESCRIPTOR.services_by_name["TokenService"]
 NODE: Final = admin_pb2.DESCRIPTOR.services_by_name["NodeService"]
+TOPICS: Final = admin_pb2.DESCRIPTOR.services_by_name["TopicService"]
+SESSIONS: Final = sessions_pb2.DESCRIPTOR.services_by_name["Sessions"]
 
 
 class OneWorker:
     """The services of one worker, as far as they are asked here."""
 
     roles: Final = {
-        **{"List": Role.READ, "Get": Role.READ, "Delete": Role.WRITE, "Rates": Role.READ},
+        **{"List": Role.READ, "Get": Role.READ, "Delete": Role.WRITE},
         "History": Role.READ,
     }
 
@@ -64,14 +80,11 @@ class OneWorker:
         events = [admin_pb2.ClientEvent(time=timestamp(at), text=str(at)) for at in self.figures["events"]]
         return admin_pb2.ClientHistory(events=events)
 
-    async def Rates(self, request: Empty, context: object) -> admin_pb2.NodeRates:
-        return admin_pb2.NodeRates(series=[admin_pb2.Series(name="sessions", values=self.figures["values"])])
-
 
 class Others(Siblings):
     """Calls them in this process, encoded as over the wire."""
 
-    def __init__(self, workers: list[OneWorker], service: Any) -> None:
+    def __init__(self, workers: list[Any], service: Any) -> None:
         super().__init__(dict.fromkeys(range(1, len(workers) + 1), ""))
         self.workers = workers
         self.service = service
@@ -85,14 +98,24 @@ class Others(Siblings):
         return (await method.call(method.read_request(request), None)).SerializeToString()
 
 
-def method_of(worker: OneWorker, service: Any, name: str) -> ApiMethod:
+def method_of(worker: Any, service: Any, name: str) -> ApiMethod:
     return ApiMethod(service.methods_by_name[name], worker, Calls(), logging.getLogger())
 
 
-def merged(workers: list[OneWorker], name: str, service: Any = CLIENTS) -> tuple[ApiMethod, Others]:
+HOW: Final = {
+    CLIENTS: ClientService.for_workers,
+    TOKENS: TokenService.for_workers,
+    NODE: NodeService.for_workers,
+    TOPICS: TopicService.for_workers,
+    SESSIONS: MERGED_SESSIONS,
+}
+
+
+def merged(workers: list[Any], name: str, service: Any = CLIENTS) -> tuple[ApiMethod, Others]:
     method = method_of(workers[0], service, name)
     others = Others(workers[1:], service)
-    merge(method, others)
+    how: Any = HOW[service]
+    merge(method, others, how[name])
     return method, others
 
 
@@ -166,30 +189,120 @@ async def test_figures_of_a_node_are_sums() -> None:
     assert answer.retained_messages == 5  # all workers have them
 
 
-async def test_rates_are_added_from_the_newest_on() -> None:
-    workers = [
-        OneWorker([], values=[1.0, 2.0, 3.0]),
-        OneWorker([], values=[10.0, 20.0]),
-    ]  # the second was started again
-    method, _ = merged(workers, "Rates", NODE)
-    answer: Any = await method.call(Empty(), None)
-    assert list(answer.series[0].values) == [1.0, 12.0, 23.0]
+class Told:
+    """A worker that answers with what it was told, and notes what it was asked."""
+
+    def __init__(self, **answers: Message) -> None:
+        self.answers = answers
+        self.asked: list[Any] = []
+        self.roles = dict.fromkeys(answers, Role.READ)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.answers:
+            raise AttributeError(name)
+
+        async def answer(request: Any, context: object) -> Message:
+            self.asked.append(request)
+            return self.answers[name]
+
+        return answer
 
 
-def test_every_merged_method_exists() -> None:
-    services = [
-        service for file in (admin_pb2.DESCRIPTOR, account_pb2.DESCRIPTOR) for service in file.services_by_name.values()
+async def call(workers: list[Told], name: str, service: Any, request: Message) -> Any:
+    method, _ = merged(workers, name, service)
+    return await method.call(request, None)
+
+
+STATES: Final = ("serving", "draining", "drained")
+
+
+@given(st.lists(st.tuples(st.sampled_from(STATES), st.integers(0, 9)), min_size=1, max_size=4))
+def test_a_node_is_drained_when_all_its_workers_are(each: list[tuple[str, int]]) -> None:
+    statuses = [
+        DrainStatus(
+            state=state, clients_left=left, sessions_left=left, since=timestamp(10.0 + left), node_name=str(left)
+        )
+        for state, left in each
     ]
-    assert HOW.keys() <= {method.full_name for service in services for method in service.methods}
+    found = asyncio.run(call([Told(GetDrain=status) for status in statuses], "GetDrain", SESSIONS, Empty()))
+    for state in ("serving", "drained"):
+        assert (found.state == state) is all(one == state for one, _ in each)
+    assert found.clients_left == sum(left for _, left in each)
+    bound = max if found.state == "drained" else min
+    assert found.since.seconds == bound(10 + left for _, left in each)
 
 
-def test_metrics_of_workers_are_added_or_labelled() -> None:
-    one = [counter("c_total", "C.", 1.0), gauge("g", "G.", 2.0), counters("k_total", "K.", "kind", [("a", 1.0)])]
-    two = [counter("c_total", "C.", 5.0), gauge("g", "G.", 7.0), counters("k_total", "K.", "kind", [("b", 2.0)])]
-    not_ready, told = decoded_figures(encoded_figures(["it is full"], two))
-    assert not_ready == ["it is full"]
-    found = {metric.name: metric for metric in joined_metrics({0: one, 1: told})}
-    assert found["c_total"].samples == {(): 6.0}
-    assert found["k_total"].samples == {("a",): 1.0, ("b",): 2.0}
-    assert found["g"].labels == ("worker",)
-    assert found["g"].samples == {("0",): 2.0, ("1",): 7.0}
+async def test_a_drain_is_divided_among_workers_and_refused_before_it_begins_where_one_is_away() -> None:
+    workers = [Told(Drain=DrainStatus(state="draining"), GetDrain=DrainStatus(state="serving")) for _ in range(3)]
+    await call(workers, "Drain", SESSIONS, DrainRequest(rate=500))
+    rates = [[request.rate for request in worker.asked if isinstance(request, DrainRequest)] for worker in workers]
+    assert rates == [[167], [167], [166]]
+    method, others = merged(workers, "Drain", SESSIONS)
+    others.is_away = True
+    asked = len(workers[0].asked)
+    with pytest.raises(ApiError) as fault:
+        await method.call(DrainRequest(), None)
+    assert fault.value.code is grpc.StatusCode.UNAVAILABLE
+    assert len(workers[0].asked) == asked
+    others.is_away = False
+    with pytest.raises(ApiError) as fault:
+        await method.call(DrainRequest(rate=RATE_MAX + 1), None)
+    assert "rate" in fault.value.text
+
+
+async def test_a_session_is_moved_by_the_worker_that_has_it() -> None:
+    workers = [
+        Told(GetSession=Session(state=state), Move=MoveResponse(node_name=f"by {state}"))
+        for state in ("elsewhere", "unknown", "here")
+    ]
+    assert (await call(workers, "GetSession", SESSIONS, GetSessionRequest(client_id="c"))).state == "here"
+    assert (await call(workers, "Move", SESSIONS, MoveRequest(client_id="c"))).node_name == "by here"
+    assert (await call(workers[:2], "Move", SESSIONS, MoveRequest(client_id="c"))).node_name == "by elsewhere"
+
+
+async def test_a_copy_is_whole_where_each_store_has_it() -> None:
+    one, two = (
+        Copies(
+            wanted=2, whole=whole, keepers=[Keeper(node_name="a", whole=True), Keeper(node_name="b", whole=whole == 2)]
+        )
+        for whole in (2, 1)
+    )
+    found = await call([Told(GetCopies=one), Told(GetCopies=two)], "GetCopies", SESSIONS, Empty())
+    assert (found.wanted, found.whole) == (2, 1)
+    assert {keeper.node_name: keeper.whole for keeper in found.keepers} == {"a": True, "b": False}
+
+
+async def test_receivers_are_those_of_all_workers_and_workers_are_no_other_nodes() -> None:
+    def answer(name: str, client: str, others: list[str], has_session: bool) -> admin_pb2.ExplainTopicResponse:
+        return admin_pb2.ExplainTopicResponse(
+            node_name=name,
+            receivers=[admin_pb2.TopicReceiver(client_id=client)],
+            receivers_count=1,
+            nodes=[admin_pb2.TopicNode(node_name=other) for other in others],
+            groups=[admin_pb2.TopicGroup(group="$share/g/t", nodes=others)],
+            has_session=has_session,
+            publish=admin_pb2.Access(allowed=has_session, reason=name),
+        )
+
+    workers = [
+        Told(Explain=answer("n", "a", ["n/1", "m"], False)),
+        Told(Explain=answer("n/1", "b", ["n", "m"], True)),
+    ]
+    found = await call(workers, "Explain", TOPICS, admin_pb2.ExplainTopicRequest(topic_name="t"))
+    assert [one.client_id for one in found.receivers] == ["a", "b"]
+    assert (found.receivers_count, found.node_name) == (2, "n")
+    assert [node.node_name for node in found.nodes] == ["m"]
+    assert [(group.group, list(group.nodes)) for group in found.groups] == [("$share/g/t", ["m"])]
+    assert (found.publish.allowed, found.publish.reason) == (True, "n/1")
+
+
+async def test_the_busiest_topics_are_those_of_all_workers_together() -> None:
+    def answer(**messages: int) -> admin_pb2.TrafficResponse:
+        topics = [admin_pb2.TopicTraffic(topic_name=name, messages=count, bytes=1) for name, count in messages.items()]
+        return admin_pb2.TrafficResponse(messages=sum(messages.values()), topics=topics, topics_count=len(topics))
+
+    workers = [Told(Traffic=answer(a=5, b=4)), Told(Traffic=answer(c=6, b=3))]
+    found = await call(workers, "Traffic", TOPICS, admin_pb2.TrafficRequest(limit=2))
+    assert [(topic.topic_name, topic.messages, topic.bytes) for topic in found.topics] == [("b", 7, 2), ("c", 6, 1)]
+    assert (found.messages, found.topics_count) == (18, 3)
+    assert workers[1].asked[0].limit == 1000

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from broker.hooks import Forwarder, Peer
+from broker.message import Message
+from broker.metrics.broker_metrics import broker_numbers
 from broker.metrics.sys_topics import Loads, SysTopics
 
 
@@ -15,13 +17,17 @@ def texts(topics: SysTopics, world: Any) -> dict[str, str]:
     """The topics that changed, without the prefix."""
     return {
         message.topic.decode().removeprefix("$SYS/broker/"): message.payload.decode()
-        for message in topics.changed(world.now)
+        for message in changed(topics, world, world.now)
     }
+
+
+def changed(topics: SysTopics, world: Any, now: float) -> list[Message]:
+    return topics.changed(*broker_numbers(world.broker), len(world.broker.retained), now)
 
 
 def test_totals_follow_the_clients_and_unchanged_topics_are_left_out(make_world: Any) -> None:
     world = make_world()
-    topics = SysTopics(world.broker, "gmqttd version 1.2", world.now)
+    topics = SysTopics("gmqttd version 1.2", world.now)
     first = texts(topics, world)
     assert (first["version"], first["uptime"], first["clients/total"]) == ("gmqttd version 1.2", "0 seconds", "0")
     assert texts(topics, world) == {}
@@ -67,8 +73,8 @@ def test_subscribers_of_this_node_get_them_and_no_tap_or_other_node(make_world: 
     world.broker.forwarder = Nodes()
     everything = world.connect("everything")
     everything.subscribe(b"#")
-    topics = SysTopics(world.broker, "v", world.now)
-    for message in topics.changed(world.now):
+    topics = SysTopics("v", world.now)
+    for message in changed(topics, world, world.now):
         world.broker.router.publish_here(message, world.now)
     world.flush()
     assert everything.take_publishes() == []
@@ -76,7 +82,7 @@ def test_subscribers_of_this_node_get_them_and_no_tap_or_other_node(make_world: 
     operator.subscribe(b"$SYS/broker/clients/#")
     (connected,) = [found for found in operator.take_publishes() if found.topic == b"$SYS/broker/clients/connected"]
     assert (connected.payload, connected.retain) == (b"1", True)
-    for message in topics.changed(world.now + 1):
+    for message in changed(topics, world, world.now + 1):
         world.broker.router.publish_here(message, world.now)
     world.flush()
     assert {found.topic: found.payload for found in operator.take_publishes()}[b"$SYS/broker/clients/connected"] == b"2"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from broker.server.accepting import Accepting, passes
 from broker.server.shared_counts import ABSENT, SharedCounts
+from broker.server.shared_figures import SharedFigures
 from broker.server.worker import Worker
 from broker.workers.shares import Place
 
@@ -85,7 +86,9 @@ async def test_sockets_are_passed_to_the_worker_with_the_fewest_and_kept_when_it
     for index in range(2):
         counts.set(index, numbers[index])
         place = Place(index, 2, False, {0: 1, 1: 2}, "")
-        worker = Worker(place, str(tmp_path), sockets, {}, sockets[0], counts, False, 0)
+        worker = Worker(
+            place, str(tmp_path), sockets, {}, sockets[0], counts, False, SharedFigures(range(place.count)), 0.0
+        )
         workers.append(Accepting(worker, lambda index=index: numbers[index], structlog.get_logger()))  # type: ignore[misc]
         workers[-1].start()
     made = [counter(0), counter(1)]

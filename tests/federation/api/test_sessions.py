@@ -17,7 +17,7 @@ from federation.api.sessions import SessionsService, session_place
 from federation.errors import NotRunning
 from federation.membership import FederationMembership
 from federation.replication.copies import REPLACE_SECONDS
-from federation.sessions.drain import DRAINED, RATE_MAX
+from federation.sessions.drain import DRAINED, DRAINING, RATE_MAX, SERVING
 from federation.sessions.pb.sessions_pb2 import DESCRIPTOR, Session
 from federation.shell.drain import DrainControl
 from gmqttctl.cli import main
@@ -241,14 +241,30 @@ async def test_a_session_that_cannot_be_moved(start: Start, arguments: list[str]
 
 
 @pytest.mark.parametrize(("call", "body"), [("drain", "{}"), ("sessions/c/move", "{}")])
-async def test_a_node_with_other_workers_refuses(start: Start, call: str, body: str) -> None:
+async def test_nothing_is_given_to_another_worker_of_the_node(start: Start, call: str, body: str) -> None:
     drained = await start()
-    node = drained.process.node
     drained.connect("c")
-    node.siblings = {f"{node.name}/1": "unix:///nowhere"}
+    drain = drained.control.drain
+    (other,) = drained.process.node.senders
+    drain.siblings = frozenset([other])
     code, answer = await drained.call("POST", call, body)
     assert (code, answer["code"]) == (400, 9)
-    assert f"{node.name}/1" in answer["message"]
     assert drained.process.broker.elsewhere is None
-    node.ending = frozenset(node.siblings)  # they give their sessions to this process, and end
+    drain.siblings = frozenset()
     assert (await drained.call("POST", call, body))[0] == 200
+
+
+async def test_a_worker_whose_process_has_ended_goes_on_with_the_drain(start: Start) -> None:
+    drained = await start()
+    rates: list[int] = []
+    drained.control.note_rate = rates.append
+    await drained.call("POST", "drain", '{"rate": 7}')
+    await drained.call("POST", "undrain", "{}")
+    assert rates == [7, 0]
+    drained.membership.is_running = False
+    drained.control.rate_before = 7  # as the next process finds it
+    drained.control.look()
+    assert drained.control.drain.state == SERVING  # the other nodes are not known yet
+    drained.membership.is_running = True
+    drained.control.look()
+    assert (drained.control.drain.state, drained.control.drain.rate) == (DRAINING, 7)
