@@ -63,7 +63,7 @@ def health_shown(serf: Serf, wall_time: Callable[[float], float]) -> GossipHealt
         coordinate_error=serf.coordinates.own.error,
         encrypted=serf.keyring is not None,
     )
-    merged_at = serf.gossip.exchanges.merged_at
+    merged_at = serf.gossip.exchanges.merges.merged_at
     if merged_at is not None:
         shown.last_push_pull.CopyFrom(_timestamp(wall_time(merged_at)))
     return shown

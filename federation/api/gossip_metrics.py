@@ -38,7 +38,7 @@ def gossip_metrics(serf: Serf, now: float) -> list[Metric]:
     members = serf.members()
     for member in members:
         statuses[member.status.name] = statuses.get(member.status.name, 0) + 1
-    merged_at = serf.gossip.exchanges.merged_at
+    merged_at = serf.gossip.exchanges.merges.merged_at
     round_trips = [(name, serf.coordinates.round_trip(name) or 0.0) for name in serf.coordinates.known]
     return [
         gauges("gmqtt_gossip_members", "Members that this node knows, by status.", "status", statuses.items()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from federation.gossip.members import NodeFacts
 
 
@@ -34,8 +36,10 @@ class GossipDelegate:
         """Serf's part of this node's push-pull."""
         return b""
 
-    def merge_remote_state(self, state: bytes, now: float) -> None:
-        """Serf's part of the other side's push-pull, after its members were merged. May raise WireError."""
+    def merge_remote_state(self, state: bytes, now: float) -> Generator[None, float, None]:
+        """Merge Serf's part of the other side's push-pull, after its members, in slices: it takes the time of each further one.
+        May raise WireError."""
+        yield from ()
 
     def take_broadcasts(self, overhead: int, budget: int, count_max: int) -> list[bytes]:
         """User messages for one packet: each costs its length and `overhead` bytes, all at most `budget` bytes."""

@@ -6,6 +6,7 @@ A stream carries one message each way. The shell opens, reads and closes streams
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from federation.gossip.addresses import Address
@@ -13,8 +14,8 @@ from federation.gossip.config import GossipConfig
 from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
-from federation.gossip.members import STATE_ALIVE
 from federation.gossip.membership import Membership
+from federation.gossip.merging import Merges
 from federation.gossip.messages import (
     ACK,
     ERROR,
@@ -23,13 +24,12 @@ from federation.gossip.messages import (
     USER,
     Ack,
     Ping,
-    PushPull,
     decode_error,
     encode_error,
     encode_push_pull,
 )
 from federation.gossip.probe import Probe
-from federation.gossip.push_pull import VersionRange, find_namesake
+from federation.gossip.push_pull import find_namesake
 from federation.gossip.sealing import Sealing, StreamRefused
 from federation.gossip.streams import StreamDecoder
 from federation.gossip.wire import compressed
@@ -69,13 +69,14 @@ class Exchange:
         self.join_id = join_id
         self.index = index
         self.decoder: StreamDecoder
+        self.is_merging = False
 
 
 class Exchanges:
     """All streams of one node.
 
-    incoming_streams, incoming_bytes  what other nodes hold open
-    merged_at                         time of the last push-pull; None before the first one
+    incoming_streams, incoming_bytes  what other nodes hold open, and what of theirs is not merged yet
+    merges                            of what push-pulls brought
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Exchanges:
         self._membership = membership
         self._counters = counters
         self._delegate = delegate
-        self.merged_at: float | None = None
+        self.merges = Merges(membership, counters, delegate)
         self.incoming_bytes = 0
         self.incoming_streams = 0
         self._last_request_id = 0
@@ -136,8 +137,8 @@ class Exchanges:
     def _compressed(self, data: bytes) -> bytes:
         return compressed(data) if self._config.compression else data
 
-    def answer(self, decoder: StreamDecoder, now: float) -> bytes:
-        """The answer to a complete message; b"" for none."""
+    def answer(self, stream: IncomingStream, decoder: StreamDecoder, now: float) -> bytes:
+        """The answer to a complete message; b"" for none. While the stream `is_merging` its bytes are still held."""
         kind = decoder.message_type
         self._counters.drop(DropReason.MALFORMED_MESSAGE, decoder.nodes_refused)
         if kind == PING:
@@ -155,7 +156,8 @@ class Exchanges:
                 return encode_error(f"node {self._membership.name!r} has left")
             # Encode before the merge: the answer to a join does not contain the joiner (wire-gossip 4.1).
             reply = self._encode_state(remote.join)
-            self._merge(remote, now)
+            stream.is_merging = True
+            self.merges.begin(remote, stream.merged, now)
             return reply
         if kind == USER:
             self._delegate.user_message(decoder.user_message, now)
@@ -167,28 +169,6 @@ class Exchanges:
 
     def _encode_state(self, join: bool) -> bytes:
         return encode_push_pull(join, self._membership.encode_nodes(), self._delegate.local_state())
-
-    def _merge(self, remote: PushPull, now: float) -> str:
-        """Merge the other side's state. Gives "", or the reason of a refusal."""
-        table = self._membership.table
-        versions = VersionRange()
-        for remote_node in remote.nodes:
-            versions.add(remote_node.name, remote_node.versions, remote_node.state == STATE_ALIVE)
-        for node in table.nodes.values():
-            versions.add(node.facts.name, node.facts.versions, node.state == STATE_ALIVE)
-        refused = versions.refused()
-        if refused:
-            self._counters.drop(DropReason.BAD_VERSION)
-            return refused
-        self._membership.merge(remote.nodes, now)
-        self.merged_at = now
-        if remote.user_state:
-            try:
-                self._delegate.merge_remote_state(remote.user_state, now)
-            except WireError as error:
-                self._counters.drop(DropReason.MALFORMED_SERF)
-                return f"its Serf state does not decode: {error}"
-        return ""
 
     # --- streams that this node opens
 
@@ -214,7 +194,7 @@ class Exchanges:
     def receive_reply(self, request_id: int, data: bytes | None, error: str, now: float) -> bool:
         """Bytes from a stream that this node opened, or None and the error that ended it. True: close the stream."""
         exchange = self._exchanges.get(request_id)
-        if exchange is None:
+        if exchange is None or exchange.is_merging:
             return True
         if data is None:
             self._finish(request_id, exchange, error or "closed without an answer", now)
@@ -227,7 +207,12 @@ class Exchanges:
         except WireError as wire_error:
             self.count_fault(wire_error)
             failure = f"does not speak this gossip: {wire_error}"
-        self._finish(request_id, exchange, failure, now)
+        remote = exchange.decoder.push_pull
+        if failure or remote is None:
+            self._finish(request_id, exchange, failure, now)
+        else:
+            exchange.is_merging = True
+            self.merges.begin(remote, partial(self._finish, request_id, exchange), now)
         return True
 
     def is_behind(self, request_id: int) -> bool:
@@ -247,7 +232,7 @@ class Exchanges:
         self._requests.append(StreamRequest(self._last_request_id, exchange.address, sealed, timeout))
 
     def _receive_complete_reply(self, exchange: Exchange, now: float) -> str:
-        """Gives "", or what is wrong with the reply."""
+        """Gives "", or what is wrong with the reply. A push-pull is not merged yet."""
         decoder = exchange.decoder
         self._counters.drop(DropReason.MALFORMED_MESSAGE, decoder.nodes_refused)
         if decoder.message_type == ERROR:
@@ -268,7 +253,7 @@ class Exchanges:
             taken_by = find_namesake(remote, self._membership.own.facts)
             if taken_by is not None:
                 return self._refuse_namesake(taken_by, now)
-        return self._merge(remote, now)
+        return ""
 
     def _refuse_namesake(self, address: Address, now: float) -> str:
         """The name may belong to this node's former process or to another living node. A ping tells them apart."""
@@ -301,7 +286,9 @@ class IncomingStream:
         self._exchanges = exchanges
         self._decoder = exchanges.new_decoder(is_answer=False)
         self._held = 0
+        self._is_counted = True
         self._is_abandoned = False
+        self.is_merging = False
         self.closed = False
 
     @property
@@ -319,8 +306,8 @@ class IncomingStream:
                 if not self._exchanges.hold_bytes(grown):
                     self._end()
                 return b""
+            answer = self._exchanges.answer(self, self._decoder, now)
             self._end()
-            answer = self._exchanges.answer(self._decoder, now)
         except WireError as error:
             self._exchanges.count_fault(error)
             self._end()
@@ -329,15 +316,25 @@ class IncomingStream:
             answer = encode_error(str(error))
         return self._exchanges.seal_answer(answer)
 
-    def _end(self) -> None:
-        """Release the bytes held. The stream counts as open until `abandon`."""
-        if not self.closed:
-            self.closed = True
-            self._exchanges.incoming_bytes -= self._held
+    def merged(self, _failure: str, _now: float) -> None:
+        """The merge of what came has ended."""
+        self.is_merging = False
+        self._release()
 
     def abandon(self) -> None:
-        """The connection has ended."""
+        """The connection has ended. What came whole is still merged, and counts until then."""
+        self._is_abandoned = True
         self._end()
-        if not self._is_abandoned:
-            self._is_abandoned = True
-            self._exchanges.incoming_streams -= 1
+
+    def _end(self) -> None:
+        self.closed = True
+        self._release()
+
+    def _release(self) -> None:
+        """Release the bytes held when the message is over. The stream counts as open until `abandon`."""
+        if self.closed and not self.is_merging:
+            self._exchanges.incoming_bytes -= self._held
+            self._held = 0
+            if self._is_abandoned and self._is_counted:
+                self._is_counted = False
+                self._exchanges.incoming_streams -= 1

@@ -243,7 +243,7 @@ class Gossip:
             first = min(first, self._gossip_at)
         if self._probe is not None:
             first = min(first, self._probe.next_timeout())
-        for at in (self._relays.next_timeout(), self.membership.next_timeout()):
+        for at in (self._relays.next_timeout(), self.membership.next_timeout(), self.exchanges.merges.next_timeout()):
             if at is not None:
                 first = min(first, at)
         return first
@@ -266,6 +266,7 @@ class Gossip:
             if suspect is not None:
                 self._ping_suspect(self._next_sequence(), suspect)
         self.membership.handle_timeout(now)
+        self.exchanges.merges.handle_timeout(now)
         if now >= self._gossip_at:
             self._gossip_at = now + self._config.gossip_interval
             if self._has_broadcasts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,53 +38,64 @@ class SerfState:
     @staticmethod
     def decode(body: bytes) -> SerfState:
         """Raises WireError."""
-        reader = BodyReader(body)
         state = SerfState()
+        for _ in state.read(body):
+            pass
+        return state
+
+    def read(self, body: bytes) -> Iterator[None]:
+        """Fill this state from a body. Yields where a slice is over. Raises WireError."""
+        reader = BodyReader(body)
         for _ in range(reader.map_length(STREAM_ELEMENTS_MAX, "Serf's state")):
             key = reader.scalar()
             if key == b"StatusLTimes":
-                state._read_status_times(reader)
+                yield from self._read_status_times(reader)
             elif key == b"LeftMembers":
-                state._read_left_members(reader)
+                yield from self._read_left_members(reader)
             elif key == b"Events":
                 for _ in range(reader.array_length(EVENTS_MAX, "Events")):
                     if not reader.is_nil():
-                        state._read_slot(reader)
+                        yield from self._read_slot(reader)
             elif key == b"LTime":
-                state.lamport_time = state._clock(reader)
+                self.lamport_time = self._clock(reader)
             elif key == b"EventLTime":
-                state.event_time = state._clock(reader)
+                self.event_time = self._clock(reader)
             elif key == b"QueryLTime":
-                state.query_time = state._clock(reader)
+                self.query_time = self._clock(reader)
             else:
-                reader.skip()
+                yield from reader.skip()
         reader.end()
-        return state
 
     def _clock(self, reader: BodyReader) -> int:
         """A clock of the other side; 0, which advances no clock, when it is invalid."""
+        time = reader.scalar()
         try:
-            return time_field({b"LTime": reader.scalar()}, b"LTime")
+            return time_field({b"LTime": time}, b"LTime")
         except WireError:
             self.refused += 1
             return 0
 
-    def _read_status_times(self, reader: BodyReader) -> None:
+    def _read_status_times(self, reader: BodyReader) -> Iterator[None]:
         for _ in range(reader.map_length(NAMES_MAX, "StatusLTimes")):
+            if reader.is_slice_over():
+                yield
             name, time = reader.scalar(), reader.scalar()
             try:
                 self.status_times[as_name(name, b"StatusLTimes")] = time_field({b"LTime": time}, b"LTime")
             except WireError:
                 self.refused += 1
 
-    def _read_left_members(self, reader: BodyReader) -> None:
+    def _read_left_members(self, reader: BodyReader) -> Iterator[None]:
         for _ in range(reader.array_length(NAMES_MAX, "LeftMembers")):
+            if reader.is_slice_over():
+                yield
+            name = reader.scalar()
             try:
-                self.left_members.append(as_name(reader.scalar(), b"LeftMembers"))
+                self.left_members.append(as_name(name, b"LeftMembers"))
             except WireError:
                 self.refused += 1
 
-    def _read_slot(self, reader: BodyReader) -> None:
+    def _read_slot(self, reader: BodyReader) -> Iterator[None]:
         """The events of one Lamport time, which may stand behind them."""
         events: list[Fields] = []
         time: object = None
@@ -92,31 +104,24 @@ class SerfState:
             if key == b"Events":
                 for _ in range(reader.array_length(SLOT_ENTRIES_MAX, "the events of one time")):
                     if len(events) < SLOT_EVENTS_MAX:
-                        events.append(self._read_event(reader))
+                        fields: Fields = {}
+                        yield from _read_event(reader, fields)
+                        events.append(fields)
                     else:
-                        reader.skip()
+                        yield from reader.skip()
                         self.refused += 1
+                    if reader.is_slice_over():
+                        yield
             elif key == b"LTime":
                 time = reader.scalar()
             else:
-                reader.skip()
+                yield from reader.skip()
         for fields in events:
             try:
                 at = time_field({b"LTime": time}, b"LTime")
                 self.events.append((at, text_field(fields, b"Name"), bytes_field(fields, b"Payload")))
             except WireError:
                 self.refused += 1
-
-    def _read_event(self, reader: BodyReader) -> Fields:
-        fields: Fields = {}
-        for _ in range(reader.map_length(STREAM_ELEMENTS_MAX, "an event")):
-            key = reader.scalar()
-            if key in (b"Name", b"Payload"):
-                assert isinstance(key, bytes)
-                fields[key] = reader.scalar()
-            else:
-                reader.skip()
-        return fields
 
     def encode(self) -> bytes:
         """Empty event slots are left out; Serf accepts that."""
@@ -133,3 +138,13 @@ class SerfState:
                 "StatusLTimes": self.status_times,
             }
         )
+
+
+def _read_event(reader: BodyReader, fields: Fields) -> Iterator[None]:
+    for _ in range(reader.map_length(STREAM_ELEMENTS_MAX, "an event")):
+        key = reader.scalar()
+        if key in (b"Name", b"Payload"):
+            assert isinstance(key, bytes)
+            fields[key] = reader.scalar()
+        else:
+            yield from reader.skip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from random import Random
 
 from federation.gossip.addresses import Address
@@ -38,6 +39,24 @@ def introduce(serf: Serf, other: Serf) -> None:
     """`serf` gets the members that `other` knows, as in a push-pull."""
     entries = [PushPullNode.decode(entry) for entry in other.gossip.membership.encode_nodes()]
     serf.gossip.membership.merge(entries, 0.0)
+
+
+def merge_state(serf: Serf, state: bytes, now: float = 0.0) -> None:
+    """`serf` gets Serf's part of a push-pull, with all its slices at once."""
+    steps = serf.merge_remote_state(state, now)
+    with contextlib.suppress(StopIteration):
+        next(steps)
+        while True:
+            steps.send(now)
+
+
+def merge_all(gossip: Gossip, now: float) -> int:
+    """Let `gossip` do what is left of its merges. Gives the number of slices."""
+    slices = 0
+    while gossip.exchanges.merges.next_timeout() is not None:
+        gossip.handle_timeout(now)
+        slices += 1
+    return slices
 
 
 OWN = bytes((10, 0, 0, 1))

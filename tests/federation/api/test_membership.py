@@ -113,7 +113,7 @@ async def test_the_health_of_the_gossip(api: ApiServer, control: Control) -> Non
     serf.query("load", b"", 0.0)
     control.accuse(SUSPECT, 1.0)
     serf.gossip.membership.awareness.adjust(3)
-    serf.gossip.exchanges.merged_at = 90.0
+    serf.gossip.exchanges.merges.merged_at = 90.0
     second = await health()
     assert second == first | {
         "awareness": 3,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.gossip.body_reader import BodyReader
+from federation.gossip.body_reader import SLICE_STEPS, BodyReader
 from federation.gossip.errors import WireError
 from federation.gossip.msgpack_fields import decode, encode
 
@@ -28,11 +28,24 @@ def test_a_map_is_read_as_at_once(body: dict[bytes, object]) -> None:
 
 
 @pytest.mark.parametrize("value", [{}, [], {b"a": 1}, [1, [2]], [None] * 20, {n: n for n in range(70_000)}])
-def test_a_map_or_array_is_no_scalar(value: object) -> None:
-    reader = BodyReader(encode([value, 7]))
+def test_a_map_or_array_is_no_scalar_and_can_be_passed_over(value: object) -> None:
+    body = encode([value, 7])
+    reader = BodyReader(body)
     assert reader.array_length(2, "it") == 2
-    assert not isinstance(reader.scalar(), int | bytes | list | None)
+    with pytest.raises(WireError, match="belongs"):
+        reader.scalar()
+    assert len(list(reader.skip())) == len(body) // 64 // SLICE_STEPS
     assert reader.scalar() == 7
+    reader.end()
+
+
+@given(st.lists(st.sampled_from([0, 3, 16_380, 16_384, 40_000]).map(bytes), min_size=1, max_size=8))
+def test_bodies_that_are_longer_than_the_pieces_they_are_read_in(values: list[bytes]) -> None:
+    reader = BodyReader(encode([values, *values]))
+    assert reader.array_length(9, "it") == len(values) + 1
+    for _ in reader.skip():
+        pass
+    assert [reader.scalar() for _ in values] == values
     reader.end()
 
 
@@ -42,7 +55,7 @@ def test_what_is_no_map(body: bytes) -> None:
         reader = BodyReader(body)
         for _ in range(reader.map_length(5, "it")):
             reader.scalar()
-            reader.skip()
+            list(reader.skip())
         reader.end()
 
     with pytest.raises(WireError):
@@ -59,7 +72,7 @@ def test_bounds_and_what_follows() -> None:
     with pytest.raises(WireError, match="follow"):
         reader.end()
     with pytest.raises(WireError):
-        BodyReader(b"\x91" * 100_000 + b"\xc0").skip()
+        list(BodyReader(b"\x91" * 100_000 + b"\xc0").skip())
 
 
 @given(st.binary(max_size=200))

@@ -13,6 +13,7 @@ from federation.gossip.delegate import GossipDelegate
 from federation.gossip.exchange import INCOMING_BYTES_MAX, STREAMS_MAX
 from federation.gossip.gossip import Gossip
 from federation.gossip.members import STATE_ALIVE, STATE_SUSPECT, FactsPool
+from federation.gossip.merging import SLICE_NODES
 from federation.gossip.messages import (
     OUR_VERSIONS,
     PING,
@@ -23,7 +24,7 @@ from federation.gossip.messages import (
     encode_error,
 )
 from federation.gossip.msgpack_fields import encode
-from gossip_node import OWN, GossipNode, address
+from gossip_node import OWN, GossipNode, address, merge_all
 
 
 def state_of(*nodes: PushPullNode, join: bool = True) -> bytes:
@@ -66,6 +67,51 @@ def test_one_wrong_version_refuses_the_whole_merge() -> None:
     stream.receive_data(state_of(remote("n2", 2), remote("n3", 3, versions=bytes((3, 5, 3, 2, 5, 4)))), node.now)
     assert node.gossip.counters.dropped[DropReason.BAD_VERSION] == 1
     assert list(node.gossip.table.nodes) == ["me"]
+
+
+def many(count: int) -> list[PushPullNode]:
+    return [
+        PushPullNode(f"n{n}", n.to_bytes(4, "big"), 8902, b"", 1, STATE_ALIVE, OUR_VERSIONS) for n in range(9, count)
+    ]
+
+
+def test_many_nodes_are_merged_in_slices_in_turn_and_the_streams_count_until_then() -> None:
+    node = GossipNode()
+    exchanges = node.gossip.exchanges
+    large, small = exchanges.open_incoming(), exchanges.open_incoming()
+    assert large is not None
+    assert small is not None
+    data = state_of(*many(9 + 3 * SLICE_NODES))
+    large.receive_data(data[:-1], node.now)
+    while large.is_behind:
+        large.receive_data(b"", node.now)
+    assert large.receive_data(data[-1:], node.now) == state_of(remote("me", 1))  # the answer does not wait
+    large.abandon()
+    assert len(node.gossip.table) == 1 + SLICE_NODES
+    assert (exchanges.incoming_streams, exchanges.incoming_bytes > 60_000) == (2, True)
+    assert len(small.receive_data(state_of(remote("one more", 2)), node.now)) > SLICE_NODES  # the first slice is known
+    assert "one more" in node.gossip.table.nodes
+    assert merge_all(node.gossip, node.now) == 2
+    assert len(node.gossip.table) == 2 + 3 * SLICE_NODES
+    assert (exchanges.incoming_streams, exchanges.incoming_bytes) == (1, 0)
+    small.abandon()
+    assert exchanges.incoming_streams == 0
+
+
+def test_a_join_ends_with_its_merge_although_the_stream_is_closed_before() -> None:
+    pool = FactsPool()
+    joins = Joins()
+    gossip = Gossip(pool.get("me", OWN, 8902, b"", OUR_VERSIONS), LAN, Random(1), Counters(), joins, pool, 0.0)
+    gossip.exchanges.join(address(2), 1, 5, 0.0)
+    (request,) = gossip.exchanges.take_requests()
+    is_over = gossip.exchanges.receive_reply(request.request_id, state_of(*many(9 + 2 * SLICE_NODES)), "", 0.0)
+    while not is_over:
+        is_over = gossip.exchanges.receive_reply(request.request_id, b"", "", 0.0)
+    assert gossip.exchanges.receive_reply(request.request_id, None, "the connection was closed", 0.0)
+    assert joins.results == []
+    assert merge_all(gossip, 0.0) == 1
+    assert joins.results == [(5, "")]
+    assert len(gossip.table) == 1 + 2 * SLICE_NODES
 
 
 def test_members_that_others_hold_for_dead_become_suspects() -> None:

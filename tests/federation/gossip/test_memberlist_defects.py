@@ -19,7 +19,7 @@ from federation.gossip.lzw import compress
 from federation.gossip.messages import OUR_VERSIONS, Accusation, Ack, Alive, Ping
 from federation.gossip.msgpack_fields import encode
 from federation.gossip.sealing import PLAIN, Sealing
-from gossip_node import OWN, GossipNode
+from gossip_node import OWN, GossipNode, merge_all
 from lzw_encoder import packed_zeros
 
 KEY = b"k" * 32
@@ -57,6 +57,7 @@ def stream_to(node: GossipNode, data: bytes) -> bytes:
         while stream.is_behind:
             answer += stream.receive_data(b"", node.now)
     stream.abandon()
+    merge_all(node.gossip, node.now)
     exchanges = node.gossip.exchanges
     assert (exchanges.incoming_bytes, exchanges.incoming_streams) == (0, 0)
     return answer
@@ -119,7 +120,7 @@ def test_the_longest_state_is_read(sealing: Sealing, peer: Sealing) -> None:
     node = GossipNode(sealing=sealing)
     assert stream_to(node, peer.seal_request(push_pull(0, size, bytes(size))))
     assert node.gossip.counters.drops == 0
-    assert node.gossip.exchanges.merged_at == node.now
+    assert node.gossip.exchanges.merges.merged_at == node.now
 
 
 @SEALINGS

@@ -23,7 +23,7 @@ from federation.serf.messages import JoinIntent, LeaveIntent, QueryResponse
 from federation.serf.serf import Serf
 from federation.serf.state import SerfState
 from federation.serf.tags import encode_tags
-from gossip_node import introduce, user_event, user_events
+from gossip_node import introduce, merge_state, user_event, user_events
 
 
 def lone() -> Serf:
@@ -104,14 +104,14 @@ def test_a_push_pull_during_a_leave_carries_the_intent() -> None:
         know(one, "n2", 2)
         one.user_message(JoinIntent(5, "n2").encode(), 0.0)
     serf.user_message(LeaveIntent(6, "n2", False, False).encode(), 0.0)
-    other.merge_remote_state(serf.local_state(), 0.0)
+    merge_state(other, serf.local_state())
     member = other.member("n2")
     assert member is not None
     assert member.status == MemberStatus.LEAVING
     for _ in range(5):
         state = SerfState.decode(other.local_state()[1:])
-        serf.merge_remote_state(other.local_state(), 0.0)
-        other.merge_remote_state(serf.local_state(), 0.0)
+        merge_state(serf, other.local_state())
+        merge_state(other, serf.local_state())
     assert state.status_times["n2"] == 5
     assert state.left_members == ["n2"]
 
@@ -153,7 +153,7 @@ def test_the_valid_entries_of_a_state_are_merged() -> None:
         "QueryLTime": 1,
         "StatusLTimes": {b"\xff": 4, "z" * 300: 4, "n3": 1 << 63, "n2": 4},
     }
-    serf.merge_remote_state(b"\x02" + encode(state), 0.0)
+    merge_state(serf, b"\x02" + encode(state))
     assert serf.counters.dropped[DropReason.MALFORMED_SERF] == 8
     assert serf.counters.drops == 8
     assert user_events(serf) == [(3, "good", b"1")]
@@ -175,7 +175,7 @@ def test_no_clock_follows_a_forged_time() -> None:
     other = lone()
     for message in serf.take_broadcasts(0, 10_000, 100):
         other.user_message(message[1:], 0.0)
-    other.merge_remote_state(serf.local_state(), 0.0)
+    merge_state(other, serf.local_state())
     assert other.counters.dropped[DropReason.MALFORMED_SERF] == 0
 
 
@@ -191,7 +191,7 @@ def test_messages_that_fit_into_no_packet_are_not_broadcast() -> None:
 
 def test_state_without_a_serf_type_is_refused() -> None:
     with pytest.raises(WireError):
-        lone().merge_remote_state(b"\x05\x80", 0.0)
+        merge_state(lone(), b"\x05\x80")
 
 
 @given(st.integers(0, 12), st.binary(max_size=80))

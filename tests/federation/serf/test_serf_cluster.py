@@ -26,7 +26,7 @@ from federation.serf.events import (
 from federation.serf.messages import LeaveIntent
 from federation.serf.serf import Serf
 from federation.serf.state import SerfState
-from gossip_node import user_event, user_events
+from gossip_node import merge_state, user_event, user_events
 from simulator.network import Faults
 from simulator.serf_process import SerfProcess
 from simulator.world import Host, World
@@ -398,7 +398,7 @@ def test_a_forged_leave_at_any_time_is_refuted(time: int, by_exchange: bool) -> 
     world = cluster.world
     if by_exchange:
         state = SerfState(1, 1, 1, {"n2": time - 1}, ["n2"], []).encode()
-        cluster.do(1, lambda serf: serf.merge_remote_state(state, world.now))
+        cluster.do(1, lambda serf: merge_state(serf, state, world.now))
     else:
         cluster.do(1, lambda serf: serf.user_message(LeaveIntent(time, "n2", False, False).encode(), world.now))
     assert cluster.statuses(1)["n2"] == ("ALIVE" if time > LEAVE_TIME_MAX and not by_exchange else "LEAVING")

@@ -13,7 +13,7 @@ from federation.serf.messages import UserEvent
 from federation.serf.serf import Serf
 from federation.serf.state import SerfState
 from federation.serf.user_events import USER_EVENT_BYTES_MAX
-from gossip_node import user_event, user_events
+from gossip_node import merge_state, user_event, user_events
 
 
 def new_serf() -> Serf:
@@ -71,7 +71,7 @@ def test_old_and_oversized_events_are_not_delivered() -> None:
     serf.user_events.min_time = 5
     serf.user_message(user_event(4, "old"), 0.0)
     state = SerfState(events=[(3, "old", b""), (5, "new", b""), (5, "long", bytes(9300))]).encode()
-    serf.merge_remote_state(state, 0.0)
+    merge_state(serf, state)
     serf.user_message(user_event(5, "new"), 0.0)
     assert serf.take_events() == [UserEventReceived(5, "new", b"", False)]
     assert serf.counters.dropped[DropReason.MESSAGE_TOO_LARGE] == 1

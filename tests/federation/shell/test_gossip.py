@@ -17,7 +17,9 @@ from federation.gossip.addresses import Networks
 from federation.gossip.config import GossipConfig
 from federation.gossip.counters import Counters, DropReason
 from federation.gossip.exchange import IncomingStream
-from federation.gossip.messages import PUSH_PULL, Ping
+from federation.gossip.members import STATE_ALIVE
+from federation.gossip.merging import SLICE_NODES as MERGED_NODES
+from federation.gossip.messages import OUR_VERSIONS, PUSH_PULL, Ping, PushPullNode
 from federation.gossip.msgpack_fields import encode
 from federation.gossip.streams import SLICE_NODES
 from federation.gossip.wire import open_packet
@@ -65,6 +67,7 @@ class Node:
         self.port = sockets.port
         self.events: list[Event] = []
         self.logged: list[tuple[str, str, dict[str, object]]] = []
+        self.on_events: Callable[[int], None] = lambda _count: None
         self._happened = asyncio.Event()
         now = asyncio.get_running_loop().time()
         config = SerfConfig(name, "127.0.0.1", sockets.port, {"name": name}, profile, leave_propagate_delay=0.1)
@@ -82,6 +85,7 @@ class Node:
 
     def _on_events(self, events: list[Event]) -> None:
         self.events += events
+        self.on_events(len(events))
         self._happened.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -239,6 +243,21 @@ async def test_streams_of_many_small_nodes_are_read_in_turns(monkeypatch: pytest
     turn = -1
     assert len(read_in) >= 3 * 5
     assert len(set(read_in)) == len(read_in)
+
+
+async def test_a_turn_tells_of_no_more_members_than_a_slice_has() -> None:
+    async with running("a", "b") as (a, b):
+        nodes = [
+            PushPullNode(f"n{number}", number.to_bytes(4, "big"), 8902, b"", 1, STATE_ALIVE, OUR_VERSIONS)
+            for number in range(1 << 24, (1 << 24) + 4 * MERGED_NODES)
+        ]
+        a.serf.gossip.membership.merge(nodes, 0.0)
+        counts: list[int] = []
+        b.on_events = counts.append
+        assert await b.shell.join([a.address]) == {}
+        assert sum(counts) >= 4 * MERGED_NODES
+        assert max(counts) <= MERGED_NODES + 2
+        assert len(b.serf.members()) == 2 + 4 * MERGED_NODES
 
 
 async def test_an_answer_of_many_small_nodes_is_read_whole() -> None:
