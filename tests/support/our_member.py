@@ -20,13 +20,13 @@ TAGS = {"fed_addr": "127.0.0.1:8901", "zone": "west"}
 
 
 class OurNode:
-    def __init__(self, name: str, tags: dict[str, str], keys: tuple[bytes, ...] = ()) -> None:
-        sockets = bind_gossip("127.0.0.1", 0)
+    def __init__(self, name: str, tags: dict[str, str], keys: tuple[bytes, ...] = (), host: str = "127.0.0.1") -> None:
+        sockets = bind_gossip(host, 0)
         self.name = name
         self.port = sockets.port
         self.events: list[Event] = []
         self._happened = asyncio.Event()
-        config = SerfConfig(name, "127.0.0.1", sockets.port, tags, LAN, encrypt_keys=keys)
+        config = SerfConfig(name, host, sockets.port, tags, LAN, encrypt_keys=keys)
         self.serf = Serf(config, random.Random(7), asyncio.get_running_loop().time())
         self.shell = GossipShell(self.serf, sockets, self._on_events, get_logger("gossip"))
 
@@ -51,8 +51,10 @@ class OurNode:
 
 
 @asynccontextmanager
-async def running_node(name: str, tags: dict[str, str] = TAGS, keys: tuple[bytes, ...] = ()) -> AsyncIterator[OurNode]:
-    node = OurNode(name, tags, keys)
+async def running_node(
+    name: str, tags: dict[str, str] = TAGS, keys: tuple[bytes, ...] = (), host: str = "127.0.0.1"
+) -> AsyncIterator[OurNode]:
+    node = OurNode(name, tags, keys, host)
     await node.shell.start()
     try:
         yield node

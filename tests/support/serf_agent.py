@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from broker.config.addresses import Address
 from node_process import free_port
 from waiting import eventually
 
@@ -26,17 +27,19 @@ class Agent:
         self.port = port
         self.rpc_port = rpc_port
 
-    async def command(self, *arguments: str) -> str:
+    async def begin(self, name: str, *arguments: str) -> asyncio.subprocess.Process:
         assert SERF is not None
-        name, *rest = arguments
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             SERF,
             name,
             f"-rpc-addr=127.0.0.1:{self.rpc_port}",
-            *rest,
+            *arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
+
+    async def command(self, name: str, *arguments: str) -> str:
+        process = await self.begin(name, *arguments)
         output, _ = await process.communicate()
         return output.decode()
 
@@ -49,14 +52,14 @@ class Agent:
 
 
 @asynccontextmanager
-async def running_agent(name: str, *options: str) -> AsyncIterator[Agent]:
+async def running_agent(name: str, *options: str, host: str = "127.0.0.1") -> AsyncIterator[Agent]:
     assert SERF is not None
     port, rpc_port = free_port(), free_port()
     process = await asyncio.create_subprocess_exec(
         SERF,
         "agent",
         f"-node={name}",
-        f"-bind=127.0.0.1:{port}",
+        f"-bind={Address('tcp', host, port).host_port}",
         f"-rpc-addr=127.0.0.1:{rpc_port}",
         *options,
         stdout=asyncio.subprocess.DEVNULL,
