@@ -36,7 +36,7 @@ from federation.stream.frames import (
     interest_note,
     skip_packets,
 )
-from origins import origin, text_of
+from origins import fields, origin
 
 TOPICS = st.sampled_from([b"a", b"a/b", b"\xc3\xa4/b", b"x" * 200])
 PAYLOADS = st.one_of(st.binary(max_size=40), st.binary(min_size=100, max_size=300), st.just(b"z" * 20_000))
@@ -46,18 +46,6 @@ MESSAGES = st.builds(
     Message, TOPICS, PAYLOADS, st.integers(0, 2), st.booleans(), PROPERTIES, st.just(NEVER), st.just(""), ORIGINS
 )
 NAMES = st.binary(max_size=20)
-
-
-def fields(message: Message) -> tuple[object, ...]:
-    return (
-        message.topic,
-        message.payload,
-        message.qos,
-        message.retain,
-        message.properties,
-        message.expires_at,
-        text_of(message.origin),
-    )
 
 
 @given(NAMES, st.binary(min_size=1, max_size=50))

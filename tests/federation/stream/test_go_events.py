@@ -35,7 +35,7 @@ from federation.stream.go_events import (
 from federation.stream.held_batches import StreamError
 from federation.stream.receiver import OpenStream, PeerReceiver
 from federation_world import World
-from origins import origin, text_of
+from origins import fields, origin, text_of
 from senders import make_outbox
 
 NOW = 100.0
@@ -67,18 +67,6 @@ def block_with(*messages: Message, groups: tuple[tuple[bytes, bytes], ...] = ())
     for message in messages:
         block.append_message(PUBLISH, message, groups)
     return numbered(block)
-
-
-def fields(message: Message) -> tuple[object, ...]:
-    return (
-        message.topic,
-        message.payload,
-        message.qos,
-        message.retain,
-        message.properties,
-        message.expires_at,
-        text_of(message.origin),
-    )
 
 
 class Served(OpenStream):

@@ -10,45 +10,21 @@ from broker.codec.packets import PubAck, Publish, SubscribeFilter
 from broker.codec.properties import RECEIVE_MAXIMUM
 from broker.message import Message
 from broker.origin import decode_origin
-from broker.session.group_queues import GroupQueues
 from broker_world import Client
-from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.group_consumers import CONSUMERS_MAX, OFFER_TOPIC, REST_SECONDS, VISITS_MAX
 from federation.links.bridging.headers import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, visits_of
-from link_clients import NAME, headers, link_options, named_world
+from link_clients import JOBS, NAME, JobsUpstream, headers, link_options
 
-JOBS = b"$share/workers/jobs/#"
 IMPLEMENTATION_SPECIFIC_ERROR = 0x83
 
 
-class Upstream:
-    """A broker of the domain berlin that offers the jobs of one group."""
-
-    def __init__(self) -> None:
-        self.world = named_world()
-        self.queues = GroupQueues(self.world.broker)
-        self.consumers = bridging_of(self.world.broker).consumers
-        self.consumers.is_open = True
-        self.session = self.queues.declare(b"workers", b"jobs/#", 100, 10**6, 0.0, self.world.now)
-
-    def turn(self) -> None:
-        while changed := self.consumers.take_changed(self.world.now):
-            for full in changed:
-                self.consumers.dispatch(full, self.world.now)
-            self.world.flush()
-        self.world.check()
-
+class Upstream(JobsUpstream):
     def link(self, domain: str = "paris", clean_start: bool = True, **options: Any) -> Client:
         found = link_options(domain)
         found["properties"] |= options.pop("properties", {})
         return self.world.connect(
             f"link-{domain}", auto=False, expiry=1_000, clean_start=clean_start, **found, **options
         )
-
-    def consume(self, link: Client, limit: int) -> list[int]:
-        codes = link.subscribe(JOBS, pairs=[(NAME, encode_limit(limit).decode())])
-        self.turn()
-        return codes
 
     def publish(self, *payloads: bytes, qos: int = 1) -> None:
         for payload in payloads:

@@ -7,24 +7,16 @@ from typing import Any
 import pytest
 
 from broker.codec import properties as props
-from broker.hooks import ConnectDecider, ConnectRequest
 from broker.origin import NAME
 from broker_world import World
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.headers import encode_connect
+from link_clients import RoleDecider
 
 
 def claim(epoch: int, domain: str = "paris") -> dict[str, Any]:
     value = encode_connect(domain.encode(), 1, False, epoch=epoch).decode()
     return {"properties": {props.USER_PROPERTY: [(NAME.decode(), value)]}}
-
-
-class RoleDecider(ConnectDecider):
-    """Clients whose user name is `link` have the role."""
-
-    def decide(self, request: ConnectRequest, now: float) -> None:
-        request.is_link = request.username == "link"
-        request.accept()
 
 
 @pytest.mark.parametrize(

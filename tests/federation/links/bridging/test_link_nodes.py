@@ -14,13 +14,10 @@ from broker.hooks import ConnectDecider, ConnectRequest
 from broker.listener_facts import ListenerFacts
 from broker.origin import decode_origin
 from broker.routing.subscriber import NODE_PREFIX
-from broker.session.group_queues import GroupQueues
 from broker_world import Client, World
-from federation.links.bridging.bridging import bridging_of
-from federation.links.bridging.headers import JOBS_TAG, encode_connect, encode_limit, parse_welcome, queue_of, quoted
-from link_clients import NAME, headers, link_options, named_world
+from federation.links.bridging.headers import JOBS_TAG, encode_connect, parse_welcome, queue_of, quoted
+from link_clients import JOBS, NAME, JobsUpstream, headers, link_options, named_world
 
-JOBS = b"$share/workers/jobs/#"
 NODES = ListenerFacts("nodes", "tcp", is_node=True)
 
 
@@ -42,29 +39,6 @@ class Publishers(Authorizer):
 
     def may_subscribe(self, client: ClientIdentity, share_name: bytes, topic_filter: bytes) -> Verdict:
         return Verdict.DENY
-
-
-class Upstream:
-    """A node of berlin with a queue."""
-
-    def __init__(self) -> None:
-        self.world = named_world()
-        broker = self.world.broker
-        self.consumers = bridging_of(broker).consumers
-        self.consumers.is_open = True
-        GroupQueues(broker).declare(b"workers", b"jobs/#", 100, 10**6, 0.0, self.world.now)
-
-    def turn(self) -> None:
-        while changed := self.consumers.take_changed(self.world.now):
-            for full in changed:
-                self.consumers.dispatch(full, self.world.now)
-            self.world.flush()
-        self.world.check()
-
-    def consume(self, link: Client, limit: int) -> list[int]:
-        codes = link.subscribe(JOBS, pairs=[(NAME, encode_limit(limit).decode())])
-        self.turn()
-        return codes
 
 
 def node_connect(
@@ -113,7 +87,7 @@ def test_sessions_of_nodes_are_for_nodes() -> None:
 
 
 def test_no_decider_is_asked_about_a_node() -> None:
-    upstream = Upstream()
+    upstream = JobsUpstream()
     upstream.world.broker.add_connect_decider(Nobody())
     client = node(upstream.world)
     assert client.connack is not None
@@ -122,7 +96,7 @@ def test_no_decider_is_asked_about_a_node() -> None:
 
 
 def test_a_node_gets_jobs_that_no_authorizer_lets_it_read() -> None:
-    upstream = Upstream()
+    upstream = JobsUpstream()
     upstream.world.broker.add_authorizer(Publishers())
     client = node(upstream.world)
     upstream.world.publish(b"jobs/a", b"1", qos=1)
@@ -134,7 +108,7 @@ def test_a_node_gets_jobs_that_no_authorizer_lets_it_read() -> None:
 
 
 def test_a_node_comes_before_other_domains() -> None:
-    upstream = Upstream()
+    upstream = JobsUpstream()
     other = upstream.world.connect("link-paris", **link_options("paris"))
     upstream.consume(other, 5)
     client = node(upstream.world)

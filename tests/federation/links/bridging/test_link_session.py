@@ -8,13 +8,12 @@ from broker.codec import properties as props
 from broker.codec.packets import Publish, Will
 from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_publish
-from broker.hooks import ConnectDecider, ConnectRequest
 from broker.message import Message
 from broker.origin import decode_origin
 from broker_world import START, Client
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.headers import encode_interest, parse_welcome
-from link_clients import NAME, headers, link_options, linked, named_world, with_header
+from link_clients import NAME, RoleDecider, headers, link_options, linked, named_world, with_header
 from link_ends import own_end, remote_end
 
 FORGED = encode_publish_properties(user_properties=[("a", "1"), (NAME, "1 path=rome"), ("b", "2")])
@@ -29,14 +28,6 @@ HEADERS_OF_FORGERS = [
     "9 path=rome",
     "1 path=" + "x" * 20_000,
 ]
-
-
-class RoleDecider(ConnectDecider):
-    """Clients whose user name is `link` have the role."""
-
-    def decide(self, request: ConnectRequest, now: float) -> None:
-        request.is_link = request.username == "link"
-        request.accept()
 
 
 # --- who is a link ---
