@@ -101,21 +101,48 @@ class TraceRelay:
         self._now = now
         self._log = log
         self._followings: list[_Following] = []
+        self._theirs: dict[str, dict[int, str]] = {}  # ids at other workers, by the id here
 
-    def begin(self, trace: Trace) -> None:
-        """Until the trace has ended, or is deleted: that is seen at the next answer, WAIT_SECONDS later at most."""
+    async def begin(self, trace: Trace) -> None:
+        """Return when the others trace, too, or do not answer: these are asked again."""
         self._followings = [one for one in self._followings if not one.is_over]
+        begun = {index: asyncio.Event() for index in self._siblings.indexes}
 
         async def follow(index: int) -> None:
-            await self._follow(trace, index)
+            await self._follow(trace, index, begun[index])
 
         self._followings.append(_Following(self._siblings, follow, self._log))
+        for event in begun.values():
+            await event.wait()
 
-    async def _follow(self, trace: Trace, index: int) -> None:
+    async def _follow(self, trace: Trace, index: int, begun: asyncio.Event) -> None:
         """Raises ApiError when the worker ends, or does not answer."""
+        try:
+            trace_id = await self._start(trace, index)
+        finally:
+            begun.set()
+        if trace_id:
+            self._theirs.setdefault(trace.id, {})[index] = trace_id
+            await self._take_lines(trace, index, trace_id)
+            self._theirs.pop(trace.id, None)  # each has been told, or ends its trace by itself
+            await self._delete(index, trace_id)
+
+    async def end(self, trace_id: str) -> None:
+        """Delete the trace at the others, as far as they answer."""
+        for index, theirs in self._theirs.pop(trace_id, {}).items():
+            with suppress(ApiError):
+                await self._delete(index, theirs)
+
+    async def _delete(self, index: int, trace_id: str) -> None:
+        """Raises ApiError."""
+        deleting = pb.DeleteTraceRequest(id=trace_id).SerializeToString()
+        await self._siblings.call(index, f"{TRACES}Delete", deleting)
+
+    async def _start(self, trace: Trace, index: int) -> str:
+        """The id of the trace there, "" where it has ended here. Raises ApiError."""
         seconds = math.ceil(trace.ends_at - self._now())
         if trace.ended or seconds <= 0:
-            return
+            return ""
         selection = trace.selection
         request = pb.StartTraceRequest(
             client_id=selection.client_id,
@@ -124,10 +151,8 @@ class TraceRelay:
             seconds=seconds,
             log=False,  # this worker logs the lines, with its id of the trace
         )
-        started = pb.Trace.FromString(await self._siblings.call(index, f"{TRACES}Start", request.SerializeToString()))
-        await self._take_lines(trace, index, started.id)
-        deleting = pb.DeleteTraceRequest(id=started.id).SerializeToString()
-        await self._siblings.call(index, f"{TRACES}Delete", deleting)
+        answer = await self._siblings.call(index, f"{TRACES}Start", request.SerializeToString())
+        return str(pb.Trace.FromString(answer).id)
 
     async def _take_lines(self, trace: Trace, index: int, trace_id: str) -> None:
         after = 0

@@ -49,7 +49,7 @@ class TraceService(TraceServiceServicer):
             text = f"{TRACES_MAX} traces run already; end one with DELETE /v1/traces/ID"
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, text) from None
         if self._relay is not None:
-            self._relay.begin(trace)
+            await self._relay.begin(trace)
         await self._long_calls.run(self._follow_all(traces))
         return self._shown(trace)
 
@@ -84,6 +84,8 @@ class TraceService(TraceServiceServicer):
 
     async def Delete(self, request: pb.DeleteTraceRequest, context: object) -> Empty:
         self._server.made_traces().delete(self._trace(request.id))
+        if self._relay is not None:
+            await self._relay.end(request.id)
         return Empty()
 
     def _trace(self, trace_id: str) -> Trace:

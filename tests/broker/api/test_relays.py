@@ -86,8 +86,8 @@ async def test_lines_of_a_trace_come_from_all_workers_until_it_is_deleted(node: 
     own = Traces(node.now, node.wall_time, 1000)
     relay = TraceRelay(siblings, lambda: own, node.now, logging.getLogger())
     trace = own.start(Selection(client_id="c"), 60, False)
-    relay.begin(trace)
-    (theirs,) = (await eventually(lambda: siblings.traces.by_id, "it traces, too")).values()
+    await relay.begin(trace)
+    (theirs,) = siblings.traces.by_id.values()
     assert (theirs.selection, theirs.logs) == (trace.selection, False)
     line = TraceLine(1, 9.0, "received", "PUBLISH", "c", "127.0.0.1:1", [("topic", "t")])
     own.take_over(trace, line._replace(packet="CONNECT"), 0)  # one of this worker
@@ -97,4 +97,5 @@ async def test_lines_of_a_trace_come_from_all_workers_until_it_is_deleted(node: 
     assert ([(one.number, one.packet, one.fields) for one in lines], ended) == ([(5, "PUBLISH", line.fields)], False)
     assert (trace.packets, trace.left_out) == (5, 3)
     own.delete(trace)
+    await relay.end(trace.id)
     await eventually(lambda: not siblings.traces.by_id, "the other one is deleted, too")
