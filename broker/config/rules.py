@@ -75,24 +75,24 @@ def check_settings(settings: Settings) -> abc.Iterator[tuple[str, str]]:
                 yield key, f'"{address}" is already taken by {other_key} ("{other}"); choose another port'
                 break
         taken[key] = address
-        if settings.workers != "1" and not address.is_unix and address.port == 0:
-            yield (
-                key,
-                f'"{address}" is any free port, and all workers need the same one; name a port, or set workers: 1',
-            )
-    if settings.workers.isdecimal():
-        yield from check_worker_ports(settings, int(settings.workers))
+    yield from check_worker_ports(settings, int(settings.workers) if settings.workers.isdecimal() else 2)
 
 
 def check_worker_ports(settings: Settings, count: int) -> abc.Iterator[tuple[str, str]]:
-    """Yield, as (key, text), each address that a worker cannot have in place of the node's one; the first worker of a key."""
+    """Yield, as (key, text), each address that workers cannot share, or that one cannot have in place of the node's one."""
     of_node = dict(listening(settings))
     taken = [(f"{key}, worker 0", address) for key, address in of_node.items()]
     told: set[str] = set()
     for index in range(1, count):
         place = Place(index, count, FEDERATION in settings.plugin_order, dict.fromkeys(range(count), 0), "")
         for key, address in listening(worker_settings(settings, place)):
-            if key in told or key not in of_node or address.is_unix or address == of_node[key]:
+            if key in told or key not in of_node or address.is_unix:
+                continue
+            if of_node[key].port == 0:
+                told.add(key)
+                text = f'"{of_node[key]}" is any free port, and workers need one that is known; name a port, or set workers: 1'
+                yield key, text
+            if address == of_node[key]:
                 continue
             fault = ""
             if address.port > PORT_MAX:

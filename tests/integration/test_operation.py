@@ -7,6 +7,7 @@ import json
 import signal
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 import yaml
 
 from waiting import eventually
@@ -38,6 +39,7 @@ async def reload(node: Node, overrides: dict[str, Any]) -> list[str]:
     return [event["key"] for event in said if event["event"] == "this change takes effect after a restart"]
 
 
+@pytest.mark.one_process("counts the lines that one process logs")
 async def test_reload(nodes: Nodes, clients: Clients) -> None:
     node = nodes.make({"log": {"level": "info", "format": "json"}})
     node.config["pid_file"] = str(node.directory / "node.pid")
@@ -64,6 +66,7 @@ async def test_reload(nodes: Nodes, clients: Clients) -> None:
     await first.ping()
 
 
+@pytest.mark.one_process("counts the lines that one process logs")
 async def test_drops_and_refusals_are_logged(nodes: Nodes, clients: Clients) -> None:
     node = await nodes.start(
         {"log": {"level": "info", "format": "json"}, "mqtt": {"max_queued_messages": 100, "max_retained_messages": 1}}
@@ -100,6 +103,7 @@ async def test_a_client_that_the_api_ends_is_logged_once(nodes: Nodes, clients: 
     assert [event["level"] for event in events(node, "client ended by the API")] == ["info"]
 
 
+@pytest.mark.one_process("nodes that stop while workers still meet each other log what does not answer")
 async def test_a_graceful_stop_is_no_reason_for_a_warning(nodes: Nodes) -> None:
     first, second = await nodes.federation(2, {"log": {"format": "json"}})
     for node in (first, second):
