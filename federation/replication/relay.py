@@ -200,6 +200,9 @@ class Relay:
                 message = stamped(message, extension(data, start, STAMP))
             if kind == PUBLISH:
                 self._publish(message, groups, now)
+                if self._sessions == ADOPTED_SESSIONS:  # it was not known yet whether the home takes copies
+                    for share_name, topic_filter in groups:
+                        self._deliver_copy(message, GroupCopy(share_name, topic_filter), now)
             elif self._sessions == ALL and self._receiver is not None:
                 self._receiver.store(message, flags, now)
         elif kind == GROUP_COPY and self._sessions == ALL and self._receiver is not None:

@@ -18,7 +18,7 @@ from broker.store.kinds import OUTGOING, RECEIVED, SUBSCRIPTION
 from broker.store.records import encode, encode_session, encode_subscription
 from broker.store.restoring import begin_restored, insert_restored, message_of, outgoing_of, session_of, subscription_of
 from broker.store.shapes import between, check_shape
-from federation.sessions.wire import COPIED, COUNTER_MAX, INCLUDES, Record
+from federation.sessions.wire import AWAITED, COPIED, COUNTER_MAX, INCLUDES, Record
 from federation.stream.frames import FrameError
 
 RECORDS_MAX: Final = 64  # in one frame
@@ -37,6 +37,8 @@ def checked_hand(more: tuple[object, ...]) -> tuple[list[str], list[Record], int
                 _check_claim(record[1:])
             for claim in checked(tuple, record[1]) if record[0] == INCLUDES else ():
                 _check_claim(claim)
+            for name in checked(tuple, record[1]) if record[0] == AWAITED else ():
+                checked(str, name)
         between(since, 0, COUNTER_MAX)
         if not homes:
             raise ValueError("no node")

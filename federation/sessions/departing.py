@@ -23,7 +23,7 @@ from broker.store.kinds import DEPARTING
 from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.content import RECORDS_MAX, head_records, outgoing_record
 from federation.sessions.home import Adopted, former_values
-from federation.sessions.wire import COPIED, HAND, HANDED, HEAD_END, INCLUDES, Record, encode_session_frame
+from federation.sessions.wire import AWAITED, COPIED, HAND, HANDED, HEAD_END, INCLUDES, Record, encode_session_frame
 
 ORDER_SECONDS_MAX: Final = 1.0  # so long the session waits for what this node has for others
 OLDER_SECONDS: Final = 5.0  # so long messages of nodes are taken that do not say when they switch
@@ -64,6 +64,7 @@ class Departing(Sources):
     includes  as of the home
     told_until  its head waits so long for the claim of its new home
     copied   messages whose records have numbers from the first to below the second are there already: by a copy
+    is_adopted  that is one of this store: who has adopted it hands on what is in it, and this node does not
     record   number of its record in the store, 0 for none
     due      departing sessions that have something to do at the end of this turn
     """
@@ -89,6 +90,7 @@ class Departing(Sources):
         self.marks = marks
         self.is_handed = False
         self.copied = 0, 0
+        self.is_adopted = False
         self.adopted: Adopted | None = None
         self.includes: dict[str, int] | None = None
         self.told_until = 0.0
@@ -147,10 +149,12 @@ class Departing(Sources):
         if self.before is not None:
             self.before.wait_no_more(now)
         session = self.session
-        own = session.context.identity.store_id, self.since
         records = head_records(session, wall_offset, self.copied)
-        includes = () if self.includes is None else self.includes.items()
-        records.insert(1, (INCLUDES, (*includes, own)))
+        includes = () if self.includes is None else tuple(self.includes.items())
+        if not self.is_adopted:
+            includes = (*includes, (session.context.identity.store_id, self.since))
+        records.insert(1, (INCLUDES, includes))
+        records.insert(2, (AWAITED, tuple([name for name in self.waiting if name != self._own_name])))
         inflight = session.inflight
         if inflight is not None:
             records += self._message_records(inflight.messages(), wall_offset)

@@ -8,7 +8,7 @@ messages there (arriving). Where the client moves faster than its session, what 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from typing import Final, cast
 
 from broker.broker import Broker
 from broker.counters import DROP_SESSION_ENDED
@@ -23,8 +23,9 @@ from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
 from federation.sessions.home import NOT_TAKEN, Head, Home, is_included
 from federation.sessions.homes import Homes
-from federation.sessions.switches import Nodes, Switches
+from federation.sessions.switches import NODES_MAX, Nodes, Switches
 from federation.sessions.wire import (
+    AWAITED,
     COPIED,
     HAND,
     HANDED,
@@ -56,6 +57,7 @@ class Moves:
         self.name = name
         self._broker = broker
         self.switches = Switches(name, broker, homes, counters, nodes)
+        self._nodes = nodes
         self._homes = homes
         self._senders = homes.senders
 
@@ -196,6 +198,7 @@ class Moves:
                 self.due[departing] = None
                 if adopted and self._broker.identity.is_or_was(adopted[0]):
                     departing.copied = 0, count_of(adopted[1])
+                    departing.is_adopted = True
 
     def _changed(self, departing: Departing) -> None:
         if departing.record and self._homes.journal is not None:
@@ -339,12 +342,16 @@ class Moves:
         head.forget(self.heads, self._homes.journal)
         former = self._senders.get(homes[0])
         if home.adopted is not None and former is not None and former.peer_store_id == home.adopted[0]:
+            home.include(((home.adopted[0], since),))  # the rest of it comes now
             home.adopted = None  # the lost home was not lost, and has no session any more
         known = self._broker.sessions.get(home.client_id)
         others_send = known is not None and bool(known.subscriptions)
         has_newer = home.taken_at < since  # else the client has begun anew here
         if home.taken_at == NOT_TAKEN:
             has_newer = known is None
+        for record in head.records:
+            if record[0] == AWAITED:
+                self._meet(cast(tuple[str, ...], record[1]), now)
         session, packet_ids = take_head(self._broker, home.client_id, head.records, has_newer, now)
         if has_newer:
             for packet_id in home.packet_ids or ():
@@ -372,6 +379,13 @@ class Moves:
         self.switched(self.name, home.client_id, self._homes.epoch_of(home))
         self.take_early(home.client_id, now)
         session.pump(now)
+
+    def _meet(self, names: tuple[str, ...], now: float) -> None:
+        """The former home waits for these: one that this node does not know is away, and sends there until it hears of the
+        move."""
+        for name in names:
+            if name != self.name and name not in self._senders and len(self._senders) < NODES_MAX:
+                self._nodes.added(name, now)
 
     def sent_elsewhere(self, home: Home, session: Session, name: str, is_told: bool) -> None:
         """Messages of the node are for another home, until it has heard of this one. is_told: it hears of it now."""

@@ -55,6 +55,7 @@ INCLUDES: Final = 102  # with ((store id, counter), ...): what homes had at thes
 COPIED: Final = (
     103  # with (store id, counter): messages that follow in the frame are from a copy of that home; "" for none
 )
+AWAITED: Final = 104  # with (name, ...): nodes that have not said yet where their messages go
 
 Record = tuple[object, ...]
 

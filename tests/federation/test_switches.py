@@ -6,11 +6,13 @@ from typing import cast
 
 import pytest
 
+from broker.message import Message
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
-from federation.sessions.arriving import Epoch
+from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.wire import (
     ADOPTED,
     ADOPTED_SESSIONS,
+    AWAITED,
     CLAIM,
     COPIED,
     HAND,
@@ -28,11 +30,13 @@ from federation.sessions.wire import (
     decode_session_frame,
     encode_session_frame,
 )
-from federation.stream.frames import HEADER_SIZE, SESSION
+from federation.stream.frames import HEADER_SIZE, PUBLISH, SESSION, encode_frame, encode_groups, encode_packet
 from federation.tags import own_tags
 from stored_node import STORE_ID, Station
 
 STORES = {"n2": "2" * 32, "n3": "3" * 32, "n4": "4" * 32}
+Records = tuple[Record, ...]
+Included = tuple[tuple[str, int], ...]
 LATE = 60.0
 """Seconds, by when no home is waited for that other nodes send to."""
 
@@ -240,3 +244,50 @@ def test_a_home_that_becomes_known_gets_the_session() -> None:
     home.node.handle_timeout(LATE)
     assert "c" not in sessions.homes.by_client
     assert [departing.home for departing in sessions.moves.departing["c"]] == ["n5"]
+
+
+@pytest.mark.parametrize("is_adopted", [True, False])
+def test_a_home_that_is_back_does_not_say_that_it_has_handed_on_what_its_adopter_has(is_adopted: bool) -> None:
+    """Seed 7029 of power_fails_while_clients_move: what the adopter handed on of it was not taken."""
+    home = Home()
+    session, outgoing = session_records()
+    home.hear("n4", HAND, (20, STORE_ID), ("n4",), (session, (HEAD_END,), outgoing), 15)
+    home.said("n3")
+    adopted = (STORE_ID, home.journal.next_number) if is_adopted else ()
+    home.hear("n3", CLAIM, (30, STORES["n3"]), False, False, False, *adopted)
+    home.node.handle_timeout(LATE)
+    assert home.node.sessions is not None
+    home.node.sessions.moves.turn_ended(LATE)
+    records = [
+        record for frame in home.said("n3") if frame.operation == HAND for record in cast(Records, frame.more[1])
+    ]
+    (included,) = [record[1] for record in records if record[0] == INCLUDES]
+    assert (STORE_ID in dict(cast(Included, included))) != is_adopted
+    assert [record[0] for record in records].count(outgoing[0]) == (not is_adopted)
+
+
+def test_a_node_that_a_former_home_waits_for_hears_where_the_session_is() -> None:
+    """Seed 7001 of power_fails_while_clients_move: it was away, and this node did not know it."""
+    home = Home()
+    session, _ = session_records()
+    home.hear("n4", HAND, (20, STORE_ID), ("n4", "n3"), (session, (AWAITED, ("n1", "n3", "n9")), (HEAD_END,)), 15)
+    assert list(home.node.senders) == ["n2", "n3", "n4", "n9"]
+    home.hear("n4", HAND, (20, STORE_ID), ("n4",), ((HANDED,),), 15)
+    for name in STORES:
+        home.hear(name, SWITCH, (20, STORE_ID))
+    sources = home.broker.sessions["c"].sources
+    assert isinstance(sources, Arriving)
+    assert list(sources.waiting) == ["n9"]
+
+
+def test_a_message_for_the_group_of_a_lost_home_goes_to_members_of_its_adopter() -> None:
+    """Seed 5 of power_fails_while_clients_move: n3 did not know since its start whether the home takes copies."""
+    home = Home()
+    session, _ = session_records()
+    subscription = (2, 0, b"$share/g/t", 1, False, False, 0, 0)
+    home.hear("n4", HAND, (20, STORE_ID), ("n4",), (session, subscription, (HEAD_END,)), 15)
+    group = encode_groups(((b"g", b"t"),))
+    data = encode_frame(PUBLISH, group + encode_packet(Message(b"t", b"x", 1, False), 5))
+    for sessions, count in ((OTHERS, 0), (ADOPTED_SESSIONS, 1)):
+        home.hear("n3", RELAY, (0, STORES["n3"]), "n2", sessions, data, 5)
+        assert home.broker.sessions["c"].queue_length() == count
