@@ -167,6 +167,7 @@ def clocks_jump_while_clients_move(seed: int) -> None:
     """Clocks go back and forth by up to half an hour, while epochs are the time of their claims; nodes die and are away, and
     have the right time when they are back."""
     copied = Copied(seed, 3 + seed % 3, outbox_age_max=7200.0)
+    copied.clocks_jump = True
     for _ in range(3):
         copied.run(copied.rng.random() * 3.0, 30.0)
         for host in some(copied, copied.federation.running):

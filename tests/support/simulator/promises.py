@@ -31,6 +31,7 @@ class Promises:
 
     sent     all messages that were published with QoS 1 and 2
     lasting_kinds  records that may stay for nobody
+    clocks_jump  the clocks of nodes that run go back or forth
     drops    of all processes that have ended, by reason
     """
 
@@ -62,6 +63,7 @@ class Promises:
             host: DurableStation(number, own[number - 1]["disk"], number in older, rng)
             for number, host in enumerate(self.federation.hosts, 1)
         }
+        self.clocks_jump = False
         self.lasting_kinds: frozenset[int] = frozenset()
         self._promised: dict[tuple[DurableClient, str], float] = {}  # from which moment on messages count
         self._lost_disk_at: dict[str, float] = {}  # by node: when its newest disk was new
