@@ -17,6 +17,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from broker.api.errors import is_told
 from broker.api.transcoding import write_response
 from gmqttctl.channel import away_reason, open_channel
 from gmqttctl.connection import Connection
@@ -24,6 +25,7 @@ from gmqttctl.errors import CommandError, NoAnswer, NotAllowed, NotFound, NotSer
 from gmqttctl.service import Service
 
 ANSWER_SECONDS: Final = 30.0
+AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 CONNECT_SECONDS: Final = 5.0  # then the next server is tried
 
 
@@ -90,7 +92,9 @@ class NodeCalls:
         code, text = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return NotServed(self.address, f"it does not serve this; turn its plugin {service.plugin} on")
-        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        if code in AWAY:
+            if is_told(error.trailing_metadata()):
+                return Refused(f"node {self.address}: not now: {text}")
             return NoAnswer(self.address, f"no answer: {away_reason(text)}; --server names the gRPC API of a node")
         if code is grpc.StatusCode.UNAUTHENTICATED and not self._metadata:
             return NotAllowed("the node asks for a token: --token-file, --token or GMQTTCTL_TOKEN, or one of a context")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import grpc
+
+# The trailing metadata of each ApiError over gRPC. A status without it, such as UNAVAILABLE, may be one of the client's side.
+TOLD: Final = (("gmqttd-told", "1"),)
 
 # The statuses of grpc-gateway. 499, the client closed the request, has no name in HTTP.
 HTTP_STATUSES: Final[dict[grpc.StatusCode, int]] = {
@@ -43,6 +47,11 @@ class ApiError(Exception):
         """The code as gRPC sends it: 3 for INVALID_ARGUMENT."""
         number: int = self.code.value[0]
         return number
+
+
+def is_told(trailing_metadata: Iterable[Any] | None) -> bool:
+    """Return whether an error over gRPC is the answer of a node. An older node, and a Go broker, do not say so."""
+    return any(tuple(item) == TOLD[0] for item in trailing_metadata or ())
 
 
 def invalid_argument(text: str) -> ApiError:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from broker.api.errors import ApiError
+from broker.api.errors import TOLD, ApiError
 from broker.api.gateway import REQUEST_BYTES_MAX
 from broker.api.guard import ApiGuard
 from broker.api.http_server import STOP_SECONDS_MAX, bound_address
@@ -94,7 +94,7 @@ class GrpcServer:
                 answer = await method.call(method.read_request(await self._receive(requests)), context)
                 return answer.SerializeToString()
             except ApiError as error:
-                await context.abort(error.code, error.text)
+                await context.abort(error.code, error.text, TOLD)
 
         return grpc.stream_unary_rpc_method_handler(serve)
 
@@ -112,7 +112,7 @@ class GrpcServer:
                         if answer is not None:
                             yield answer.SerializeToString()
             except ApiError as error:
-                await context.abort(error.code, error.text)
+                await context.abort(error.code, error.text, TOLD)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 

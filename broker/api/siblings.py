@@ -9,9 +9,10 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from broker.api.errors import ApiError
+from broker.api.errors import ApiError, is_told
 
 CALL_SECONDS_MAX: Final = 5.0  # for the answer of another worker
+AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 * 2**20),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -44,7 +45,7 @@ class Siblings:
             # It is waited for a worker that is started again.
             answer = await method(request, timeout=CALL_SECONDS_MAX, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
-            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            if error.code() in AWAY and not is_told(error.trailing_metadata()):
                 text = f"worker {index} of this node does not answer; it may be starting, so try again"
                 raise ApiError(grpc.StatusCode.UNAVAILABLE, text) from None
             raise ApiError(error.code(), error.details() or "") from None

@@ -9,9 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
+from broker.api.errors import TOLD
 from broker.api.pb.admin_pb2 import Node
 from gmqttctl.connection import Connection
-from gmqttctl.errors import NoAnswer
+from gmqttctl.errors import CommandError, NoAnswer, Refused
 from gmqttctl.node_calls import NodeCalls
 from gmqttctl.service import BACKUP, NODE
 
@@ -25,6 +26,7 @@ class Api(grpc.GenericRpcHandler):
         server.add_generic_rpc_handlers((self,))
         self.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         self.calls: list[str] = []
+        self.says_so = False
         self._refuses = refuses
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
@@ -36,6 +38,8 @@ class Api(grpc.GenericRpcHandler):
     def _answer(self, method: str, context: grpc.ServicerContext) -> bytes:
         self.calls.append(method.rpartition("/")[2])
         if self._refuses:
+            if self.says_so:
+                context.set_trailing_metadata(TOLD)
             context.abort(grpc.StatusCode.UNAVAILABLE, "not committed")
         return Node(node_name="n").SerializeToString() if method.endswith("/Get") else b""
 
@@ -52,12 +56,17 @@ def apis() -> Iterator[list[Api]]:
         server.stop(None).wait()
 
 
-def test_a_call_that_was_refused_goes_to_no_other_server(apis: list[Api]) -> None:
+@pytest.mark.parametrize(("says_so", "fault"), [(True, Refused), (False, NoAnswer)])
+def test_a_call_that_was_refused_goes_to_no_other_server(
+    apis: list[Api], says_so: bool, fault: type[CommandError]
+) -> None:
+    """An older node does not say that the status is its own: it may be that of a connection that was lost."""
     refusing, other = apis
+    refusing.says_so = says_so
     with NodeCalls(Connection((refusing.address, other.address))) as calls:
-        with pytest.raises(NoAnswer, match="not committed"):
+        with pytest.raises(fault, match="not committed"):
             calls.call(NODE, "Get")
-        with pytest.raises(NoAnswer, match="not committed"):
+        with pytest.raises(fault, match="not committed"):
             list(calls.stream(BACKUP, "Backup"))
         assert calls.address == refusing.address
     assert (refusing.calls, other.calls) == (["Get", "Backup"], [])

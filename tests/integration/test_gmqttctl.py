@@ -21,7 +21,7 @@ from auth_plugin import passwd, port_of
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
 from ctl_runs import Ctl
 from gmqttctl.cli import main
-from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_NOT_FOUND, EXIT_NOT_HEALTHY
+from gmqttctl.errors import EXIT_FAILED, EXIT_NO_ANSWER, EXIT_NOT_FOUND, EXIT_NOT_HEALTHY
 from waiting import eventually
 from wording import check_named
 
@@ -247,6 +247,13 @@ async def test_a_node_that_does_not_answer(arguments: list[str]) -> None:
     )
     assert result.exit_code == EXIT_NO_ANSWER, result.output
     check_named(result.output, ["gmqttctl: node 127.0.0.1:1: no answer", "--server"])
+
+
+async def test_what_a_node_cannot_do_now_is_its_answer(ctl: Ctl) -> None:
+    result = await ctl.run("members", "join", "127.0.0.1:1")
+    assert result.exit_code == EXIT_FAILED, result.output
+    check_named(result.output, ["not now", "127.0.0.1:1"])
+    assert "no answer" not in result.output
 
 
 async def test_formats(ctl: Ctl) -> None:

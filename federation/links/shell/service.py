@@ -48,7 +48,6 @@ class GroupQueuesService(GroupQueuesServicer):
         return ListGroupQueuesResponse(queues=self._queues.rows(self._host.now()))
 
 
-SERVICE_UNAVAILABLE: Final = 503
 WAITS: Final = "starts when the other nodes do not run the link any more, at the latest at the deadline"
 
 
@@ -163,5 +162,4 @@ class LinksService(FederationLinksServicer, Extension):
 
 
 def _not_now(text: str) -> ApiError:
-    """503 over REST. Over gRPC its code would look as if the node that is asked did not answer."""
-    return ApiError(grpc.StatusCode.FAILED_PRECONDITION, text, SERVICE_UNAVAILABLE)
+    return ApiError(grpc.StatusCode.UNAVAILABLE, text)
