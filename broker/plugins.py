@@ -7,6 +7,7 @@ at each SIGHUP); leave (all), stop (all, in reverse).
 
 from __future__ import annotations
 
+from broker.alarm import Alarm
 from broker.config.installed import PluginFault, installed_plugins, load
 from broker.metrics.metric import Metric
 from broker.server.host import Host
@@ -51,6 +52,11 @@ class Plugin:
     def not_ready(self) -> list[str]:
         """Return why clients should be sent to other nodes, as sentences without a full stop; none when the plugin is
         ready."""
+        return []
+
+    async def alarms(self) -> list[Alarm]:
+        """What an operator has to look at first, apart from `not_ready`; none when all is well. It takes no time for each
+        client or message, and waits for other nodes for some seconds at most."""
         return []
 
     def refused_input(self) -> dict[str, int]:

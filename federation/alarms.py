@@ -1,45 +1,46 @@
-"""The faults of a node, and of its cluster as it sees it: one list for `gmqttctl status`, from the answers of the API."""
+"""What is wrong with the federation as one node sees it: members, event streams, copies of its sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Final
 
-from federation.links.status import DOWN, has_state
+from broker.alarm import ERROR, WARN, Alarm
+from broker.message import NEVER
+from federation.node import Node
+from federation.serf.events import MemberStatus
+from federation.serf.serf import Serf
+from federation.stream.state import State
 
-Answers = Mapping[str, Any]
-"""As JSON: `node` (Node), `members` (ListMembersResponse), `peers` (ListPeersResponse), `links` (ListLinksResponse), `copies`
-(Copies), `drain` (DrainStatus). Those of plugins that the node does not have are missing."""
+TROUBLED: Final = (MemberStatus.FAILED, MemberStatus.LEAVING)
 
 
-def alarms(found: Answers) -> list[str]:
-    """One line each, what an operator has to look at first. Empty: all is well."""
-    lines = [str(reason) for reason in found["node"]["not_ready"]]
+def node_alarms(node: Node, serf: Serf, now: float) -> list[Alarm]:
+    """No stream goes to a member that is gone, which is no second fault."""
+    found = []
     gone = set()
-    for member in found.get("members", {}).get("members", ()):
-        status = member["status"].removeprefix("STATUS_").lower()
-        if status in ("failed", "leaving") or member["suspected"]:
-            lines.append(f"member {member['name']} is {'suspected' if member['suspected'] else status}")
-        if status != "alive":
-            gone.add(member["name"])
-    for peer in found.get("peers", {}).get("peers", ()):
-        name = peer["node_name"]
-        if name not in gone and peer["state"] != "streaming":
-            lines.append(f"no event stream to {name}: {peer['reason'] or peer['state']}")
-        if peer["behind"]:
-            lines.append(f"{name} is away or slow: what waits for it is kept here")
-        if peer["congested"]:
-            lines.append(f"publishers here wait for {name}: its outbox is past its half")
-        if peer.get("retained_equal") is False:
-            lines.append(f"{name} has other retained messages, until the next comparison mends them")
-    copies = found.get("copies")
-    if copies is not None and copies["whole"] < copies["wanted"]:
-        short = f"{copies['whole']} of {copies['wanted']} copies of the sessions here are whole"
-        lines.append(f"{short}, for {copies['short_seconds']:.0f} s")
-    lines += [f"node {name} does not tell its links" for name in found.get("links", {}).get("unanswered", ())]
-    lines += [
-        f"link {link['id']} to {link['upstream']} is {link['status']}: {link['error'] or link['next_step']}"
-        for link in found.get("links", {}).get("links", ())
-        if has_state(link["status"], DOWN)
-    ]
-    return lines
+    for member in serf.members():
+        if serf.is_suspected(member.name):
+            found.append(Alarm(WARN, f"member {member.name} is suspected"))
+        elif member.status in TROUBLED:
+            level = ERROR if member.status is MemberStatus.FAILED else WARN
+            found.append(Alarm(level, f"member {member.name} is {member.status.name.lower()}"))
+        if member.status is not MemberStatus.ALIVE:
+            gone.add(member.name)
+    for name, sender in node.senders.items():
+        if name not in gone and sender.state is not State.STREAMING:
+            found.append(Alarm(ERROR, f"no event stream to {name}: {sender.reason or sender.state.value}"))
+        if sender.is_behind:
+            found.append(Alarm(WARN, f"{name} is away or slow: what waits for it is kept here"))
+        if sender.congested:
+            found.append(Alarm(WARN, f"publishers here wait for {name}: its outbox is past its half"))
+        if sender.counters.retained_differing > 0:
+            text = f"{name} has other retained messages, until the next comparison mends them"
+            found.append(Alarm(WARN, text))
+    if node.copies is not None:
+        replication = node.copies.replication
+        whole, since = replication.whole(), replication.short_since()
+        if whole < replication.wanted:
+            seconds = 0.0 if since == NEVER else max(0.0, now - since)
+            text = f"{whole} of {replication.wanted} copies of the sessions here are whole, for {seconds:.0f} s"
+            found.append(Alarm(WARN, text))
+    return found

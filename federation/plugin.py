@@ -9,6 +9,7 @@ import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from broker.alarm import Alarm
 from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address
 from broker.config.interfaces import local_ipv4_addresses
 from broker.message import NEVER
@@ -17,6 +18,7 @@ from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError, bind_error
 from federation import counters
+from federation.alarms import node_alarms
 from federation.api.copy_metrics import copy_metrics
 from federation.api.gossip_metrics import gossip_metrics
 from federation.api.keys import KeysService
@@ -310,6 +312,10 @@ class FederationPlugin(Plugin):
             found.append("this node is drained: it takes no clients")
         twin = self.node.twin()
         return [*found, f"the node {twin} has the same store id: one of the two stores is a copy"] if twin else found
+
+    async def alarms(self) -> list[Alarm]:
+        serf = self.membership.serf
+        return [] if serf is None else node_alarms(self.node, serf, self.server.now())
 
     def lost_messages(self) -> dict[str, int]:
         return counters.lost_messages(self.node.counters)

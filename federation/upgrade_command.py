@@ -106,7 +106,8 @@ class Upgrade:
             return [error.text]
         members = found.get("members", {}).get("members", [])
         alive = sum(member["status"] == "STATUS_ALIVE" for member in members)
-        return [*found["alarms"], *([] if alive >= count else [f"it sees {alive} of {count} members"])]
+        alarms = [alarm["text"] for alarm in found["alarms"]]
+        return [*alarms, *([] if alive >= count else [f"it sees {alive} of {count} members"])]
 
     def _drain(self, server: str, name: str) -> None:
         status = self._calls(server, lambda calls: calls.call(SESSIONS, "Drain", {"rate": self._plan.rate}))

@@ -26,7 +26,7 @@ PLUGINS: Final = {
     name: plugin
     for plugin, names in (
         ("admin", "clients node rates events configuration log_level subscriptions filter_subscriptions subscribe"),
-        ("admin", "unsubscribe publish retained tokens topics traces"),
+        ("admin", "unsubscribe publish retained tokens topics traces alarms"),
         ("federation", "federation"),
         ("event_log", "event_log"),
         ("auth", "accounts"),

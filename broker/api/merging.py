@@ -137,6 +137,24 @@ class Merged:
                 add(first, other, name)
         return first
 
+    async def alarms(self, request: Message, context: object) -> Any:
+        """Those of this worker, and what others say besides. One that does not answer is among the reasons of this one."""
+        answer: Any = await self.own(request, context)
+        told = {alarm.text for alarm in answer.alarms}
+        calls = [self.call(index, request) for index in self.indexes]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        for index, other in zip(self.indexes, answers, strict=True):
+            if isinstance(other, ApiError):
+                continue
+            if isinstance(other, BaseException):
+                raise other
+            for alarm in other.alarms:
+                text = f"worker {index}: {alarm.text}"
+                if told.isdisjoint((alarm.text, text)):
+                    answer.alarms.add(level=alarm.level, text=text)
+        return answer
+
+
 
 def is_unknown(error: ApiError) -> bool:
     return error.code is grpc.StatusCode.NOT_FOUND

@@ -15,9 +15,11 @@ from broker.api.errors import invalid_argument
 from broker.api.fields import timestamp
 from broker.api.merging import Merged
 from broker.api.pb.admin_pb2 import (
+    Alarm,
     Configuration,
     LogLevelRequest,
     Node,
+    NodeAlarms,
     NodeEvent,
     NodeRates,
     Series,
@@ -51,6 +53,7 @@ GAUGES: Final = ("clients", "sessions", "messages_waiting")
 class NodeService(NodeServiceServicer):
     roles: Final = {
         "Get": Role.READ,
+        "Alarms": Role.READ,
         "Rates": Role.READ,
         "Events": Role.READ,
         "GetConfiguration": Role.ADMIN,
@@ -58,6 +61,7 @@ class NodeService(NodeServiceServicer):
     }
     for_workers: Final = {
         "Get": Merged.node,
+        "Alarms": Merged.alarms,
         "SetLogLevel": Merged.at_each,
     }
 
@@ -97,6 +101,10 @@ class NodeService(NodeServiceServicer):
         )
         self._rates.sample(values, server.now())
         self._timer = server.loop.call_later(INTERVAL, self._sample)
+
+    async def Alarms(self, request: Empty, context: object) -> NodeAlarms:
+        found = await self._server.alarms()
+        return NodeAlarms(alarms=[Alarm(level=alarm.level, text=alarm.text) for alarm in found])
 
     async def Rates(self, request: Empty, context: object) -> NodeRates:
         rates = self._rates

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from broker.admission import counted_address
+from broker.alarm import ERROR, Alarm
 from broker.api.pages import Page, PageMaker, alive_page, ready_page
 from broker.broker import Broker
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, SERVER_BUSY
@@ -67,6 +68,8 @@ class PluginFigures(Protocol):
     def metrics(self) -> list[Metric]: ...
 
     def not_ready(self) -> list[str]: ...
+
+    async def alarms(self) -> list[Alarm]: ...
 
     def lost_messages(self) -> dict[str, int]: ...
 
@@ -185,6 +188,13 @@ class Host:
             return ["the node is starting"]
         of_others = [] if self.face is None else self.face.not_ready()
         return [reason for plugin in self.plugins for reason in plugin.not_ready()] + of_others
+
+    async def alarms(self) -> list[Alarm]:
+        """What an operator has to look at first; empty when all is well."""
+        found = [Alarm(ERROR, reason) for reason in self.not_ready()]
+        for of_plugin in await asyncio.gather(*(plugin.alarms() for plugin in self.plugins)):
+            found += of_plugin
+        return found
 
     def lost_messages(self) -> dict[str, int]:
         """Totals of messages that were dropped, by reason; those of plugins too."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING
 
+from broker.alarm import Alarm
 from broker.config.addresses import Address
 from broker.config.settings_listeners import ListenerSettings
 from broker.listener_facts import ListenerFacts
@@ -28,9 +29,9 @@ from federation.extension import Extension
 from federation.links.bridging.bridging import bridging_of
 from federation.links.links import Links
 from federation.links.ownership_table import Drain, Run
-from federation.links.pb.link_status_pb2 import DESCRIPTOR
+from federation.links.pb.link_status_pb2 import DESCRIPTOR, ListLinksRequest
 from federation.links.queues import QueueDefaults
-from federation.links.reports import LinkEvents, LinkLog, bridging_metrics, link_metrics, queue_metrics
+from federation.links.reports import LinkEvents, LinkLog, bridging_metrics, link_alarms, link_metrics, queue_metrics
 from federation.links.settings import LinksSettings, shares_secrets
 from federation.links.shell.owners import VERSION, Owners, SessionsFile
 from federation.links.shell.service import GroupQueuesService, LinksService
@@ -172,6 +173,9 @@ class LinksPlugin(Plugin, TurnEnd):
         await self._sessions.stop()
         sockets = list(self._sockets.values())
         await asyncio.gather(*(socket.stop() for socket in sockets))
+
+    async def alarms(self) -> list[Alarm]:
+        return link_alarms(await self._service.List(ListLinksRequest(), None))
 
     def metrics(self) -> list[Metric]:
         now = self.server.now()

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from broker.alarm import ERROR, WARN, Alarm
 from broker.message import NEVER, Message
 from broker.metrics.metric import Kind, Metric, counter, counters, gauge, gauges
 from federation.definitions.policy import ApplyTo
@@ -17,9 +18,10 @@ from federation.links.handshake import Note
 from federation.links.ownership import Ownership
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.queues import Queues
-from federation.links.status import FIGURES, LinkState, LinkStatus, next_step
+from federation.links.status import DOWN, FIGURES, LinkState, LinkStatus, has_state, next_step
 
 FAILED: Final = (LinkState.ERROR, LinkState.BLOCKED)
+FAULTS: Final = (LinkState.ERROR.value, LinkState.INVALID.value)
 NANOSECONDS: Final = 1_000_000_000
 
 
@@ -149,6 +151,16 @@ def _known(figure: float) -> float | None:
 def in_order(rows: Iterable[pb.Link]) -> list[pb.Link]:
     """Sorted by upstream, type, id and node."""
     return sorted(rows, key=lambda row: (row.upstream, row.type, row.id, row.node))
+
+
+def link_alarms(links: pb.ListLinksResponse) -> list[Alarm]:
+    """What is wrong with the links of the cluster."""
+    found = [Alarm(WARN, f"node {name} does not tell its links") for name in links.unanswered]
+    for link in links.links:
+        if has_state(link.status, DOWN):
+            text = f"link {link.id} to {link.upstream} is {link.status}: {link.error or link.next_step}"
+            found.append(Alarm(ERROR if link.status in FAULTS else WARN, text))
+    return found
 
 
 EVENT_PREFIX: Final = "$SYS/broker/federation-links/"

@@ -1,73 +1,82 @@
-"""What `gmqttctl status` calls wrong."""
+"""What a node calls wrong with its federation."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import Any
 
-import pytest
-
-from federation.alarms import alarms
+from broker.alarm import ERROR, WARN, Alarm
+from federation.alarms import node_alarms
+from federation.stream.sender import PeerSender
+from federation.stream.state import State
+from simulator.federation import Federation
+from simulator.node_store import Disk
 from wording import check_named
 
-WELL: dict[str, Any] = {
-    "node": {"not_ready": []},
-    "members": {
-        "members": [
-            {"name": "n1", "status": "STATUS_ALIVE", "suspected": False},
-            {"name": "n2", "status": "STATUS_ALIVE", "suspected": False},
-        ]
-    },
-    "peers": {
-        "peers": [
-            {
-                "node_name": "n2",
-                "state": "streaming",
-                "reason": "",
-                "behind": False,
-                "congested": False,
-                "retained_equal": True,
-            }
-        ]
-    },
-    "copies": {"wanted": 1, "whole": 1, "short_seconds": 0.0},
-    "links": {
-        "unanswered": [],
-        "links": [{"id": "0a", "upstream": "north", "status": "running", "error": "", "next_step": "waits"}],
-    },
-}
+Change = Callable[[PeerSender], None]
 
 
-def test_a_node_that_is_well_and_one_without_plugins() -> None:
-    assert alarms(WELL) == []
-    assert alarms({"node": {"not_ready": []}}) == []
+def alarms(federation: Federation) -> list[Alarm]:
+    """Those of the first node."""
+    process = federation.node(federation.hosts[0])
+    return node_alarms(process.node, process.serf, federation.world.now)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda found: found["node"]["not_ready"].append("the node is stopping"), ["stopping"]),
-        (lambda found: found["members"]["members"][1].update(status="STATUS_FAILED"), ["n2", "failed"]),
-        (lambda found: found["members"]["members"][1].update(suspected=True), ["n2", "suspected"]),
-        (lambda found: found["peers"]["peers"][0].update(state="backoff", reason="refused"), ["n2", "refused"]),
-        (lambda found: found["peers"]["peers"][0].update(behind=True), ["n2", "kept here"]),
-        (lambda found: found["peers"]["peers"][0].update(congested=True), ["n2", "outbox"]),
-        (lambda found: found["peers"]["peers"][0].update(retained_equal=False), ["n2", "retained"]),
-        (lambda found: found["copies"].update(whole=0, short_seconds=12.4), ["0 of 1", "12 s"]),
-        (lambda found: found["links"]["unanswered"].append("n3"), ["n3"]),
-        (lambda found: found["links"]["links"][0].update(status="error", error="TLS"), ["0a", "north", "error", "TLS"]),
-    ],
-)
-def test_each_fault_is_one_line(change: Callable[[dict[str, Any]], object], words: list[str]) -> None:
-    found = copy.deepcopy(WELL)
-    change(found)
-    (line,) = alarms(found)
-    check_named(line, words)
+def no_stream(sender: PeerSender) -> None:
+    sender.state, sender.reason = State.BACKOFF, "refused"
 
 
-def test_the_stream_to_a_member_that_is_gone_is_no_second_fault() -> None:
-    found = copy.deepcopy(WELL)
-    found["members"]["members"][1]["status"] = "STATUS_FAILED"
-    found["peers"]["peers"][0]["state"] = "backoff"
-    assert len(alarms(found)) == 1
+def is_behind(sender: PeerSender) -> None:
+    sender.is_behind = True
+
+
+def is_congested(sender: PeerSender) -> None:
+    sender.congested = True
+
+
+def differs(sender: PeerSender) -> None:
+    sender.counters.retained_differing = 3
+
+
+def test_each_fault_of_a_stream_is_one_alarm() -> None:
+    table: list[tuple[Change, str, list[str]]] = [
+        (no_stream, ERROR, ["n2", "refused"]),
+        (is_behind, WARN, ["n2", "kept here"]),
+        (is_congested, WARN, ["n2", "outbox"]),
+        (differs, WARN, ["n2", "retained"]),
+    ]
+    for change, level, words in table:
+        federation = Federation(2, 2)
+        assert alarms(federation) == []
+        change(federation.node(federation.hosts[0]).node.senders["n2"])
+        (found,) = alarms(federation)
+        assert found.level == level
+        check_named(found.text, words)
+
+
+def test_a_member_that_fails_is_suspected_before_and_the_copies_are_short() -> None:
+    federation = Federation(2, 2, each=[{"disk": Disk()}, {"disk": Disk()}])
+    federation.world.run_until(lambda: not alarms(federation), 60.0, "all is well")
+    federation.hosts[1].crash()
+    seen: set[str] = set()
+
+    def has_failed() -> bool:
+        found = alarms(federation)
+        seen.update(alarm.text for alarm in found)
+        # The stream that is lost with the member is no second fault.
+        return any(alarm.level == ERROR for alarm in found) and not any("stream" in alarm.text for alarm in found)
+
+    federation.world.run_until(has_failed, 60.0, "the member has failed")
+    for words in (["n2", "suspected"], ["n2", "failed"]):
+        assert any(all(word in text for word in words) for text in seen), (words, seen)
+
+    def is_short() -> bool:
+        return any("0 of 1 copies" in alarm.text for alarm in alarms(federation))
+
+    federation.world.run_until(is_short, 60.0, "the copy is not whole")
+
+
+def test_a_member_that_has_left_is_no_alarm() -> None:
+    federation = Federation(2, 2)
+    federation.do(federation.hosts[1], lambda node, now: node.leave(now))
+    federation.world.run(60.0)
+    assert alarms(federation) == []

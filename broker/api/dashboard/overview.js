@@ -1,41 +1,22 @@
 // Overview: the node, its federation, what is wrong, the last hour.
 import {html} from "/vendor/preact-htm.js";
-import {Since, State, Table, bytes, number, rows, seconds, shown, useData, useStream} from "/lib.js";
+import {Problem, Since, State, Table, bytes, number, rows, seconds, shown, useData, useStream} from "/lib.js";
 import {Graph, Map, memberKind, nodesOf} from "/charts.js";
 
 const EVENTS_SHOWN = 30;
 const Card = ({name, value}) => html`<div class="card"><b>${value}</b><span>${name}</span></div>`;
 const sum = (values) => (values ?? []).reduce((total, value) => total + Number(value), 0);
 
-// What is wrong, as sentences.
-function alarms(node, members, peers, links) {
-  const found = (node?.not_ready ?? []).map((reason) => ["bad", `not ready: ${reason}`]);
-  for (const member of members) {
-    if (member.status === "STATUS_FAILED") found.push(["bad", `the member ${member.name} has failed`]);
-    else if (member.suspected) found.push(["warn", `the member ${member.name} is suspected`]);
-  }
-  for (const peer of peers) {
-    if (peer.behind) found.push(["warn", `the node ${peer.node_name} is behind: its messages wait in the store here`]);
-    const dropped = sum(Object.values(peer.dropped ?? {}));
-    if (dropped) found.push(["warn", `${number(dropped)} messages for ${peer.node_name} were dropped since the start`]);
-  }
-  for (const link of links) {
-    if (!["running", "idle", "starting"].includes(link.status))
-      found.push(["warn", `the link to ${link.upstream} is ${link.status}${link.error ? `: ${link.error}` : ""}`]);
-  }
-  return found;
-}
-
 const KINDS = {error: "bad", warn: "warn", info: "off"};
 
 export function Overview({has}) {
   const [events] = useStream("/v1/events", EVENTS_SHOWN);
-  const node = useData("/v1/node").data, rates = useData("/v1/rates", 10).data;
+  const node = useData("/v1/node").data, alarms = useData("/v1/alarms"), rates = useData("/v1/rates", 10).data;
   const members = rows(useData(has("federation") && "/v1/federation/members").data, "members");
   const peers = rows(useData(has("federation") && "/v1/federation/peers").data, "peers");
   const links = rows(useData(has("links") && "/v1/federation-links", 5).data, "links");
   if (!node) return html`<p class="soft">asking the node …</p>`;
-  const wrong = alarms(node, members, peers, links);
+  const wrong = rows(alarms.data, "alarms");
   const series = Object.fromEntries((rates?.series ?? []).map((item) => [item.name, item.values ?? []]));
   const graph = (title, names, format) => html`<${Graph} key=${title} title=${title} format=${format}
     newest=${rates?.newest} interval=${rates?.interval_seconds ?? 10} lines=${names.map(([label, name]) => [label, series[name] ?? []])}/>`;
@@ -49,9 +30,9 @@ export function Overview({has}) {
       <${Card} name="dropped since the start" value=${number(sum(Object.values(node.dropped ?? {})))}/>
       <${Card} name="up" value=${seconds(node.uptime_seconds)}/>
     </div>
-    <section aria-live="polite"><h2>Alarms</h2>
-      ${wrong.length ? html`<ul>${wrong.map(([kind, text]) => html`<li><${State} kind=${kind}>${shown(text)}</${State}></li>`)}</ul>`
-        : html`<${State} kind="good">nothing is wrong</${State}>`}
+    <section aria-live="polite"><h2>Alarms</h2><${Problem} error=${alarms.error}/>
+      ${wrong.length > 0 && html`<ul>${wrong.map((alarm) => html`<li><${State} kind=${KINDS[alarm.level]}>${shown(alarm.text)}</${State}></li>`)}</ul>`}
+      ${alarms.data && !wrong.length && html`<${State} kind="good">nothing is wrong</${State}>`}
     </section>
     ${members.length > 0 && html`<section><h2>Federation</h2>
       <${Map} own=${node.node_name} nodes=${nodesOf(members)} peers=${peers} links=${links}/>
@@ -74,8 +55,9 @@ export function Overview({has}) {
         ["received", (peer) => bytes(peer.bytes_received), "number"],
         ["waiting", (peer) => bytes(Number(peer.outbox_bytes) + Number(peer.stored_bytes)), "number"],
         ["oldest", (peer) => peer.outbox_seconds ? seconds(peer.outbox_seconds) : "", "number"],
-        ["round trip", (peer) => seconds(peer.round_trip_seconds), "number"],
-        ["retained equal", (peer) => peer.retained_equal ? "yes" : "no"],
+        ["dropped", (peer) => number(sum(Object.values(peer.dropped ?? {}))), "number"],
+        ["round trip", (peer) => peer.round_trip_seconds == null ? "" : seconds(peer.round_trip_seconds), "number"],
+        ["retained equal", (peer) => peer.retained_equal == null ? "" : peer.retained_equal ? "yes" : "no"],
       ]}/>
     </section>`}
     <div class="split graphs">

@@ -837,6 +837,55 @@ class Node(_message.Message):
 Global___Node: _TypeAlias = Node  # noqa: Y015
 
 @_typing.final
+class Alarm(_message.Message):
+    """What an operator has to look at."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    level: _builtins.str
+    """error: clients or other nodes do not get what they ask for. warn: they soon may not, or something is slow."""
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        level: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Alarm: _TypeAlias = Alarm  # noqa: Y015
+
+@_typing.final
+class NodeAlarms(_message.Message):
+    """What is wrong with the node, and with what it sees of the others."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALARMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def alarms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alarm]:
+        """Empty when all is well."""
+
+    def __init__(
+        self,
+        *,
+        alarms: _abc.Iterable[Global___Alarm] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alarms", b"alarms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeAlarms: _TypeAlias = NodeAlarms  # noqa: Y015
+
+@_typing.final
 class Series(_message.Message):
     """One figure of the last hour."""
 

@@ -579,6 +579,11 @@ class NodeServiceStub:
                 request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
                 response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.Node.FromString,
                 _registered_method=True)
+        self.Alarms = channel.unary_unary(
+                '/gmqtt.admin.api.NodeService/Alarms',
+                request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.NodeAlarms.FromString,
+                _registered_method=True)
         self.Rates = channel.unary_unary(
                 '/gmqtt.admin.api.NodeService/Rates',
                 request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
@@ -607,6 +612,13 @@ class NodeServiceServicer:
 
     def Get(self, request, context):
         """What this node is and does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Alarms(self, request, context):
+        """What is wrong with this node, and with what it sees of the others.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -647,6 +659,11 @@ def add_NodeServiceServicer_to_server(servicer, server):
                     servicer.Get,
                     request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                     response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.Node.SerializeToString,
+            ),
+            'Alarms': grpc.unary_unary_rpc_method_handler(
+                    servicer.Alarms,
+                    request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.NodeAlarms.SerializeToString,
             ),
             'Rates': grpc.unary_unary_rpc_method_handler(
                     servicer.Rates,
@@ -697,6 +714,33 @@ class NodeService:
             '/gmqtt.admin.api.NodeService/Get',
             google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
             broker_dot_api_dot_pb_dot_admin__pb2.Node.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Alarms(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.NodeService/Alarms',
+            google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.NodeAlarms.FromString,
             options,
             channel_credentials,
             insecure,

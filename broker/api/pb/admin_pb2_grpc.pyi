@@ -227,6 +227,8 @@ class NodeServiceStub:
     def __new__(cls, channel: _aio.Channel) -> NodeServiceAsyncStub: ...
     Get: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.Node]
     """What this node is and does."""
+    Alarms: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.NodeAlarms]
+    """What is wrong with this node, and with what it sees of the others."""
     Rates: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.NodeRates]
     """Figures of the last hour, every 10 seconds."""
     Events: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchEventsRequest, _admin_pb2.NodeEvent]
@@ -243,6 +245,8 @@ class NodeServiceAsyncStub(NodeServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Get: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.Node]  # type: ignore[assignment]
     """What this node is and does."""
+    Alarms: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.NodeAlarms]  # type: ignore[assignment]
+    """What is wrong with this node, and with what it sees of the others."""
     Rates: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.NodeRates]  # type: ignore[assignment]
     """Figures of the last hour, every 10 seconds."""
     Events: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchEventsRequest, _admin_pb2.NodeEvent]  # type: ignore[assignment]
@@ -262,6 +266,14 @@ class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Node, _abc.Awaitable[_admin_pb2.Node]]:
         """What this node is and does."""
+
+    @_abc_1.abstractmethod
+    def Alarms(
+        self,
+        request: _empty_pb2.Empty,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.NodeAlarms, _abc.Awaitable[_admin_pb2.NodeAlarms]]:
+        """What is wrong with this node, and with what it sees of the others."""
 
     @_abc_1.abstractmethod
     def Rates(

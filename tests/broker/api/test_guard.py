@@ -44,7 +44,7 @@ SERVICES: dict[ServiceDescriptor, Any] = {
     event_log_pb2.DESCRIPTOR.services_by_name["EventLog"]: EventLogService,
     event_log_pb2.DESCRIPTOR.services_by_name["EventLogSink"]: EventLogSinkService,
 }
-READ_ONLY = ("List", "Get", "Filter", "Describe", "FindOffset", "Rates", "Events", "History")
+READ_ONLY = ("List", "Get", "Filter", "Describe", "FindOffset", "Alarms", "Rates", "Events", "History")
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)

@@ -306,3 +306,16 @@ async def test_the_busiest_topics_are_those_of_all_workers_together() -> None:
     assert [(topic.topic_name, topic.messages, topic.bytes) for topic in found.topics] == [("b", 7, 2), ("c", 6, 1)]
     assert (found.messages, found.topics_count) == (18, 3)
     assert workers[1].asked[0].limit == 1000
+
+
+async def test_what_workers_see_alike_is_one_alarm() -> None:
+    seen = (["link a is down", "worker 1: it stops"], ["link a is down", "it stops", "no event stream to n2"])
+    for is_away, expected in ((False, ["worker 1: no event stream to n2"]), (True, [])):
+        workers = [
+            Told(Alarms=admin_pb2.NodeAlarms(alarms=[admin_pb2.Alarm(level="warn", text=text) for text in texts]))
+            for texts in seen
+        ]
+        method, others = merged(workers, "Alarms", NODE)
+        others.is_away = is_away
+        answer: Any = await method.call(Empty(), None)
+        assert [alarm.text for alarm in answer.alarms] == [*seen[0], *expected]

@@ -14,6 +14,7 @@ from broker.api.pb import admin_pb2 as pb
 
 PATHS = {
     "/v1/node": {"get"},
+    "/v1/alarms": {"get"},
     "/v1/rates": {"get"},
     "/v1/events": {"get"},
     "/v1/log_level": {"put"},

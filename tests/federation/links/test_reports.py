@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker.alarm import ERROR, WARN
 from broker.codec import properties as props
 from broker.message import Message
 from broker.metrics.metric import Kind
@@ -16,11 +17,12 @@ from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.links.handshake import Note
 from federation.links.ownership_table import Owner
-from federation.links.pb.link_status_pb2 import Link
-from federation.links.reports import LinkEvents, LinkLog, LogLine, in_order, link_metrics, link_row
+from federation.links.pb.link_status_pb2 import Link, ListLinksResponse
+from federation.links.reports import LinkEvents, LinkLog, LogLine, in_order, link_alarms, link_metrics, link_row
 from federation.links.status import STATES, LinkState, LinkStatus, has_state
 from link_world import World
 from links_node import a_plan
+from wording import check_named
 
 BARE = LinkStatus(a_plan("0a1b2c3d", "east"), LinkState.STARTING, since=1.0, changed_at=2.0)
 FULL = LinkStatus(
@@ -54,6 +56,19 @@ FULL = LinkStatus(
 
 def row(status: LinkStatus) -> Link:
     return link_row(status, 4.0, lambda at: 1_000.0 + at)
+
+
+@pytest.mark.parametrize("state", LinkState)
+def test_links_that_are_down_are_alarms(state: LinkState) -> None:
+    level = {LinkState.ERROR: ERROR, LinkState.INVALID: ERROR, LinkState.BLOCKED: WARN, LinkState.SHUTDOWN: WARN}.get(
+        state
+    )
+    link = Link(id="0a", upstream="north", status=state.value, error="TLS")
+    found = link_alarms(ListLinksResponse(links=[link], unanswered=["n3"]))
+    assert [alarm.level for alarm in found] == [WARN, *([level] if level else [])]
+    check_named(found[0].text, ["n3"])
+    for alarm in found[1:]:
+        check_named(alarm.text, ["0a", "north", state.value, "TLS"])
 
 
 def test_a_link_that_has_just_begun_has_no_invented_figures() -> None:
