@@ -98,11 +98,11 @@ class Durability:
         return restoring
 
     async def copy_to(self, folder: Path) -> bool:
-        """Write a copy of the store into an empty folder. False without a store. Raises StoreFault."""
+        """Write a copy of the store into an empty folder, while it takes batches. False without a store. Raises StoreFault."""
         if self._thread is None or self._store is None:
             return False
         await committed(self._host)
-        await self._thread.result(self._store.copy_to, str(folder))
+        await self._thread.result(self._store.copy_to, str(folder), self._thread.run_waiting)
         return True
 
     def metrics(self) -> list[Metric]:

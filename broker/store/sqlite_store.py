@@ -22,6 +22,7 @@ MAGIC: Final = b"SQLite format 3\0"
 WAL_BYTES: Final = 64 * 2**20  # the log is cut to this size when a large batch has been moved into the file
 # Rows of one statement. Between two statements the writer's thread may have to wait for the loop: few statements are better.
 ROWS: Final = (512, 64, 8, 1)
+COPY_PAGES: Final = 256  # of the file that are copied between two looks for batches
 
 Migration = Callable[[sqlite3.Connection], None]
 MIGRATIONS: Final[Mapping[int, Migration]] = {1: lambda database: None}  # by the version that each begins with
@@ -189,12 +190,19 @@ class SqliteStore(Store):
         with self._faults():
             self._database.execute("VACUUM")
 
-    def copy_to(self, folder: str) -> None:
+    def copy_to(self, folder: str, pause: Callable[[], bool]) -> None:
         assert self._database is not None
+
+        def paused(_status: int, remaining: int, _total: int) -> None:
+            # What this connection writes between two steps comes into the copy (SQLite, Online Backup API).
+            if remaining and not pause():
+                raise StoreFault(f"{self.path}: the copy was ended: the node stops")
+
         with self._faults():
             copy = sqlite3.connect(Path(folder, FILE_NAME), isolation_level=None)
             try:
-                self._database.backup(copy)
+                copy.execute("PRAGMA synchronous = OFF")  # a copy that a crash leaves is of no use
+                self._database.backup(copy, pages=COPY_PAGES, progress=paused)
             finally:
                 copy.close()
 

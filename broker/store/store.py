@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgpack  # type: ignore[import-untyped]
@@ -71,8 +71,9 @@ class Store(ABC):
     def compact(self) -> None:
         """Give back the space of deleted records. Raises StoreFault."""
 
-    def copy_to(self, folder: str) -> None:
-        """Write a copy of what was committed as a store of SQLite into an empty folder. Raises StoreFault."""
+    def copy_to(self, folder: str, pause: Callable[[], bool]) -> None:
+        """Write a copy of what was committed as a store of SQLite into an empty folder. `pause` is called again and again
+        meanwhile: it may commit batches, which the copy has then, too, and returns False to end it. Raises StoreFault."""
         raise StoreFault(f"{type(self).__name__}: a store of this type has tools of its own for copies")
 
     @abstractmethod

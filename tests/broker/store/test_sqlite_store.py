@@ -10,9 +10,13 @@ import stat
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from broker.store import sqlite_store
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
 from broker.store.store import VERSION, StoreFault, pack_record, unpack_record
 
@@ -50,6 +54,44 @@ def test_the_files_are_for_their_owner(tmp_path: Path) -> None:
     assert {path.name for path in files} >= {FILE_NAME, f"{FILE_NAME}-wal"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    store.close()
+
+
+@pytest.mark.interpreted
+@given(st.lists(st.dictionaries(st.integers(1, 40), st.none() | st.binary(max_size=9000)), min_size=1, max_size=30))
+@settings(max_examples=30, deadline=None)
+def test_a_copy_has_what_is_committed_meanwhile(batches: list[dict[int, bytes | None]]) -> None:
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite_store, "COPY_PAGES", 1)
+        folder, copy = Path(name, "store"), Path(name, "copy")
+        copy.mkdir()
+        store = SqliteStore(folder)
+        store.open()
+        store.commit([(number, bytes(3000)) for number in range(1, 20)])
+        waiting = list(batches)
+
+        def pause() -> bool:
+            if waiting:
+                store.commit(list(waiting.pop(0).items()))
+            return True
+
+        store.copy_to(str(copy), pause)
+        expected = list(store.records())
+        store.commit([(1, b"later")])
+        store.close()
+        assert len(waiting) < len(batches), "the copy had no pause"
+        assert records(copy) == expected
+
+
+def test_a_copy_that_is_ended_is_a_fault(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store")
+    store.open()
+    store.commit([(number, bytes(100_000)) for number in range(1, 50)])
+    (tmp_path / "copy").mkdir()
+    with pytest.raises(StoreFault, match="stops"):
+        store.copy_to(str(tmp_path / "copy"), lambda: False)
+    store.commit([(1, b"a")])  # the store goes on
+    assert next(store.records()) == (1, b"a")
     store.close()
 
 
