@@ -10,6 +10,9 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+README_LINES_MAX: Final = 120
+LINE_MAX: Final = 128
+TABLE_LINE_MAX: Final = 160
 LOADED: Final = re.compile(
     r"""<(?:script|img|source|iframe)[^>]*\ssrc="?(https?:)?//|"""
     r"""<link[^>]*rel="?(?:stylesheet|preload|icon)"?[^>]*href="?(?:https?:)?//"""
@@ -30,6 +33,20 @@ def test_the_site_is_built_and_loads_nothing() -> None:
 
 
 def test_each_page_is_in_the_navigation() -> None:
-    listed = set(re.findall(r": ([a-z-]+(?:/index)?\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
-    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
-    assert listed - {"index.md"} >= pages - {"index.md"}
+    listed = re.findall(r": ([a-z/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [path for folder in ("", "how-to") for path in (ROOT / "docs" / folder).glob("*.md")]
+    assert sorted(listed) == sorted(
+        [*(path.relative_to(ROOT / "docs").as_posix() for path in pages), "decisions/index.md"]
+    )
+
+
+def test_the_readme_fits_two_screens() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= README_LINES_MAX
+    assert max(map(len, lines)) <= LINE_MAX
+
+
+def test_no_line_of_a_table_is_wide_in_what_a_reader_begins_with() -> None:
+    for path in [ROOT / "docs/index.md", *(ROOT / "docs/how-to").glob("*.md")]:
+        wide = [line for line in path.read_text().splitlines() if line.startswith("|") and len(line) > TABLE_LINE_MAX]
+        assert wide == [], path
