@@ -10,7 +10,7 @@ import click
 from gmqttctl.command import Group
 from gmqttctl.listing import changing, listing, showing
 from gmqttctl.output import Column, Item
-from gmqttctl.service import ACCOUNTS, CLIENTS, NODE, SUBSCRIPTIONS
+from gmqttctl.service import ACCESS, ACCOUNTS, CLIENTS, NODE, SUBSCRIPTIONS
 from gmqttctl.text import age
 
 QUEUE_PREFIX: Final = "$queue/"  # of a session that is the queue of a shared group
@@ -233,6 +233,24 @@ accounts.add_command(
         "gmqttctl accounts list",
         empty="no accounts",
         key=("username",),
+    )
+)
+
+
+accounts.add_command(
+    listing(
+        "locked-out",
+        "List who is refused without a check after failed logins: a user name from one address, or all of an address.",
+        ACCESS,
+        "ListLockedOut",
+        "locked_out",
+        (
+            Column("address"),
+            Column("user", lambda item: item["username"] or "all"),
+            Column("for", lambda item: f"{item['seconds']:.0f} s"),
+        ),
+        "gmqttctl accounts locked-out --watch",
+        empty="nobody is locked out",
     )
 )
 

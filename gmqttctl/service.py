@@ -25,4 +25,5 @@ SUBSCRIPTIONS: Final = Service("broker.api.pb.admin_pb2:SubscriptionService", "a
 TOKENS: Final = Service("broker.api.pb.admin_pb2:TokenService", "admin")
 TOPICS: Final = Service("broker.api.pb.admin_pb2:TopicService", "admin")
 TRACES: Final = Service("broker.api.pb.admin_pb2:TraceService", "admin")
+ACCESS: Final = Service("broker.auth.pb.account_pb2:AccessService", "auth")
 ACCOUNTS: Final = Service("broker.auth.pb.account_pb2:AccountService", "auth")

@@ -15,7 +15,7 @@ from gmqttctl.connection_options import connection_options
 from gmqttctl.errors import CommandError
 from gmqttctl.listing import changing, listing, request_of, showing
 from gmqttctl.output import Column, Item, Output, format_options, output_options
-from gmqttctl.service import PUBLISHING, RETAINED, TOPICS
+from gmqttctl.service import ACCESS, PUBLISHING, RETAINED, TOPICS
 from gmqttctl.text import printable, size
 from gmqttctl.traffic_tree import tree_rows
 
@@ -181,6 +181,19 @@ def acl() -> None:
     """Show who may do what."""
 
 
+acl.add_command(
+    listing(
+        "rules",
+        "List the rules of the acl_file of one node, those of users first.",
+        ACCESS,
+        "ListRules",
+        "rules",
+        (Column("rule", "topic_filter"), Column("access"), Column("of", "kind"), Column("user", "username")),
+        "gmqttctl acl rules",
+        empty="no acl_file: clients may publish and read everything",
+        key=("kind", "username", "access", "topic_filter"),
+    )
+)
 ACCESS_COLUMNS: Final = (Column("action"), Column("verdict", verdict), Column("rule", "reason"))
 
 

@@ -29,7 +29,7 @@ PLUGINS: Final = {
         ("admin", "unsubscribe publish retained tokens topics traces alarms"),
         ("federation", "federation"),
         ("event_log", "event_log"),
-        ("auth", "accounts"),
+        ("auth", "accounts locked_out rules"),
         ("links", "parameters policies policy-of-topic definitions federation-links group-queues"),
     )
     for name in names.split()

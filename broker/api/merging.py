@@ -155,7 +155,6 @@ class Merged:
         return answer
 
 
-
 def is_unknown(error: ApiError) -> bool:
     return error.code is grpc.StatusCode.NOT_FOUND
 

@@ -7,6 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from broker.auth.acl_authorizer import AclAuthorizer
+from broker.auth.acl_rules import AclRules
 from broker.auth.files import read_acl_file
 from broker.server.logging import get_logger
 
@@ -43,6 +44,10 @@ class Acl:
         else:
             self._authorizer.rules = rules
             broker.authorization_changed()
+
+    def current(self) -> AclRules | None:
+        """The rules of the file; None without one."""
+        return None if self._authorizer is None else self._authorizer.rules
 
     def stop(self) -> None:
         if self._authorizer is not None:

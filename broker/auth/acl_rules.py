@@ -6,6 +6,7 @@ Rules of a user come before patterns, and in both a denial comes before what is 
 # compiled with mypyc
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from broker.auth.acl_filters import DENIED, NOT_DENIED, PUBLISH, READ, FilterRules, Rule
@@ -35,6 +36,20 @@ class AclRules:
         self.depth = 2 + max([topic_filter.count("/") for topic_filter in filters], default=0)
         self.placeholders = max([placeholders_of(rule) for rule in patterns], default=0)
         self._steps = 0
+
+    @property
+    def count(self) -> int:
+        users, patterns = self._written
+        return sum(len(rules) for rules in users.values()) + len(patterns)
+
+    def written(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yield (topic or pattern, user name, what it gives, topic filter) of each rule, as the file has it."""
+        users, patterns = self._written
+        for username, rules in users.items():
+            for rule in rules:
+                yield "topic", username, GIVES[rule.gives], rule.topic_filter
+        for rule in patterns:
+            yield "pattern", "", GIVES[rule.gives], rule.topic_filter
 
     def take_steps(self, username: str) -> int:
         """Steps of a slice that the questions for this user took since the last call."""

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from enum import Enum, auto
+from itertools import islice
 from typing import Final
 
 USER_SECONDS: Final = 10.0  # one failure of a user name from one address is forgotten in this time
 ADDRESS_SECONDS: Final = 0.5  # one failure of an address
 ENTRIES_MAX: Final = 20_000  # of each table; the oldest entry gives way
+LOOKED_AT_MAX: Final = 5_000  # entries of each table, the newest ones, in a search of those that are locked out
 NAME_CHARACTERS_MAX: Final = 64  # in a key; longer names are kept as their hash
 
 
@@ -82,6 +85,13 @@ class Buckets:
     def empty(self, key: str) -> None:
         self._empty_at.pop(key, None)
 
+    def full(self, now: float) -> Iterator[tuple[str, float]]:
+        """(key, seconds to wait) of buckets without room, of those that were filled last."""
+        for key in islice(reversed(self._empty_at), LOOKED_AT_MAX):
+            seconds = self.wait(key, now)
+            if seconds > 0:
+                yield key, seconds
+
 
 class FailedLogins:
     """The failures of one node. Addresses are those of `counted_address` (broker/admission.py). `slowed` counts logins that
@@ -137,6 +147,14 @@ class FailedLogins:
         there before. So it does not wait for all guesses that come from there."""
         key = user_key(address, username)
         return key if key in self._proved else address
+
+    def locked_out(self, now: float) -> Iterator[tuple[str, str, float]]:
+        """(address, user name or "" for all of the address, seconds to wait), users first."""
+        for key, seconds in self._users.full(now):
+            address, _, username = key.partition(" ")
+            yield address, username, seconds
+        for address, seconds in self._addresses.full(now):
+            yield address, "", seconds
 
     def entries(self) -> int:
         return len(self._users) + len(self._addresses) + len(self._proved)

@@ -68,8 +68,6 @@ class AuthPlugin(Plugin):
             self._sources.append(self._passwords)
             if settings.scram:
                 scram = ScramLogins(self._passwords)
-            if server.api is not None:
-                self._serve(server.api, self._passwords)
         if settings.jwt.algorithms:
             from broker.auth.tokens import Tokens
 
@@ -88,16 +86,22 @@ class AuthPlugin(Plugin):
             path = server.path_of(settings.acl_file) if settings.acl_file else ""
             self._acl = Acl(server, f"{KEY}.acl_file", path)
             await self._acl.load()
+        if server.api is not None:
+            self._serve(server.api)
         role_of = no_role if self._passwords is None else self._passwords.role_of
         self._decider = AuthDecider(server, self._sources, self._failed, scram, self._log, role_of)
         server.broker.add_connect_decider(self._decider)
 
-    def _serve(self, api: ApiServer, passwords: Passwords) -> None:
+    def _serve(self, api: ApiServer) -> None:
+        from broker.auth.access_service import AccessService
         from broker.auth.pb.account_pb2 import DESCRIPTOR
         from broker.auth.service import AccountService
 
-        service = AccountService(passwords, self.settings, self._log)
-        api.register(DESCRIPTOR.services_by_name["AccountService"], service)
+        services = DESCRIPTOR.services_by_name
+        if self._passwords is not None:
+            api.register(services["AccountService"], AccountService(self._passwords, self.settings, self._log))
+        rules = (lambda: None) if self._acl is None else self._acl.current
+        api.register(services["AccessService"], AccessService(self._failed, rules, self.server.now))
 
     async def _load_accounts(self, passwords: Passwords) -> None:
         """Raises StartError for a file that cannot be used; the former accounts then stay."""

@@ -13,6 +13,7 @@ from broker.config.interfaces import local_ipv4_addresses
 from broker.event_log.faults import NotWritten
 from broker.event_log.files import Files
 from broker.event_log.log import EventLog
+from broker.event_log.other_logs import TAG_STREAM, TAG_VALUE
 from broker.event_log.pb.event_log_pb2 import DESCRIPTOR
 from broker.event_log.recovery import FolderInUse, Recovered
 from broker.event_log.selection import Selection
@@ -23,7 +24,6 @@ from broker.event_log.sink_service import EventLogSinkService
 from broker.event_log.staged_block import RowLimits
 from broker.event_log.staged_files import StagingFault
 from broker.event_log.staging import Staging
-from broker.event_log.stream.remote_log import TAG_STREAM, TAG_VALUE
 from broker.event_log.stream.streams import Streams
 from broker.event_log.tap import LogTap, LogTurnEnd
 from broker.metrics.metric import Kind, Metric, counter, gauge
@@ -90,10 +90,11 @@ class EventLogPlugin(Plugin):
         self._tap = tap
         self._turn_end = LogTurnEnd(log.appender, log.writer.records_wait)
         server.turns.ends.append(self._turn_end)
+        self._log_service = EventLogService(log, server.members)
         if server.api is not None:
-            await self._serve(server.api, log, tap)
+            await self._serve(server.api, log, tap, self._log_service)
 
-    async def _serve(self, api: ApiServer, log: EventLog, tap: LogTap) -> None:
+    async def _serve(self, api: ApiServer, log: EventLog, tap: LogTap, log_service: EventLogService) -> None:
         """The services of the log. Commits that an earlier process began go on at the start."""
         folder = Path(self.settings.dir) / STAGED_FOLDER
         staging = Staging(folder, Files(), self.settings.staged_bytes, self._row_limits)
@@ -103,10 +104,9 @@ class EventLogPlugin(Plugin):
         except (OSError, StagingFault) as error:
             await sink.stop()
             raise StartError(f"{KEY}.dir: {error}") from error
-        self._sink = sink
+        self._sink = log_service.sink = sink
         services = DESCRIPTOR.services_by_name
-        self._log_service = EventLogService(log, self.server.members)
-        api.register(services["EventLog"], self._log_service)
+        api.register(services["EventLog"], log_service)
         self._sink_service = EventLogSinkService(sink)
         api.register(services["EventLogSink"], self._sink_service)
 

@@ -16,6 +16,7 @@ from broker.errors import MqttError
 from broker.event_log.faults import LogFault, OutOfRange, WrongLogId
 from broker.event_log.holds import NAME_BYTES_MAX
 from broker.event_log.log import EventLog
+from broker.event_log.other_logs import TAG_STREAM, OtherLogs
 from broker.event_log.pb.event_log_pb2 import (
     DamagedSegment,
     DescribeLogRequest,
@@ -25,6 +26,7 @@ from broker.event_log.pb.event_log_pb2 import (
     HoldLogResponse,
     ListRecordsRequest,
     ListRecordsResponse,
+    LogBatch,
     LogDescription,
     LogGap,
     LogHold,
@@ -41,8 +43,11 @@ from broker.event_log.record_pages import page_of_records
 from broker.routing.names import check_topic_filter, parse_filter
 
 if TYPE_CHECKING:
+    from broker.event_log.sink import Sink
     from broker.hooks import Members
 
+DESCRIBE: Final = "event_log.Describe"
+RECORDS: Final = "event_log.ListRecords"
 TAG_ADDR: Final = "log_addr"  # HOST:PORT of the gRPC API of a member that keeps a log
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -55,7 +60,8 @@ ANSWER_SECONDS_MAX: Final = 20.0
 
 
 class EventLogService(EventLogServicer):
-    """`members` are the other nodes; their tag TAG_ADDR says who keeps a log."""
+    """`members` are the other nodes; their tag TAG_ADDR says who keeps a log. `sink` has the batches of pipelines; None on a
+    node without an API."""
 
     roles: Final = {
         "Describe": Role.READ,
@@ -70,8 +76,14 @@ class EventLogService(EventLogServicer):
         self._log = log
         self._members = members
         self.answers = Answers()
+        self.sink: Sink | None = None
+        self.others = OtherLogs(log.node, members)
+        self.others.serve(DESCRIBE, DescribeLogRequest, self.Describe)
+        self.others.serve(RECORDS, ListRecordsRequest, self.ListRecords)
 
     async def Describe(self, request: DescribeLogRequest, context: object) -> LogDescription:
+        if self.others.has(request.node):
+            return await self.others.ask(DESCRIBE, request, LogDescription)
         log = self._log
         first_time_ns, last_time_ns = log.times_ns
         return LogDescription(
@@ -94,13 +106,19 @@ class EventLogService(EventLogServicer):
                 for damaged in log.damaged
             ],
             members=[
-                LogMember(node=other.name, status=other.status, api_addr=other.tags.get(TAG_ADDR, ""))
+                LogMember(
+                    node=other.name,
+                    status=other.status,
+                    api_addr=other.tags.get(TAG_ADDR, ""),
+                    has_log=TAG_STREAM in other.tags,
+                )
                 for other in self._members.others()
             ],
             now_ns=time.time_ns(),
             records_lost=log.appender.lost,
             parents=[ParentLog(log_id=parent.log_id, end_offset=parent.end_offset) for parent in log.lineage.parents],
             gaps=[LogGap(first_offset=first, end_offset=end) for first, end in log.gaps],
+            batches=[] if self.sink is None else batches_shown(self.sink),
         )
 
     async def Read(  # type: ignore[override]  # an answer of broker.api.method
@@ -126,6 +144,8 @@ class EventLogService(EventLogServicer):
             raise as_error(fault) from fault
 
     async def ListRecords(self, request: ListRecordsRequest, context: object) -> ListRecordsResponse:
+        if self.others.has(request.node):
+            return await self.others.ask(RECORDS, request, ListRecordsResponse)
         if request.from_offset and request.time:
             raise invalid_argument("from_offset and time both say where to begin; give one")
         filters = checked_filters([request.topic_filter] if request.topic_filter else [])
@@ -150,6 +170,17 @@ class EventLogService(EventLogServicer):
 
     async def Release(self, request: ReleaseLogRequest, context: object) -> ReleaseLogResponse:
         return ReleaseLogResponse(released=await self._log.release(checked_name("group", request.group), request.query))
+
+
+def batches_shown(sink: Sink) -> list[LogBatch]:
+    """The last batch of each query, those that are being committed first."""
+    running = [LogBatch(query=query, batch=number) for query, number in sink.running.items()]
+    ended = [
+        LogBatch(query=query, batch=batch.number, rows=batch.rows, committed_at_ns=batch.committed_at_ns)
+        for query, batch in reversed(sink.batches.items())
+        if query not in sink.running
+    ]
+    return running + ended
 
 
 class EncodedRead:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from broker.api.long_calls import LongCalls, Steps
 from broker.codec.reason_codes import QUOTA_EXCEEDED
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from broker.server.host import Host
 
 COMMITS_MAX: Final = 16  # of different queries at once
+QUERIES_MAX: Final = 100  # whose last batch is remembered
 SCAN_BYTES: Final = 4 * 2**20  # of the log that is looked through at once after a crash
 LOOK_SECONDS: Final = 60.0  # between two looks for commits that have not ended, and for batches that have expired
 HOLD_GROUP: Final = MARKER  # of the holds on this node's log, one for each query with a commit that has begun
@@ -43,6 +45,14 @@ FAULTS: Final = (StagingFault, LogFault, OSError)  # of calls
 STOPPING_TEXT: Final = "the node stops"
 
 Result = TypeVar("Result")
+
+
+class Batch(NamedTuple):
+    """`committed_at_ns` is Unix time."""
+
+    number: int
+    rows: int
+    committed_at_ns: int
 
 
 class RowsPublisher(Publisher):
@@ -65,13 +75,15 @@ class RowsPublisher(Publisher):
 
 
 class Sink:
-    """Made inside a running loop. `open` first, `stop` last. `publisher` is the source of all rows.
+    """Made inside a running loop. `open` first, `stop` last. `publisher` is the source of all rows, `batches` are the last ones
+    of queries since the start, by query.
 
     Calls raise StagingFault, LogFault and OSError. A commit that failed goes on when it is called again, or by itself later.
     """
 
     def __init__(self, server: Host, log: EventLog, tap: LogTap, staging: Staging, long_calls: LongCalls) -> None:
         self.publisher = RowsPublisher()
+        self.batches: OrderedDict[str, Batch] = OrderedDict()
         self._server = server
         self._event_log = log
         self._tap = tap
@@ -132,9 +144,20 @@ class Sink:
         return await asyncio.shield(running[1])  # a caller that goes does not end it
 
     def _committed(self, query: str, task: asyncio.Task[tuple[int, bool]]) -> None:
-        del self._running[query]
-        if not task.cancelled():
-            task.exception()  # its callers get it; there may be none any more
+        number, _ = self._running.pop(query)
+        if task.cancelled() or task.exception() is not None:  # its callers get it; there may be none any more
+            return
+        rows, was_committed = task.result()
+        if not was_committed:
+            self.batches.pop(query, None)
+            self.batches[query] = Batch(number, rows, time.time_ns())
+            if len(self.batches) > QUERIES_MAX:
+                self.batches.popitem(last=False)
+
+    @property
+    def running(self) -> dict[str, int]:
+        """The batches that are being committed, by query."""
+        return {query: number for query, (number, _) in self._running.items()}
 
     async def _commit(self, query: str, batch: int, partitions: Sequence[Partition]) -> tuple[int, bool]:
         for begun in await self._in_thread(self._staging.unfinished, query):

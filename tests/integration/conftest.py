@@ -12,6 +12,7 @@ import yaml
 
 from broker.config.loader import load
 from broker.server.lifecycle import Server
+from browser_page import CHROMIUM
 from mosquitto_broker import PROGRAM, MosquittoBroker, StartMosquitto
 from mosquitto_process import MOSQUITTO_MISSING, Mosquitto
 from mqtt_client import Clients, Watch
@@ -49,6 +50,16 @@ async def clients(nodes: Nodes) -> AsyncIterator[Clients]:
     opened = Clients()
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Any]:
+    """Chromium, without a window."""
+    playwright = pytest.importorskip("playwright.async_api", reason="no playwright: scripts/setup")
+    async with playwright.async_playwright() as started:
+        made = await started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        await made.close()
 
 
 @pytest.fixture

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from browser_page import CHROMIUM, LIVE_MS, Window, address_of, federation, window
 from waiting import eventually
 
 if TYPE_CHECKING:
     from mqtt_client import Clients
-    from node_process import Node, Nodes
+    from node_process import Nodes
 
-playwright = pytest.importorskip("playwright.async_api", reason="no playwright: scripts/setup")
-CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
-LIVE_MS: Final = 20_000
 AXE: Final = Path(__file__).resolve().parents[2] / "run/clients/node_modules/axe-core/axe.min.js"
 VIEWS: Final = ("overview", "clients", "topics?topic=sensors/one", "log", "links", "pipelines", "access")
 NAME: Final = "<img src=x onerror=alert(1)>\u202egnp"  # markup, and a mark that turns the writing around
@@ -29,56 +25,6 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium: scripts/setup --packages"),
 ]
-
-
-class Window:
-    """A tab. `faults` are errors of scripts and of the console, `foreign` requests that left the node."""
-
-    def __init__(self, page: Any, base: str) -> None:
-        self.page = page
-        self.base = base
-        self.faults: list[str] = []
-        self.foreign: list[str] = []
-        page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on("request", lambda request: None if request.url.startswith(base) else self.foreign.append(request.url))
-
-    async def open(self, view: str) -> None:
-        await self.page.goto(f"{self.base}/#/{view}")
-
-    async def shows(self, text: str) -> None:
-        await self.page.get_by_text(text, exact=False).first.wait_for(timeout=LIVE_MS)
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Any]:
-    async with playwright.async_playwright() as started:
-        made = await started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield made
-        await made.close()
-
-
-async def window(browser: Any, node: Node, **options: Any) -> Window:
-    address = node.config["api"]["http"][0]["address"].removeprefix("tcp://")
-    page = await browser.new_page(viewport={"width": 1280, "height": 900}, **options)
-    return Window(page, f"http://{address}")
-
-
-async def federation(nodes: Nodes) -> list[Node]:
-    made: list[Node] = []
-    for _ in range(3):
-        node = nodes.make_federated(made[:1])
-        node.config["plugin_order"] = ["admin", "federation", "event_log", "links"]
-        node.config["data_dir"] = str(node.directory / f"{node.name}-data")
-        node.config["plugins"]["event_log"] = {"dir": str(node.directory / f"{node.name}-log")}
-        made.append(node)
-    made[0].config["plugins"]["links"] = {
-        "upstreams": {"headquarters": {"uri": f"mqtt://127.0.0.1:{nodes.free_port()}"}},
-        "policies": {"orders": {"pattern": "orders/#", "definition": {"federation-upstream": "headquarters"}}},
-    }
-    await asyncio.gather(*(node.start() for node in made))
-    await nodes.all_alive(made)
-    return made
 
 
 async def test_each_view_shows_what_the_api_says(nodes: Nodes, clients: Clients, browser: Any, tmp_path: Path) -> None:
@@ -114,7 +60,8 @@ async def test_each_view_shows_what_the_api_says(nodes: Nodes, clients: Clients,
     await publisher.publish("sensors/two", b'{"value": 1}', qos=0, retain=True)
     await tab.page.get_by_role("cell", name='{"value": 1}').nth(1).wait_for(timeout=LIVE_MS)  # live, and retained
     await tab.open("log")
-    await tab.shows(f"The log of {first.name}")
+    for node in (first, second):
+        await tab.page.get_by_role("link", name=node.name).wait_for(timeout=LIVE_MS)
     await subscriber.publish("logged/one", b"kept", qos=1)
     await tab.page.get_by_role("cell", name="kept").wait_for(timeout=LIVE_MS)
     await tab.open("links")
@@ -122,7 +69,7 @@ async def test_each_view_shows_what_the_api_says(nodes: Nodes, clients: Clients,
     await tab.page.get_by_role("link", name="headquarters").click()
     await tab.shows("evidence")
     await tab.open("pipelines")
-    await tab.shows("no query holds the log")
+    await tab.shows("no query reads the logs")
     await tab.open("access")
     await tab.shows("The plugin auth does not run")
     # Kick from the page.
@@ -183,7 +130,7 @@ async def test_login_and_roles(nodes: Nodes, browser: Any) -> None:
     for role, may_publish in (("read", False), ("admin", True)):
         context = await browser.new_context()
         page = await context.new_page()
-        tab = Window(page, f"http://{node.config['api']['http'][0]['address'].removeprefix('tcp://')}")
+        tab = Window(page, address_of(node))
         await tab.open("topics")
         await page.get_by_label("token").fill("wrong")
         await page.get_by_role("button", name="log in").click()

@@ -1,5 +1,5 @@
 // The page: login, views by address, what is said while the node does not answer.
-import {html, render, useEffect, useState} from "/vendor/preact-htm.js";
+import {html, render, useEffect, useRef, useState} from "/vendor/preact-htm.js";
 import {Problem, call, here, rows, shown, useData, watchers} from "/lib.js";
 import {Access} from "/access.js";
 import {Clients} from "/clients.js";
@@ -17,6 +17,8 @@ function Page() {
   const [who, setWho] = useState(null);
   const [place, setPlace] = useState(here());
   const [silent, setSilent] = useState("");
+  const [late, setLate] = useState(0);
+  const began = useRef(null);
   const ask = async () => {
     try { setWho(await call("GET", "/login")); } catch (error) { setSilent(error.message); setTimeout(ask, 2000); }
   };
@@ -24,6 +26,7 @@ function Page() {
     watchers.failed = setSilent;
     watchers.answered = () => setSilent("");
     watchers.refused = ask;
+    watchers.slow = (change) => setLate((count) => count + change);
     const moved = () => setPlace(here());
     addEventListener("hashchange", moved);
     ask();
@@ -31,7 +34,12 @@ function Page() {
   }, []);
   const node = useData(who && !(who.needed && !who.role) && "/v1/node", 10).data;
   useEffect(() => { document.title = node?.node_name ? `${node.node_name} · gmqttd` : "gmqttd"; }, [node?.node_name]);
-  const banner = silent && html`<div class="banner" role="alert">The node does not answer (${shown(silent)}). What is shown is older; asking again …</div>`;
+  began.current ??= node?.version;
+  const isOld = node && began.current !== node.version;
+  const banner = silent ? html`<div class="banner" role="alert">The node does not answer (${shown(silent)}). What is shown is older; asking again …</div>`
+    : late > 0 ? html`<div class="banner" role="status">The node answers slowly. What is shown may be older.</div>`
+    : isOld ? html`<div class="banner" role="status">The node runs version ${node.version} now: <a href=${location.href} onClick=${() => location.reload()}>load this page again</a></div>`
+    : null;
   if (!who) return banner;
   if (who.needed && !who.role) return html`${banner}<${Login} done=${ask}/>`;
   if (!node) return banner || html`<p class="soft">asking the node …</p>`;

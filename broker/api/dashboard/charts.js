@@ -1,6 +1,6 @@
 // Graphs of the last hour (uPlot), and the drawing of the federation.
 import {html, useEffect, useRef} from "/vendor/preact-htm.js";
-import {shown, seconds, number} from "/lib.js";
+import {bytes, number, seconds, shown} from "/lib.js";
 
 const COLOURS = ["#2f6feb", "#d9730d", "#18794e", "#a626a4"];
 
@@ -57,7 +57,7 @@ export function nodesOf(members) {
 
 // The nodes around this one, and other domains below. With more than NODES_DRAWN the rest is a number.
 const NODES_DRAWN = 24;
-export function Map({own, nodes, peers, links}) {
+export function Map({own, nodes, peers, links, flow, linked}) {
   const others = nodes.filter((node) => node.name !== own).slice(0, NODES_DRAWN);
   const hidden = nodes.length - others.length - 1;
   const byName = Object.fromEntries(peers.map((peer) => [peer.node_name, peer]));
@@ -68,6 +68,11 @@ export function Map({own, nodes, peers, links}) {
     const angle = Math.PI * 2 * index / count - Math.PI / 2;
     return [cx + Math.cos(angle) * (count > 1 ? 330 : 250), cy + Math.sin(angle) * 105];
   };
+  const told = (mine) => {
+    const rate = mine.reduce((total, link) => total + (linked[`${link.id} ${link.node}`] ?? 0), 0);
+    const lag = Math.max(0, ...mine.map((link) => link.lag_seconds ?? 0));
+    return `, ${number(rate)} messages/s${lag > 1 ? `, ${seconds(lag)} behind` : ""}`;
+  };
   const points = isFlat ? [[cx + 330, cy], [cx - 330, cy]] : others.map((_, index) => at(index + .5, others.length));
   return html`<svg class="map" viewBox="0 0 ${width} ${height}" role="img"
       aria-label=${`${nodes.length} nodes and ${domains.length} upstreams; the tables below have the same`}>
@@ -75,8 +80,9 @@ export function Map({own, nodes, peers, links}) {
       const [x, y] = points[index], streams = node.members.map((member) => byName[member.name]).filter(Boolean);
       const peer = streams.find((one) => one.behind) ?? streams.find((one) => one.state !== "streaming") ?? streams[0];
       const flows = peer?.state === "streaming";
+      const lag = peer?.outbox_seconds > 1 ? `, ${seconds(peer.outbox_seconds)} behind` : "";
       const text = !peer ? "" : peer.behind ? `behind, ${number(peer.stored_blocks)} blocks wait`
-        : flows ? `${seconds(peer.round_trip_seconds)}` : peer.state;
+        : flows ? `${bytes(node.members.reduce((total, member) => total + (flow[member.name] ?? 0), 0))}/s${lag}` : peer.state;
       return html`<g><line class=${flows ? "flows" : "broken"} x1=${cx} y1=${cy} x2=${x} y2=${y}/>
         <text class="small" x=${(cx * 1.1 + x * .9) / 2} y=${(cy + y) / 2 - 5}>${text}</text></g>`;
     })}
@@ -86,7 +92,7 @@ export function Map({own, nodes, peers, links}) {
       return html`<g><line class=${kind} x1=${cx} y1=${cy} x2=${x} y2=${height - 60}/>
         <rect x=${x - 60} y=${height - 60} width="120" height="34" rx="6" fill="none" stroke="currentColor"/>
         <text x=${x} y=${height - 38}>${shown(name)}</text>
-        <text class="small" x=${x} y=${height - 10}>${mine.map((link) => link.status).join(", ")}</text></g>`;
+        <text class="small" x=${x} y=${height - 10}>${mine.map((link) => link.status).join(", ")}${told(mine)}</text></g>`;
     })}
     ${others.map((node, index) => {
       const [x, y] = points[index];

@@ -2,7 +2,7 @@
 import {html, useEffect, useRef, useState} from "/vendor/preact-htm.js";
 
 const HEADERS = {"X-Gmqttd-Page": "1"};
-const ANSWER_MS = 10000;
+const ANSWER_MS = 10000, SLOW_MS = 2000, RETRY_MS = 3000;
 export const PAGE_ROWS = 60;
 
 export class ApiError extends Error {
@@ -16,12 +16,16 @@ export async function call(method, path, body) {
     options.body = JSON.stringify(body);
     options.headers["Content-Type"] = "application/json";
   }
-  let answer, text;
+  let answer, text, isSlow = false;
+  const late = setTimeout(() => { isSlow = true; watchers.slow(1); }, SLOW_MS);
   try {
     answer = await fetch(path, options);
     text = await answer.text();
   } catch (error) {
     throw new ApiError(0, error.name === "TimeoutError" ? "no answer within 10 s" : "the node cannot be reached");
+  } finally {
+    clearTimeout(late);
+    if (isSlow) watchers.slow(-1);
   }
   let found = null;
   try { found = text ? JSON.parse(text) : {}; } catch { /* told below */ }
@@ -33,28 +37,37 @@ export async function call(method, path, body) {
 // What a view says whose plugin does not run on this node.
 export const NotLoaded = ({name}) => html`<p class="soft">The plugin ${name} does not run on this node: name it in plugin_order.</p>`;
 
-export const watchers = {failed: () => {}, answered: () => {}, refused: () => {}};
+// What the page is told of calls: `slow` of one more or one less that takes longer than SLOW_MS.
+export const watchers = {failed: () => {}, answered: () => {}, refused: () => {}, slow: () => {}};
 
-// {data, error, reload}: a path that is asked for every `seconds`, while the page is seen. What came last stays after a failure.
-export function useData(path, seconds = 2) {
-  const [state, setState] = useState({data: null, error: null, path: null});
+// {found, faults, reload}: paths that are asked for every `seconds`, while the page is seen; answers and ApiErrors by path. What
+// came last stays after a failure.
+export function useEach(paths, seconds = 2) {
+  const [state, setState] = useState({found: {}, faults: {}});
   const again = useRef(() => {});
+  const key = JSON.stringify(paths);
   useEffect(() => {
-    if (!path) return undefined;
-    let ended = false, timer = 0;
+    if (!paths.length) return undefined;
+    let ended = false, timer = 0, asking = null;
+    const only = (values) => Object.fromEntries(paths.filter((path) => path in values).map((path) => [path, values[path]]));
+    const told = (path, data, error) => {
+      if (error?.status === 401) watchers.refused();
+      else if (error?.status === 0) watchers.failed(error.message);
+      else watchers.answered();
+      if (!ended) setState(({found, faults}) => ({
+        found: error ? only(found) : {...only(found), [path]: data}, faults: {...only(faults), [path]: error},
+      }));
+    };
+    const round = () => Promise.all(paths.map((path) =>
+      call("GET", path).then((data) => told(path, data, null), (error) => told(path, null, error))));
     const ask = async () => {
       clearTimeout(timer);
       if (!document.hidden) {
-        try {
-          const data = await call("GET", path);
-          watchers.answered();
-          if (!ended) setState({data, error: null, path});
-        } catch (error) {
-          if (error.status === 401) watchers.refused();
-          else if (error.status === 0) watchers.failed(error.message);
-          if (!ended) setState((old) => ({data: old.path === path ? old.data : null, error, path}));
-        }
+        asking ??= round();
+        await asking;
+        asking = null;
       }
+      clearTimeout(timer);
       if (!ended) timer = setTimeout(ask, seconds * 1000);
     };
     const shown = () => { if (!document.hidden) ask(); };
@@ -62,8 +75,28 @@ export function useData(path, seconds = 2) {
     again.current = ask;
     ask();
     return () => { ended = true; clearTimeout(timer); document.removeEventListener("visibilitychange", shown); };
-  }, [path, seconds]);
-  return {data: state.path === path ? state.data : null, error: state.error, reload: () => again.current()};
+  }, [key, seconds]);
+  return {...state, reload: () => again.current()};
+}
+
+// {data, error, reload} of one path, or of none.
+export function useData(path, seconds = 2) {
+  const {found, faults, reload} = useEach(path ? [path] : [], seconds);
+  return {data: found[path] ?? null, error: faults[path] ?? null, reload};
+}
+
+// What `rows` have more a second than when they were asked before: {name: figure}.
+export function useRates(rows, name, figure) {
+  const last = useRef({at: 0, figures: {}, rates: {}});
+  const figures = Object.fromEntries(rows.map((row) => [name(row), figure(row)]));
+  if (JSON.stringify(figures) !== JSON.stringify(last.current.figures) || Date.now() - last.current.at > 5000) {
+    const passed = (Date.now() - last.current.at) / 1000, before = last.current.figures;
+    // A counter that fell is that of a process that started again.
+    const rates = Object.fromEntries(Object.keys(figures).filter((key) => key in before && passed > 0)
+      .map((key) => [key, Math.max(0, figures[key] - before[key]) / passed]));
+    last.current = {at: Date.now(), figures, rates};
+  }
+  return last.current.rates;
 }
 
 // The newest answers of a stream, the newest first. The browser resumes it by itself; what comes twice is shown once. Answers of
@@ -73,22 +106,31 @@ export function useStream(path, most) {
   const [isOpen, setOpen] = useState(false);
   useEffect(() => {
     if (!path) return undefined;
-    let coming = [];
-    const source = new EventSource(path);
+    let coming = [], source = null, timer = 0;
+    // Numbers begin anew with the process of the node.
+    const name = (one) => one.number ? `${one.number} ${one.time}` : null;
     const show = () => {
-      const numbers = new Set(coming.map((one) => one.number).filter(Boolean));
+      const names = new Set(coming.map(name).filter(Boolean));
       const newest = coming.reverse();
       coming = [];
-      setFound((old) => [...newest, ...old.filter((one) => !numbers.has(one.number))].slice(0, most));
+      setFound((old) => [...newest, ...old.filter((one) => !names.has(name(one)))].slice(0, most));
     };
-    source.onmessage = ({data}) => {
-      if (!coming.length) setTimeout(show, 200);
-      coming.push(JSON.parse(data));
-      if (coming.length > most) coming.shift();
+    const open = () => {
+      source = new EventSource(path);
+      source.onmessage = ({data}) => {
+        if (!coming.length) setTimeout(show, 200);
+        coming.push(JSON.parse(data));
+        if (coming.length > most) coming.shift();
+      };
+      source.onopen = () => setOpen(true);
+      source.onerror = () => {
+        setOpen(false);
+        // The browser tries again after a lost connection, and not after an answer such as 429 or 503.
+        if (source.readyState === EventSource.CLOSED) timer = setTimeout(open, RETRY_MS);
+      };
     };
-    source.onopen = () => setOpen(true);
-    source.onerror = () => setOpen(false);
-    return () => { source.close(); setOpen(false); };
+    open();
+    return () => { clearTimeout(timer); source.close(); setOpen(false); };
   }, [path, most]);
   return [found, isOpen];
 }

@@ -1,6 +1,6 @@
 // Overview: the node, its federation, what is wrong, the last hour.
 import {html} from "/vendor/preact-htm.js";
-import {Problem, Since, State, Table, bytes, number, rows, seconds, shown, useData, useStream} from "/lib.js";
+import {Problem, Since, State, Table, bytes, number, rows, seconds, shown, useData, useRates, useStream} from "/lib.js";
 import {Graph, Map, memberKind, nodesOf} from "/charts.js";
 
 const EVENTS_SHOWN = 30;
@@ -15,6 +15,8 @@ export function Overview({has}) {
   const members = rows(useData(has("federation") && "/v1/federation/members").data, "members");
   const peers = rows(useData(has("federation") && "/v1/federation/peers").data, "peers");
   const links = rows(useData(has("links") && "/v1/federation-links", 5).data, "links");
+  const flow = useRates(peers, (peer) => peer.node_name, (peer) => Number(peer.bytes_sent) + Number(peer.bytes_received));
+  const linked = useRates(links, (link) => `${link.id} ${link.node}`, (link) => Number(link.sent ?? 0) + Number(link.received ?? 0));
   if (!node) return html`<p class="soft">asking the node …</p>`;
   const wrong = rows(alarms.data, "alarms");
   const series = Object.fromEntries((rates?.series ?? []).map((item) => [item.name, item.values ?? []]));
@@ -35,7 +37,7 @@ export function Overview({has}) {
       ${alarms.data && !wrong.length && html`<${State} kind="good">nothing is wrong</${State}>`}
     </section>
     ${members.length > 0 && html`<section><h2>Federation</h2>
-      <${Map} own=${node.node_name} nodes=${nodesOf(members)} peers=${peers} links=${links}/>
+      <${Map} own=${node.node_name} nodes=${nodesOf(members)} peers=${peers} links=${links} flow=${flow} linked=${linked}/>
       <${Table} rows=${nodesOf(members)} columns=${[
         ["node", (found) => shown(found.name), "name"],
         ["workers", (found) => found.workers > 1 ? number(found.workers) : "", "number"],

@@ -38,7 +38,7 @@ export function Topics({fields, may}) {
   return html`
     <form class="bar" onSubmit=${search} role="search">
       <label>topic, or topic filter <input name="topic" defaultValue=${topic} size="40"/></label>
-      <label>payloads as <select name="form">${Object.keys(FORMS).map((name) => html`<option selected=${name === form}>${name}</option>`)}</select></label>
+      <label>payloads as <select name="form">${Object.keys(FORMS).map((name) => html`<option value=${name} selected=${name === form}>${name}</option>`)}</select></label>
       <button class="main">show</button>
     </form>
     ${topic && !isFilter(topic) && html`<${Explain} key=${topic} topic=${topic}/>`}
@@ -147,7 +147,7 @@ function Publish({topic}) {
   };
   return html`<section><h2>Publish</h2><form class="bar" onSubmit=${send}>
     <label>topic <input name="topic" required defaultValue=${topic} size="32"/></label>
-    <label>QoS <select name="qos"><option>0</option><option>1</option><option>2</option></select></label>
+    <label>QoS <select name="qos"><option value="0">0</option><option value="1">1</option><option value="2">2</option></select></label>
     <label>payload <textarea name="payload"></textarea></label>
     <label>retained <input type="checkbox" name="retained"/></label>
     <button class="main">publish</button></form>${told}</section>`;

@@ -1418,8 +1418,8 @@ class BackupServiceServicer:
     """
 
     def Backup(self, request, context):
-        """What the store has now, and the files of accounts and rules. Over gRPC only; one call at a time. The store takes no changes
-        while its file is copied. FAILED_PRECONDITION for a store that has tools of its own for copies.
+        """What the store has now, and the files of accounts and rules. Over gRPC only; one call at a time. The store goes on to
+        take changes while its file is copied. FAILED_PRECONDITION for a store that has tools of its own for copies.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

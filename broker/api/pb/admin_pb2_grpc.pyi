@@ -494,8 +494,8 @@ class BackupServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> BackupServiceAsyncStub: ...
     Backup: _grpc.UnaryStreamMultiCallable[_empty_pb2.Empty, _admin_pb2.BackupPart]
-    """What the store has now, and the files of accounts and rules. Over gRPC only; one call at a time. The store takes no changes
-    while its file is copied. FAILED_PRECONDITION for a store that has tools of its own for copies.
+    """What the store has now, and the files of accounts and rules. Over gRPC only; one call at a time. The store goes on to
+    take changes while its file is copied. FAILED_PRECONDITION for a store that has tools of its own for copies.
     """
 
 @_typing.type_check_only
@@ -504,8 +504,8 @@ class BackupServiceAsyncStub(BackupServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Backup: _aio.UnaryStreamMultiCallable[_empty_pb2.Empty, _admin_pb2.BackupPart]  # type: ignore[assignment]
-    """What the store has now, and the files of accounts and rules. Over gRPC only; one call at a time. The store takes no changes
-    while its file is copied. FAILED_PRECONDITION for a store that has tools of its own for copies.
+    """What the store has now, and the files of accounts and rules. Over gRPC only; one call at a time. The store goes on to
+    take changes while its file is copied. FAILED_PRECONDITION for a store that has tools of its own for copies.
     """
 
 class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -517,8 +517,8 @@ class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _empty_pb2.Empty,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.BackupPart], _abc.AsyncIterator[_admin_pb2.BackupPart]]:
-        """What the store has now, and the files of accounts and rules. Over gRPC only; one call at a time. The store takes no changes
-        while its file is copied. FAILED_PRECONDITION for a store that has tools of its own for copies.
+        """What the store has now, and the files of accounts and rules. Over gRPC only; one call at a time. The store goes on to
+        take changes while its file is copied. FAILED_PRECONDITION for a store that has tools of its own for copies.
         """
 
 def add_BackupServiceServicer_to_server(servicer: BackupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -3,6 +3,13 @@
 # ruff: noqa
 # fmt: off
 COMMENTS: dict[str, str] = {
+    "gmqtt.auth.api.AccessRule": "A rule of the acl_file.",
+    "gmqtt.auth.api.AccessRule.access": "read, write, readwrite or deny.",
+    "gmqtt.auth.api.AccessRule.kind": "topic: of one user, or of clients without a user name. pattern: of all clients.",
+    "gmqtt.auth.api.AccessRule.username": "Empty for patterns and for clients without a user name.",
+    "gmqtt.auth.api.AccessService": "Who may do what on this node, and who may not log in now.",
+    "gmqtt.auth.api.AccessService.ListLockedOut": "List who is locked out by failed logins.",
+    "gmqtt.auth.api.AccessService.ListRules": "List the rules of the acl_file, those of users first, in the order of the file.",
     "gmqtt.auth.api.Account.password": "Always empty in an answer: neither the password nor its hash leaves the node.",
     "gmqtt.auth.api.Account.role": "\"link\" or \"link:DOMAIN\" for an account whose clients may be links of other domains, or of this one, else empty.",
     "gmqtt.auth.api.AccountService": "The accounts of clients that log in with a password.",
@@ -13,6 +20,14 @@ COMMENTS: dict[str, str] = {
     "gmqtt.auth.api.ListAccountsRequest.page": "Which page. 0 and 1 are the first.",
     "gmqtt.auth.api.ListAccountsRequest.page_size": "Largest number of entries of a page. 0 stands for 20; more than 1000 stands for 1000.",
     "gmqtt.auth.api.ListAccountsResponse.total_count": "Number of all accounts, whatever the page.",
+    "gmqtt.auth.api.ListLockedOutResponse.locked_out": "The last to fail first, at most 1000.",
+    "gmqtt.auth.api.ListRulesRequest.page": "Which page. 0 and 1 are the first.",
+    "gmqtt.auth.api.ListRulesRequest.page_size": "Largest number of entries of a page. 0 stands for 20; more than 1000 stands for 1000.",
+    "gmqtt.auth.api.ListRulesResponse.total_count": "Number of all rules, whatever the page. 0 without an acl_file: clients may do everything.",
+    "gmqtt.auth.api.LockedOut": "Who is refused without a check of the password, because of failed logins before.",
+    "gmqtt.auth.api.LockedOut.address": "Of the client; IPv6 addresses are those of networks (/64).",
+    "gmqtt.auth.api.LockedOut.seconds": "Until the next login is checked.",
+    "gmqtt.auth.api.LockedOut.username": "Empty: all user names from this address, but those that have logged in from it. A name of more than 64 characters is a hash.",
     "gmqtt.auth.api.UpdateAccountRequest": "Example: {\"password\": \"of at least one character\"}",
     "gmqtt.auth.api.UpdateAccountRequest.password": "May be empty when `role` is there: the password of the account then stays.",
     "gmqtt.auth.api.UpdateAccountRequest.role": "\"link\": clients of the account may be links of other domains; \"link:DOMAIN\": of this one only. \"\": they may not. Without it the role stays.",

@@ -26,7 +26,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x62roker/auth/pb/account.proto\x12\x0egmqtt.auth.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\"6\n\x13ListAccountsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\r\"V\n\x14ListAccountsResponse\x12)\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x17.gmqtt.auth.api.Account\x12\x13\n\x0btotal_count\x18\x02 \x01(\r\"%\n\x11GetAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t\">\n\x12GetAccountResponse\x12(\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0b\x32\x17.gmqtt.auth.api.Account\"V\n\x14UpdateAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\x12\x11\n\x04role\x18\x64 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_role\";\n\x07\x41\x63\x63ount\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x64 \x01(\t\"(\n\x14\x44\x65leteAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t2\xbd\x03\n\x0e\x41\x63\x63ountService\x12g\n\x04List\x12#.gmqtt.auth.api.ListAccountsRequest\x1a$.gmqtt.auth.api.ListAccountsResponse\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\x0c/v1/accounts\x12m\n\x03Get\x12!.gmqtt.auth.api.GetAccountRequest\x1a\".gmqtt.auth.api.GetAccountResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/accounts/{username}\x12j\n\x06Update\x12$.gmqtt.auth.api.UpdateAccountRequest\x1a\x16.google.protobuf.Empty\"\"\x82\xd3\xe4\x93\x02\x1c\"\x17/v1/accounts/{username}:\x01*\x12g\n\x06\x44\x65lete\x12$.gmqtt.auth.api.DeleteAccountRequest\x1a\x16.google.protobuf.Empty\"\x1f\x82\xd3\xe4\x93\x02\x19*\x17/v1/accounts/{username}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x62roker/auth/pb/account.proto\x12\x0egmqtt.auth.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\"6\n\x13ListAccountsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\r\"V\n\x14ListAccountsResponse\x12)\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x17.gmqtt.auth.api.Account\x12\x13\n\x0btotal_count\x18\x02 \x01(\r\"%\n\x11GetAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t\">\n\x12GetAccountResponse\x12(\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0b\x32\x17.gmqtt.auth.api.Account\"V\n\x14UpdateAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\x12\x11\n\x04role\x18\x64 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_role\";\n\x07\x41\x63\x63ount\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x64 \x01(\t\"(\n\x14\x44\x65leteAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t\"?\n\tLockedOut\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x10\n\x08username\x18\x02 \x01(\t\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"F\n\x15ListLockedOutResponse\x12-\n\nlocked_out\x18\x01 \x03(\x0b\x32\x19.gmqtt.auth.api.LockedOut\"3\n\x10ListRulesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\r\"R\n\nAccessRule\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x10\n\x08username\x18\x02 \x01(\t\x12\x0e\n\x06\x61\x63\x63\x65ss\x18\x03 \x01(\t\x12\x14\n\x0ctopic_filter\x18\x04 \x01(\t\"S\n\x11ListRulesResponse\x12)\n\x05rules\x18\x01 \x03(\x0b\x32\x1a.gmqtt.auth.api.AccessRule\x12\x13\n\x0btotal_count\x18\x02 \x01(\r2\xbd\x03\n\x0e\x41\x63\x63ountService\x12g\n\x04List\x12#.gmqtt.auth.api.ListAccountsRequest\x1a$.gmqtt.auth.api.ListAccountsResponse\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\x0c/v1/accounts\x12m\n\x03Get\x12!.gmqtt.auth.api.GetAccountRequest\x1a\".gmqtt.auth.api.GetAccountResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/accounts/{username}\x12j\n\x06Update\x12$.gmqtt.auth.api.UpdateAccountRequest\x1a\x16.google.protobuf.Empty\"\"\x82\xd3\xe4\x93\x02\x1c\"\x17/v1/accounts/{username}:\x01*\x12g\n\x06\x44\x65lete\x12$.gmqtt.auth.api.DeleteAccountRequest\x1a\x16.google.protobuf.Empty\"\x1f\x82\xd3\xe4\x93\x02\x19*\x17/v1/accounts/{username}2\xdc\x01\n\rAccessService\x12\x66\n\rListLockedOut\x12\x16.google.protobuf.Empty\x1a%.gmqtt.auth.api.ListLockedOutResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/locked_out\x12\x63\n\tListRules\x12 .gmqtt.auth.api.ListRulesRequest\x1a!.gmqtt.auth.api.ListRulesResponse\"\x11\x82\xd3\xe4\x93\x02\x0b\x12\t/v1/rulesb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,6 +41,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ACCOUNTSERVICE'].methods_by_name['Update']._serialized_options = b'\202\323\344\223\002\034\"\027/v1/accounts/{username}:\001*'
   _globals['_ACCOUNTSERVICE'].methods_by_name['Delete']._loaded_options = None
   _globals['_ACCOUNTSERVICE'].methods_by_name['Delete']._serialized_options = b'\202\323\344\223\002\031*\027/v1/accounts/{username}'
+  _globals['_ACCESSSERVICE'].methods_by_name['ListLockedOut']._loaded_options = None
+  _globals['_ACCESSSERVICE'].methods_by_name['ListLockedOut']._serialized_options = b'\202\323\344\223\002\020\022\016/v1/locked_out'
+  _globals['_ACCESSSERVICE'].methods_by_name['ListRules']._loaded_options = None
+  _globals['_ACCESSSERVICE'].methods_by_name['ListRules']._serialized_options = b'\202\323\344\223\002\013\022\t/v1/rules'
   _globals['_LISTACCOUNTSREQUEST']._serialized_start=107
   _globals['_LISTACCOUNTSREQUEST']._serialized_end=161
   _globals['_LISTACCOUNTSRESPONSE']._serialized_start=163
@@ -55,6 +59,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ACCOUNT']._serialized_end=501
   _globals['_DELETEACCOUNTREQUEST']._serialized_start=503
   _globals['_DELETEACCOUNTREQUEST']._serialized_end=543
-  _globals['_ACCOUNTSERVICE']._serialized_start=546
-  _globals['_ACCOUNTSERVICE']._serialized_end=991
+  _globals['_LOCKEDOUT']._serialized_start=545
+  _globals['_LOCKEDOUT']._serialized_end=608
+  _globals['_LISTLOCKEDOUTRESPONSE']._serialized_start=610
+  _globals['_LISTLOCKEDOUTRESPONSE']._serialized_end=680
+  _globals['_LISTRULESREQUEST']._serialized_start=682
+  _globals['_LISTRULESREQUEST']._serialized_end=733
+  _globals['_ACCESSRULE']._serialized_start=735
+  _globals['_ACCESSRULE']._serialized_end=817
+  _globals['_LISTRULESRESPONSE']._serialized_start=819
+  _globals['_LISTRULESRESPONSE']._serialized_end=902
+  _globals['_ACCOUNTSERVICE']._serialized_start=905
+  _globals['_ACCOUNTSERVICE']._serialized_end=1350
+  _globals['_ACCESSSERVICE']._serialized_start=1353
+  _globals['_ACCESSSERVICE']._serialized_end=1573
 # @@protoc_insertion_point(module_scope)

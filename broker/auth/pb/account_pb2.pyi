@@ -185,3 +185,136 @@ class DeleteAccountRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteAccountRequest: _TypeAlias = DeleteAccountRequest  # noqa: Y015
+
+@_typing.final
+class LockedOut(_message.Message):
+    """Who is refused without a check of the password, because of failed logins before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    USERNAME_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """Of the client; IPv6 addresses are those of networks (/64)."""
+    username: _builtins.str
+    """Empty: all user names from this address, but those that have logged in from it. A name of more than 64 characters is a hash."""
+    seconds: _builtins.float
+    """Until the next login is checked."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        username: _builtins.str = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "seconds", b"seconds", "username", b"username"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockedOut: _TypeAlias = LockedOut  # noqa: Y015
+
+@_typing.final
+class ListLockedOutResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCKED_OUT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def locked_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___LockedOut]:
+        """The last to fail first, at most 1000."""
+
+    def __init__(
+        self,
+        *,
+        locked_out: _abc.Iterable[Global___LockedOut] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locked_out", b"locked_out"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLockedOutResponse: _TypeAlias = ListLockedOutResponse  # noqa: Y015
+
+@_typing.final
+class ListRulesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Largest number of entries of a page. 0 stands for 20; more than 1000 stands for 1000."""
+    page: _builtins.int
+    """Which page. 0 and 1 are the first."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page", "page_size", b"page_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRulesRequest: _TypeAlias = ListRulesRequest  # noqa: Y015
+
+@_typing.final
+class AccessRule(_message.Message):
+    """A rule of the acl_file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    USERNAME_FIELD_NUMBER: _builtins.int
+    ACCESS_FIELD_NUMBER: _builtins.int
+    TOPIC_FILTER_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """topic: of one user, or of clients without a user name. pattern: of all clients."""
+    username: _builtins.str
+    """Empty for patterns and for clients without a user name."""
+    access: _builtins.str
+    """read, write, readwrite or deny."""
+    topic_filter: _builtins.str
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        username: _builtins.str = ...,
+        access: _builtins.str = ...,
+        topic_filter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "kind", b"kind", "topic_filter", b"topic_filter", "username", b"username"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AccessRule: _TypeAlias = AccessRule  # noqa: Y015
+
+@_typing.final
+class ListRulesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULES_FIELD_NUMBER: _builtins.int
+    TOTAL_COUNT_FIELD_NUMBER: _builtins.int
+    total_count: _builtins.int
+    """Number of all rules, whatever the page. 0 without an acl_file: clients may do everything."""
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccessRule]: ...
+    def __init__(
+        self,
+        *,
+        rules: _abc.Iterable[Global___AccessRule] | None = ...,
+        total_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules", "total_count", b"total_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRulesResponse: _TypeAlias = ListRulesResponse  # noqa: Y015

@@ -233,3 +233,123 @@ class AccountService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class AccessServiceStub:
+    """Who may do what on this node, and who may not log in now.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListLockedOut = channel.unary_unary(
+                '/gmqtt.auth.api.AccessService/ListLockedOut',
+                request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+                response_deserializer=broker_dot_auth_dot_pb_dot_account__pb2.ListLockedOutResponse.FromString,
+                _registered_method=True)
+        self.ListRules = channel.unary_unary(
+                '/gmqtt.auth.api.AccessService/ListRules',
+                request_serializer=broker_dot_auth_dot_pb_dot_account__pb2.ListRulesRequest.SerializeToString,
+                response_deserializer=broker_dot_auth_dot_pb_dot_account__pb2.ListRulesResponse.FromString,
+                _registered_method=True)
+
+
+class AccessServiceServicer:
+    """Who may do what on this node, and who may not log in now.
+    """
+
+    def ListLockedOut(self, request, context):
+        """List who is locked out by failed logins.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRules(self, request, context):
+        """List the rules of the acl_file, those of users first, in the order of the file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_AccessServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListLockedOut': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLockedOut,
+                    request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                    response_serializer=broker_dot_auth_dot_pb_dot_account__pb2.ListLockedOutResponse.SerializeToString,
+            ),
+            'ListRules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRules,
+                    request_deserializer=broker_dot_auth_dot_pb_dot_account__pb2.ListRulesRequest.FromString,
+                    response_serializer=broker_dot_auth_dot_pb_dot_account__pb2.ListRulesResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'gmqtt.auth.api.AccessService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('gmqtt.auth.api.AccessService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class AccessService:
+    """Who may do what on this node, and who may not log in now.
+    """
+
+    @staticmethod
+    def ListLockedOut(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.auth.api.AccessService/ListLockedOut',
+            google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            broker_dot_auth_dot_pb_dot_account__pb2.ListLockedOutResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.auth.api.AccessService/ListRules',
+            broker_dot_auth_dot_pb_dot_account__pb2.ListRulesRequest.SerializeToString,
+            broker_dot_auth_dot_pb_dot_account__pb2.ListRulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

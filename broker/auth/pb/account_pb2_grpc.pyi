@@ -104,3 +104,46 @@ class AccountServiceServicer(metaclass=_abc_1.ABCMeta):
         """Delete an account, and disconnect its clients. An account that does not exist is no error."""
 
 def add_AccountServiceServicer_to_server(servicer: AccountServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class AccessServiceStub:
+    """Who may do what on this node, and who may not log in now."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> AccessServiceAsyncStub: ...
+    ListLockedOut: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _account_pb2.ListLockedOutResponse]
+    """List who is locked out by failed logins."""
+    ListRules: _grpc.UnaryUnaryMultiCallable[_account_pb2.ListRulesRequest, _account_pb2.ListRulesResponse]
+    """List the rules of the acl_file, those of users first, in the order of the file."""
+
+@_typing.type_check_only
+class AccessServiceAsyncStub(AccessServiceStub):
+    """Who may do what on this node, and who may not log in now."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    ListLockedOut: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _account_pb2.ListLockedOutResponse]  # type: ignore[assignment]
+    """List who is locked out by failed logins."""
+    ListRules: _aio.UnaryUnaryMultiCallable[_account_pb2.ListRulesRequest, _account_pb2.ListRulesResponse]  # type: ignore[assignment]
+    """List the rules of the acl_file, those of users first, in the order of the file."""
+
+class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Who may do what on this node, and who may not log in now."""
+
+    @_abc_1.abstractmethod
+    def ListLockedOut(
+        self,
+        request: _empty_pb2.Empty,
+        context: _ServicerContext,
+    ) -> _typing.Union[_account_pb2.ListLockedOutResponse, _abc.Awaitable[_account_pb2.ListLockedOutResponse]]:
+        """List who is locked out by failed logins."""
+
+    @_abc_1.abstractmethod
+    def ListRules(
+        self,
+        request: _account_pb2.ListRulesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_account_pb2.ListRulesResponse, _abc.Awaitable[_account_pb2.ListRulesResponse]]:
+        """List the rules of the acl_file, those of users first, in the order of the file."""
+
+def add_AccessServiceServicer_to_server(servicer: AccessServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

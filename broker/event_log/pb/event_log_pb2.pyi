@@ -28,21 +28,25 @@ class LogMember(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     API_ADDR_FIELD_NUMBER: _builtins.int
+    HAS_LOG_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     status: _builtins.str
     """ALIVE, LEAVING, LEFT or FAILED."""
     api_addr: _builtins.str
     """HOST:PORT of the gRPC API that serves the member's log. Empty for a member that keeps none."""
+    has_log: _builtins.bool
+    """It keeps a log that this node can ask it for (`node` of a request)."""
     def __init__(
         self,
         *,
         node: _builtins.str = ...,
         status: _builtins.str = ...,
         api_addr: _builtins.str = ...,
+        has_log: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_addr", b"api_addr", "node", b"node", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_addr", b"api_addr", "has_log", b"has_log", "node", b"node", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -158,15 +162,51 @@ class DamagedSegment(_message.Message):
 Global___DamagedSegment: _TypeAlias = DamagedSegment  # noqa: Y015
 
 @_typing.final
-class DescribeLogRequest(_message.Message):
+class LogBatch(_message.Message):
+    """The last batch of a streaming query, or of a batch job, that was published through this node."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
+    QUERY_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    COMMITTED_AT_NS_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
+    batch: _builtins.int
+    rows: _builtins.int
+    committed_at_ns: _builtins.int
+    """Unix nanoseconds of its commit; 0 while it goes on."""
     def __init__(
         self,
+        *,
+        query: _builtins.str = ...,
+        batch: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        committed_at_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "committed_at_ns", b"committed_at_ns", "query", b"query", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogBatch: _TypeAlias = LogBatch  # noqa: Y015
+
+@_typing.final
+class DescribeLogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """The member whose log it is, asked by this node. Empty: this node."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -193,6 +233,7 @@ class LogDescription(_message.Message):
     RECORDS_LOST_FIELD_NUMBER: _builtins.int
     PARENTS_FIELD_NUMBER: _builtins.int
     GAPS_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     log_id: _builtins.str
     """UUID. Offsets mean nothing beside another log id that is not among `parents`."""
@@ -229,6 +270,10 @@ class LogDescription(_message.Message):
     def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogGap]:
         """Between first_offset and next_offset, in order."""
 
+    @_builtins.property
+    def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogBatch]:
+        """Since the start of the node, the last of each query, at most 100 queries."""
+
     def __init__(
         self,
         *,
@@ -249,10 +294,11 @@ class LogDescription(_message.Message):
         records_lost: _builtins.int = ...,
         parents: _abc.Iterable[Global___ParentLog] | None = ...,
         gaps: _abc.Iterable[Global___LogGap] | None = ...,
+        batches: _abc.Iterable[Global___LogBatch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "damaged", b"damaged", "first_offset", b"first_offset", "first_time_ns", b"first_time_ns", "gaps", b"gaps", "holds", b"holds", "holds_released", b"holds_released", "last_time_ns", b"last_time_ns", "log_id", b"log_id", "members", b"members", "next_offset", b"next_offset", "node", b"node", "now_ns", b"now_ns", "parents", b"parents", "records_lost", b"records_lost", "segments", b"segments", "stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "bytes", b"bytes", "damaged", b"damaged", "first_offset", b"first_offset", "first_time_ns", b"first_time_ns", "gaps", b"gaps", "holds", b"holds", "holds_released", b"holds_released", "last_time_ns", b"last_time_ns", "log_id", b"log_id", "members", b"members", "next_offset", b"next_offset", "node", b"node", "now_ns", b"now_ns", "parents", b"parents", "records_lost", b"records_lost", "segments", b"segments", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -460,6 +506,7 @@ class ListRecordsRequest(_message.Message):
     TIME_FIELD_NUMBER: _builtins.int
     TOPIC_FILTER_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
     from_offset: _builtins.int
     """The first record that is wanted; 0 for the oldest. Not with time."""
     time: _builtins.str
@@ -468,6 +515,8 @@ class ListRecordsRequest(_message.Message):
     """Only records whose topic matches this topic filter. Empty: all."""
     limit: _builtins.int
     """Largest number of records in the answer. 0 stands for 20; more than 200 for 200."""
+    node: _builtins.str
+    """The member whose log it is, asked by this node. Empty: this node."""
     def __init__(
         self,
         *,
@@ -475,10 +524,11 @@ class ListRecordsRequest(_message.Message):
         time: _builtins.str = ...,
         topic_filter: _builtins.str = ...,
         limit: _builtins.int = ...,
+        node: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_offset", b"from_offset", "limit", b"limit", "time", b"time", "topic_filter", b"topic_filter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_offset", b"from_offset", "limit", b"limit", "node", b"node", "time", b"time", "topic_filter", b"topic_filter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -74,7 +74,7 @@ class EventLogServicer:
     """
 
     def Describe(self, request, context):
-        """The log of this node, and the other members.
+        """The log of this node or of another member, and its other members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

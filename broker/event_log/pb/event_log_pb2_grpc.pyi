@@ -39,7 +39,7 @@ class EventLogStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EventLogAsyncStub: ...
     Describe: _grpc.UnaryUnaryMultiCallable[_event_log_pb2.DescribeLogRequest, _event_log_pb2.LogDescription]
-    """The log of this node, and the other members."""
+    """The log of this node or of another member, and its other members."""
     Read: _grpc.UnaryUnaryMultiCallable[_event_log_pb2.ReadLogRequest, _event_log_pb2.ReadLogResponse]
     """Raw blocks. Over gRPC only."""
     ListRecords: _grpc.UnaryUnaryMultiCallable[_event_log_pb2.ListRecordsRequest, _event_log_pb2.ListRecordsResponse]
@@ -58,7 +58,7 @@ class EventLogAsyncStub(EventLogStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Describe: _aio.UnaryUnaryMultiCallable[_event_log_pb2.DescribeLogRequest, _event_log_pb2.LogDescription]  # type: ignore[assignment]
-    """The log of this node, and the other members."""
+    """The log of this node or of another member, and its other members."""
     Read: _aio.UnaryUnaryMultiCallable[_event_log_pb2.ReadLogRequest, _event_log_pb2.ReadLogResponse]  # type: ignore[assignment]
     """Raw blocks. Over gRPC only."""
     ListRecords: _aio.UnaryUnaryMultiCallable[_event_log_pb2.ListRecordsRequest, _event_log_pb2.ListRecordsResponse]  # type: ignore[assignment]
@@ -80,7 +80,7 @@ class EventLogServicer(metaclass=_abc_1.ABCMeta):
         request: _event_log_pb2.DescribeLogRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_event_log_pb2.LogDescription, _abc.Awaitable[_event_log_pb2.LogDescription]]:
-        """The log of this node, and the other members."""
+        """The log of this node or of another member, and its other members."""
 
     @_abc_1.abstractmethod
     def Read(

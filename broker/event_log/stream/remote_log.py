@@ -20,8 +20,6 @@ from broker.event_log.stream.place import LogPlace
 from broker.event_log.stream.stream_log import StreamLog
 from broker.hooks import MemberFault, Members
 
-TAG_STREAM: Final = "log"  # of members whose log the others may read so; its value is the version of the calls
-TAG_VALUE: Final = "1"
 LOCATE: Final = "event_log.Locate"
 READ: Final = "event_log.Read"
 FOLLOW: Final = "event_log.Follow"

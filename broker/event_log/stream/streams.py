@@ -8,11 +8,12 @@ from typing import Final
 from broker.codec.reason_codes import TOPIC_FILTER_INVALID
 from broker.errors import MqttError
 from broker.event_log.log import EventLog
+from broker.event_log.other_logs import TAG_STREAM
 from broker.event_log.stream.feed import LogFeed
 from broker.event_log.stream.own_log import OwnLog
 from broker.event_log.stream.place import Place, decode_place, first_place
 from broker.event_log.stream.reads import StreamReads
-from broker.event_log.stream.remote_log import TAG_STREAM, LogForMembers, RemoteLog
+from broker.event_log.stream.remote_log import LogForMembers, RemoteLog
 from broker.event_log.stream.start import StartFault, parse_start, split_filter
 from broker.feeds import Feed, FeedReader, Feeds
 from broker.hooks import Members

@@ -53,6 +53,31 @@ def test_clients_of_unix_sockets_have_no_address_to_count() -> None:
     assert failed.wait("", "next", NOW) == 0
 
 
+def test_who_is_locked_out_is_who_would_wait() -> None:
+    failed = FailedLogins(2, 3)
+    long = "n" * 1000
+    for address, username in [
+        ("a", "u"),
+        ("a", "u"),
+        ("a", "other name"),
+        ("b", long),
+        ("b", long),
+        ("", "unix"),
+        ("", "unix"),
+    ]:
+        failed.failed(address, username, NOW)
+    found = {(address, name): seconds for address, name, seconds in failed.locked_out(NOW)}
+    names = {("a", "u"), ("", "unix"), ("a", "")}
+    assert names < found.keys()
+    (hashed,) = found.keys() - names
+    assert (hashed[0], len(hashed[1])) == ("b", 32)
+    for (address, name), seconds in found.items():
+        if name != hashed[1]:
+            assert seconds == pytest.approx(failed.wait(address, name or "somebody", NOW))
+    assert list(failed.locked_out(NOW + 100)) == []
+    assert list(FailedLogins(0, 0).locked_out(NOW)) == []
+
+
 def test_zero_is_no_limit() -> None:
     failed = FailedLogins(0, 0)
     for _ in range(1000):

@@ -17,10 +17,11 @@ from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.settings import EventLogSettings
 from broker.event_log.stream import reads, stream_log
 from broker.event_log.stream.place import LogPlace, Place, decode_place
-from broker.event_log.stream.remote_log import FOLLOW, LOCATE, READ, TAG_STREAM
+from broker.event_log.stream.remote_log import FOLLOW, LOCATE, READ
 from broker.event_log.stream.streams import Streams
-from broker.hooks import MemberFault, Members, OtherNode
+from broker.hooks import MemberFault, Members
 from event_log_reader import AppendingLog
+from linked_members import Linked
 from stream_logs import OneReader, messages_of
 from waiting import DEADLINE, eventually
 
@@ -36,29 +37,6 @@ class Woken(OneReader):
 
     def wake(self, now: float) -> None:
         self.event.set()
-
-
-class Linked(Members):
-    """The members of a federation in one process. `answers` take the place of what a member would answer."""
-
-    def __init__(self, node: str, all_of_them: dict[str, Linked]) -> None:
-        super().__init__(node)
-        self.all = all_of_them
-        self.away: set[str] = set()
-        self.answers: dict[str, bytes] = {}
-        all_of_them[node] = self
-
-    def others(self) -> list[OtherNode]:
-        return [
-            OtherNode(name, "FAILED" if name in self.away else "ALIVE", {TAG_STREAM: "1"})
-            for name in self.all
-            if name != self.node_name
-        ]
-
-    async def call(self, node: str, method: str, request: bytes, seconds: float) -> bytes:
-        if method in self.answers:
-            return self.answers[method]
-        return await self.all[node].served[method](request)
 
 
 class Node:
