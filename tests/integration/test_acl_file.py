@@ -11,6 +11,7 @@ import pytest
 
 from broker.codec.packets import ConnAck, Connect, PubAck, Publish
 from mqtt_client import Clients, MqttClient
+from node_process import SOON
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ async def test_mosquitto_clients_get_readable_topics_only(
     assert topics == ["home/x", "devices/d1/x", "home/last"]
 
 
+@pytest.mark.one_process(SOON)
 async def test_new_rules_hold_for_connected_clients_after_a_reload(
     nodes: Nodes, clients: Clients, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from broker.codec.packets import Auth, ConnAck, Connect, SubAck, Subscribe, Subs
 from broker.codec.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from broker.codec.reason_codes import NOT_AUTHORIZED
 from certificates import Authority
+from node_process import LANE_WORKERS
 from scram_client import final_message
 from waiting import eventually
 
@@ -68,13 +69,13 @@ async def test_accounts_of_gmqttd_passwd(nodes: Nodes, mosquitto: Mosquitto, tmp
     assert passwd(file, "bob", stdin="of bob\n").stdout == "added bob\n"
     assert passwd("-b", "-H", "bcrypt", file, "alice", "second").stdout == "changed the password of alice\n"
     os.kill(node.pid, signal.SIGHUP)
-    await eventually(lambda: node.log().count("accounts read") == 2, "the accounts are read again")
+    await eventually(lambda: node.log().count("accounts read") == 2 * LANE_WORKERS, "the accounts are read again")
     await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "second")
     await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "bob", "-P", "of bob")
     await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "first", refused=REFUSED)
     assert passwd("-D", file, "bob").returncode == 0
     os.kill(node.pid, signal.SIGHUP)
-    await eventually(lambda: node.log().count("accounts read") == 3, "the accounts are read again")
+    await eventually(lambda: node.log().count("accounts read") == 3 * LANE_WORKERS, "the accounts are read again")
     await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "bob", "-P", "of bob", refused=REFUSED)
     for secret in ("first", "second", "of bob", "argon2id", "$2b$"):
         assert secret not in node.log()

@@ -27,6 +27,7 @@ DONE: Final = 5  # acknowledged on the node that dies
         pytest.param("hash_topic", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.one_process("reads what one process keeps for one other")
 async def test_what_a_killed_node_had_in_flight_is_worked_on(nodes: Nodes, clients: Clients, strategy: str) -> None:
     """Each job is worked on; none twice but those that the killed node's member had and had not acknowledged."""
     overrides = {

@@ -116,6 +116,7 @@ async def test_qos_2_is_exactly_once_over_a_kill(nodes: Nodes, clients: Clients,
     assert receiver.messages.empty()
 
 
+@pytest.mark.one_process("waits for the line of one process that its store takes changes again")
 async def test_nothing_durable_is_acknowledged_while_redis_is_away(
     nodes: Nodes, clients: Clients, redis: RedisServer
 ) -> None:
@@ -148,6 +149,7 @@ async def test_nothing_durable_is_acknowledged_while_redis_is_away(
     assert payloads[0] == b"before"
 
 
+@pytest.mark.one_process("limits the files of one process; test_workers.py has this for one of two")
 async def test_a_full_disk_acknowledges_nothing_durable(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """RLIMIT_FSIZE stands for the end of the space."""
     node = nodes.make({"data_dir": str(tmp_path / "data"), "mqtt": {"max_queued_messages": 100_000}})

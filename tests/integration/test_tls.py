@@ -23,6 +23,7 @@ from broker.codec.writer import encode_packet
 from broker.server.layered_protocol import LayeredProtocol
 from certificates import Authority, Pair
 from mqtt_client import MqttClient
+from node_process import SOON
 from repository import ROOT
 from waiting import DEADLINE, eventually
 
@@ -62,6 +63,7 @@ async def start(nodes: Nodes, tls: dict[str, Any], **keys: Any) -> tuple[Node, i
     return node, port
 
 
+@pytest.mark.one_process(SOON)
 @pytest.mark.parametrize("version", [3, 4, 5])
 async def test_messages_between_listeners(nodes: Nodes, clients: Clients, authority: Authority, version: int) -> None:
     """In both directions, also larger ones than any buffer on the way."""

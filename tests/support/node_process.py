@@ -33,6 +33,10 @@ from waiting import DEADLINE, STOP_SECONDS, eventually, process_ends
 PORTS: Final = range(20_000, 32_000)  # below the range from which the kernel takes ports of outgoing connections
 BLOCK_PORTS: Final = 200
 LANE_WORKERS: Final = int(os.environ.get("GMQTTD_TEST_WORKERS", "1"))  # of each node that does not say how many it has
+# Why a test needs a node of one process.
+SOON: Final = (
+    "publishes just after the SUBACK of a session that is not durable, which other workers may not know of yet"
+)
 STARTED: Final = re.compile(r"supervisor: worker started worker=(\d+) process=(\d+)")
 # For tests that lose nothing: a busy machine may stop a receiver for longer than publishers wait by default.
 PATIENT: Final = {"mqtt": {"publisher_hold_max": f"{DEADLINE:.0f}s"}}
