@@ -15,7 +15,7 @@ from gmqttctl.errors import OptionError
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),  # one block is given whatever its size
     ("grpc.max_send_message_length", -1),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2000),  # longest time to connect; a refusal is followed by the next try as below
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )

@@ -16,7 +16,7 @@ AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 * 2**20),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2000),  # longest time to connect: a worker may be busy
     ("grpc.max_reconnect_backoff_ms", 500),
 )
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import pytest
@@ -17,6 +21,7 @@ from gmqttctl.node_calls import NodeCalls
 from gmqttctl.service import BACKUP, NODE
 
 CLOSED = "127.0.0.1:1"
+DELAY_SECONDS: Final = 0.5  # of a connection over TLS to a far or busy node
 
 
 class Api(grpc.GenericRpcHandler):
@@ -85,3 +90,37 @@ def test_the_first_server_that_takes_a_connection_is_asked(apis: list[Api], befo
 def test_without_any_the_last_one_is_named() -> None:
     with NodeCalls(Connection((CLOSED, "127.0.0.1:2"))) as calls, pytest.raises(NoAnswer, match=r"127\.0\.0\.1:2"):
         calls.call(NODE, "Get")
+
+
+def pump(source: socket.socket, to: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # either end may reset its connection
+        while data := source.recv(2**16):
+            to.sendall(data)
+        to.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def far(apis: list[Api]) -> Iterator[str]:
+    """The address of a way to the second of them whose first answer takes its time."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            near, _ = listening.accept()
+            with near, socket.create_connection(("127.0.0.1", int(apis[1].address.rpartition(":")[2]))) as server:
+                time.sleep(DELAY_SECONDS)
+                back = threading.Thread(target=pump, args=(server, near))
+                back.start()
+                pump(near, server)
+                back.join()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        thread.join()
+
+
+@pytest.mark.parametrize("others", [(), (CLOSED,)])
+def test_a_node_that_is_slow_to_connect_to_is_asked(far: str, others: tuple[str, ...]) -> None:
+    with NodeCalls(Connection((far, *others))) as calls:
+        assert calls.call(NODE, "Get").node_name == "n"
+        assert calls.address == far
