@@ -1,5 +1,6 @@
 """The memory of all connections whose CONNECT is not accepted yet: their input, and the state of layers in front of MQTT."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import OrderedDict

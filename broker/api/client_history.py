@@ -1,10 +1,11 @@
 """The newest events of all clients of a node, found by client id: they say what became of a client."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.hooks import ClientObserver
 
@@ -14,14 +15,17 @@ TEXT_MAX: Final = 200  # characters of a reason or a user name
 VERSIONS: Final = {3: "3.1", 4: "3.1.1", 5: "5"}
 
 
-class ClientEvent(NamedTuple):
+class ClientEvent:
     """`at` is monotonic seconds; `kind` is connected, disconnected, refused or session_ended; `text` has the reason."""
 
-    at: float
-    client_id: str
-    kind: str
-    addr: str
-    text: str
+    __slots__ = ("addr", "at", "client_id", "kind", "text")
+
+    def __init__(self, at: float, client_id: str, kind: str, addr: str, text: str) -> None:
+        self.at = at
+        self.client_id = client_id
+        self.kind = kind
+        self.addr = addr
+        self.text = text
 
 
 class ClientHistory(ClientObserver):
@@ -51,7 +55,7 @@ class ClientHistory(ClientObserver):
         self._note(client_id, "session_ended", "", reason)
 
     def _note(self, client_id: str, kind: str, addr: str, text: str) -> None:
-        event = ClientEvent(self._now(), client_id, kind, addr, text[:TEXT_MAX])
+        event = ClientEvent(self._now(), client_id, kind, addr, text if len(text) <= TEXT_MAX else text[:TEXT_MAX])
         self._events.append(event)
         self._bytes += _size(event)
         while len(self._events) > EVENTS_MAX or self._bytes > BYTES_MAX:

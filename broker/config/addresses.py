@@ -61,7 +61,8 @@ def is_loopback(host: str) -> bool:
 def socket_name_text(name: object) -> str:
     """Return the name of a socket or of its peer as text: HOST:PORT, [V6]:PORT, or the path of a unix socket."""
     if isinstance(name, tuple) and len(name) >= 2:
-        return Address("tcp", str(name[0]), name[1]).host_port
+        host = str(name[0])
+        return f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"
     return str(name or "")
 
 

@@ -91,7 +91,7 @@ class ClientProtocol(asyncio.Protocol):
         server = self.server
         transport = self.transport
         assert transport is not None
-        now = server.now()
+        now = server.turns.now()
         connection = Connection(
             server.broker,
             self,
@@ -156,7 +156,7 @@ class ClientProtocol(asyncio.Protocol):
         if connection is None:
             return
         try:
-            server.broker.connection_writable(connection, server.now())
+            server.broker.connection_writable(connection, server.turns.now())
         except Exception as error:
             server.internal_error(connection, error)
         server.flush_soon()
@@ -180,7 +180,7 @@ class ClientProtocol(asyncio.Protocol):
             self.linger.cancel()
             self.linger = None
         if connection is not None:
-            server.broker.connection_lost(connection, server.now())
+            server.broker.connection_lost(connection, server.turns.now())
             server.flush_soon()
         if self.ended is not None:
             self.ended()
