@@ -1,7 +1,8 @@
 """Messages that jobs kept aside: those that came late, and payloads that did not parse. They are partitions of a
 job's table.
 
-The numbers are read from the files that Spark's sink log names, so they are right also after a crash.
+The numbers are read from the files that Spark's sink log names, or from the log of a Delta table, so they are right also
+after a crash.
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ from urllib.parse import unquote
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.delta_table import LOG as DELTA_LOG
+from pipeline.delta_table import count_by_partition
 from pipeline.errors import PipelineError
 
 METADATA: Final = "_spark_metadata"
 COMPACT: Final = ".compact"
 # Partition of a table -> what is counted there.
-ASIDE: Final = {"arrival=late": "late", "outcome=rejected": "rejected"}
+ASIDE: Final = {"arrival=late": "late", "outcome=rejected": "rejected", "outcome=undecoded": "undecoded"}
 MESSAGES: Final = "messages"  # of rows that count messages
 COLUMN: Final = "column"  # "" in the row that counts all messages of a window
 
 
 def kept_aside(table: Path) -> dict[str, int]:
     """Return how many messages of each kind in ASIDE; kinds without messages are left out. Raises PipelineError."""
+    if (table / DELTA_LOG).is_dir():
+        counts = count_by_partition(table)
+        return {kind: counts[partition] for partition, kind in ASIDE.items() if partition in counts}
     found: dict[str, int] = {}
     for name in committed_files(table):
         kind = ASIDE.get(name.partition("/")[0])

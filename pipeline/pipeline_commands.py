@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import click
 
@@ -125,6 +125,34 @@ def status(connection: dict[str, str], folder: Path, output: Output) -> None:
     from pipeline.status import status_lines
 
     output.repeat(lambda: output.show_text(find_status(folder, connection), status_lines))
+
+
+@pipeline.command(example="gmqttctl pipeline schemas plant.yml --topic plant/a/climate --payload message.bin")
+@click.argument("file")
+@click.option("--topic", default="", help="Only schemas whose filter has this topic; needs --payload.")
+@click.option("--payload", type=click.File("rb"), help="Decode the content of this file; - for standard input.")
+@output_options
+def schemas(file: str, topic: str, payload: BinaryIO | None, output: Output) -> None:
+    """Check the schemas of job decode in FILE, and show their tables; or try a payload."""
+    from pipeline.errors import OptionError
+    from pipeline.schema_file import load_schemas, schema_lines, shown
+
+    if (payload is None) != (not topic):
+        raise OptionError("--topic", topic, "belongs to --payload; give both or none")
+    found = load_schemas(file)
+    output.show_text(shown(found, topic, None if payload is None else payload.read()), schema_lines)
+
+
+@pipeline.command(example="gmqttctl pipeline undecoded decoded-climate")
+@click.argument("table")
+@dir_option
+@output_options
+def undecoded(table: str, folder: Path, output: Output) -> None:
+    """Show why payloads of TABLE did not decode, the most frequent reasons first."""
+    from pipeline.undecoded import undecoded as find_undecoded
+    from pipeline.undecoded import undecoded_lines
+
+    output.show_text(find_undecoded(folder / table), undecoded_lines)
 
 
 @pipeline.command(example="gmqttctl pipeline plot --window 1m")

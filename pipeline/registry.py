@@ -16,12 +16,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker.config.durations import DurationError, format_duration, parse_duration
 from gmqttctl.connection import CONNECTION_NAMES
+from pipeline.delta_sink import NAME as DELTA_SINK
+from pipeline.delta_table import check_installed
 from pipeline.errors import OptionError
 
 # Each module of this name registers a pipeline of this name.
-JOBS: Final = ("archive", "compact", "rollup", "payload", "alerts", "snapshots", "matrix")
+JOBS: Final = ("archive", "compact", "rollup", "payload", "decode", "alerts", "snapshots", "matrix")
 # A batch of a million messages shows progress, and bounds what a task has in memory.
 STREAM_DEFAULTS: Final = {"startingOffsets": "earliest", "groupId": "pipeline", "maxOffsetsPerTrigger": "1000000"}
+PARQUET: Final = "parquet"
+DELTA: Final = "delta"
+TABLE_FORMATS: Final = (PARQUET, DELTA)
 Words: TypeAlias = tuple[str, ...]  # written with commas
 
 
@@ -73,12 +78,28 @@ class Context:
         """The folder of a table."""
         return str(self.folder / name)
 
-    def table(self, name: str, rows: DataFrame, partition_by: tuple[str, ...], compression: str = "zstd") -> Query:
-        """The query that adds rows to a table of this folder."""
-        return Query(name, rows, "parquet", partition_by, {"path": self.place(name), "compression": compression})
+    def table(
+        self,
+        name: str,
+        rows: DataFrame,
+        partition_by: tuple[str, ...],
+        compression: str = "zstd",
+        table_format: str = PARQUET,
+    ) -> Query:
+        """The query that adds rows to a table of this folder. Raises PipelineError where a package is missing."""
+        options = {"path": self.place(name), "compression": compression}
+        if table_format == DELTA:
+            check_installed()
+            return Query(name, rows, DELTA_SINK, (), {**options, "partitionBy": ",".join(partition_by)})
+        return Query(name, rows, PARQUET, partition_by, options)
 
     def checkpoint(self, query: str) -> Path:
         return self.folder / "checkpoints" / query
+
+
+def table_name(name: str, table_format: str) -> str:
+    """Name of a table's folder and query: both formats of a table may be written side by side."""
+    return name if table_format == PARQUET else f"{name}-{table_format}"
 
 
 def stream_options(given: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -96,7 +117,7 @@ class Query:
 
     name: str
     rows: DataFrame
-    format: str = "parquet"
+    format: str = PARQUET
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
 

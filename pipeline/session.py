@@ -86,11 +86,14 @@ def spark_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("mqtt")` known to a session. Filters are pushed down to it where the session has PUSHDOWN switched on."""
+    """Make `format("mqtt")`, and the sink for Delta tables, known to a session. Filters are pushed down to it where the
+    session has PUSHDOWN switched on."""
+    from pipeline.delta_sink import DeltaSink
     from pipeline.source import MqttDataSource, PushdownDataSource
 
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     spark.dataSource.register(PushdownDataSource if pushes else MqttDataSource)
+    spark.dataSource.register(DeltaSink)
 
 
 # --- for commands: without the lines that Spark, Java and its Python workers print whatever the log level is ---

@@ -31,10 +31,8 @@ from pipeline.durable import replace_text
 from pipeline.errors import NodeError, OptionError, PipelineError
 from pipeline.options import SinkOptions
 from pipeline.rows import Rows, check_columns
+from pipeline.stream_task import batch_of_task
 
-# Local properties that Spark sets for the tasks of a stream, and keeps over restarts from a checkpoint.
-QUERY_PROPERTY: Final = "sql.streaming.queryId"
-BATCH_PROPERTY: Final = "streaming.sql.batchId"
 NODE_FILE: Final = "mqtt-sink.json"
 NODE_PATIENCE_SECONDS: Final = 60.0  # a batch waits for its node, which may be restarted
 _ATTEMPT_BITS: Final = 63
@@ -113,14 +111,7 @@ class MqttStreamWriter(Sink, DataSourceStreamArrowWriter):
     """`df.writeStream.format("mqtt")`: query and batch are Spark's."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        context = TaskContext.get()
-        query = context.getLocalProperty(QUERY_PROPERTY) if context is not None else None
-        batch = context.getLocalProperty(BATCH_PROPERTY) if context is not None else None
-        if not query or not batch:
-            raise PipelineError(
-                f"Spark does not tell the task its {QUERY_PROPERTY} and {BATCH_PROPERTY}; this needs pyspark 4.3"
-            )
-        return self._stage(query, int(batch), iterator)
+        return self._stage(*batch_of_task(), iterator)
 
 
 # --- the node ---

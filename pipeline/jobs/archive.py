@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipeline.registry import Context, Option, Query, streams
+from pipeline.registry import DELTA, TABLE_FORMATS, Context, Option, Query, streams, table_name
 from pipeline.schema import ARROW_SCHEMA
 
 FOLDER: Final = "archive"
@@ -25,6 +25,9 @@ DAY_NS: Final = 86_400_000_000_000
 @dataclass(frozen=True)
 class ArchiveOptions:
     compression: Annotated[str, Option("of the Parquet files", words=COMPRESSIONS)] = "zstd"
+    format: Annotated[
+        str, Option("of the table: files below archive, or a Delta table archive-delta", words=TABLE_FORMATS)
+    ] = TABLE_FORMATS[0]
 
 
 def date_of(time_ns: Column) -> Column:
@@ -46,4 +49,7 @@ def read_archive(spark: SparkSession, folder: str, *names: str) -> DataFrame:
 @streams("archive", ArchiveOptions)
 def queries(context: Context, options: ArchiveOptions) -> list[Query]:
     """Messages to Parquet by date and node, each message once."""
-    return [context.table(FOLDER, archive(context.stream(FOLDER)), ("date", "node"), options.compression)]
+    name = table_name(FOLDER, options.format)
+    # A Delta table finds the files of a node by their offsets and times; node is a column of them.
+    partition_by = ("date",) if options.format == DELTA else ("date", "node")
+    return [context.table(name, archive(context.stream(name)), partition_by, options.compression, options.format)]

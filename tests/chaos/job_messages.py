@@ -10,6 +10,8 @@ import json
 from random import Random
 from typing import Final, NamedTuple
 
+from sparkplug_messages import DOUBLE, metric, payload
+
 DEVICES: Final = 40
 NODES: Final = 2
 BEGIN_NS: Final = 1_795_341_600_000_000_000  # 2026-11-22 10:00:00 UTC
@@ -53,4 +55,37 @@ def job_logs(seed: int, count: int, devices: int = DEVICES, spike: float = SPIKE
             payload = payload[:-1]
         topic = f"plant/hall{device % 4}/device{device}"
         logs[node].append(JobMessage(topic, payload, f"device{device}", time_of(number, count, node)))
+    return logs
+
+
+LINES: Final = 6  # edge nodes of Sparkplug
+LINE_PART: Final = 0.3  # of the messages
+REBIRTH: Final = 0.05  # part of an edge node's messages
+LINE_METRICS: Final = ("speed", "count")
+
+
+def decode_logs(seed: int, count: int) -> list[list[JobMessage]]:
+    """As `job_logs`, with messages of edge nodes between them: each birth gives the metrics other aliases, data have the alias
+    alone. The value is the number of the message in its log."""
+    random = Random(f"{seed} lines")
+    logs: list[list[JobMessage]] = []
+    for node, messages in enumerate(job_logs(seed, count)):
+        aliases: dict[int, dict[str, int]] = {}  # of the edge nodes at this node
+        log: list[JobMessage] = []
+        for message in messages:
+            line = random.randrange(LINES // NODES) * NODES + node
+            if random.random() >= LINE_PART:
+                log.append(message)
+                continue
+            value = float(len(log))
+            if line not in aliases or random.random() < REBIRTH:
+                aliases[line] = dict(zip(LINE_METRICS, random.sample(range(100), len(LINE_METRICS)), strict=True))
+                metrics = [metric(name, alias, DOUBLE, double_value=value) for name, alias in aliases[line].items()]
+                kind = "NBIRTH"
+            else:
+                metrics = [metric(alias=aliases[line][random.choice(LINE_METRICS)], double_value=value)]
+                kind = "NDATA"
+            topic = f"spBv1.0/plant/{kind}/line{line}"
+            log.append(message._replace(topic=topic, payload=payload(*metrics), client_id=f"line{line}"))
+        logs.append(log)
     return logs

@@ -12,10 +12,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import duckdb
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from event_log_node import EventLogNode, event_log_nodes
-from job_messages import DEVICES, NODES, JobMessage, job_logs
+from job_messages import DEVICES, NODES, JobMessage, decode_logs, job_logs
 from queries import GMQTTCTL, MASTER
 from records import archive_files
 from spark_process import COMMIT_SECONDS, SparkProcess
@@ -29,18 +31,39 @@ SILENT_AFTER: Final = 20  # seconds
 BLOCK_MESSAGES: Final = 50
 BATCHES: Final = 24  # about
 DIGITS: Final = 9  # sums of floats depend on the order
+DELTA_END: Final = "-delta"
+FAULTS_SHOWN: Final = 10
 
 # Of each job: its queries, and its options.
 QUERIES: Final = {
     "rollup": ("rollup-2-10s",),
     "payload": ("payload", "payload-statistics-2-10s"),
     "alerts": ("alerts-range-t", "alerts-silent-0"),
+    "archive": ("archive-delta",),
+    "decode": ("decoded-line-delta", "decoded-device-delta"),
 }
 OPTIONS: Final = {
     "rollup": ("window=10s", "delay=5s"),
     "payload": ("window=10s", "delay=5s", "columns=t=$.t:double,n=$.n:bigint"),
     "alerts": ("value=$.t", f"silent_after={SILENT_AFTER}s", "startingOffsets=earliest"),
+    "archive": ("format=delta",),
+    "decode": ("format=delta", "schemas=schemas.yml"),
 }
+SCHEMAS: Final = """
+schemas:
+  line:
+    filter: spBv1.0/#
+    format: sparkplug
+    columns:
+      speed: {path: $.metrics.speed, type: double}
+      count: {path: $.metrics.count, type: double}
+  device:
+    filter: plant/#
+    format: json
+    columns:
+      t: {type: double}
+      n: {type: bigint}
+"""
 # Sketches of the same values differ in their bytes.
 SKETCHES: Final = ("publisher_sketch", "size_sketch", "gap_sketch", "sketch")
 
@@ -86,6 +109,7 @@ class JobRun:
         for option in OPTIONS[job]:
             command += ["-o", option]
         folder.mkdir(parents=True)
+        (folder / "schemas.yml").write_text(SCHEMAS)  # the folder is where a driver runs
         self._drivers = [
             SparkProcess(name, command, folder / "checkpoints" / name, folder / "driver.log") for name in QUERIES[job]
         ]
@@ -142,12 +166,55 @@ class JobRun:
             return Counter(json.dumps(alert) for alert in self.alerts("range"))
         found: Counter[str] = Counter()
         for name in QUERIES[self.job]:
+            if name.endswith(DELTA_END):
+                found.update(f"{name} {exact(row)}" for row in self.delta_rows(name))
+                continue
             for path in archive_files(self._folder / name):
                 folders = [part for part in path.parts if "=" in part]
                 table = pq.read_table(path, partitioning=None)
                 for row in table.drop([each for each in SKETCHES if each in table.column_names]).to_pylist():
                     found[f"{name} {folders} {exact(row)}"] += 1
         return found
+
+    def delta_rows(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a Delta table, as DuckDB has them: deltalake gives it the files that the table's log names."""
+        with duckdb.connect() as connection:
+            connection.register("given", DeltaTable(self._folder / name).to_pyarrow_dataset())
+            rows = connection.sql("SELECT * FROM given")
+            return [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
+
+    def message_faults(self, logs: Sequence[Sequence[JobMessage]]) -> list[str]:
+        """Of jobs with Delta tables: each message of the logs must be in one row of one table, with its content."""
+        names = [name for name in QUERIES[self.job] if name.endswith(DELTA_END)]
+        if not names:
+            return []
+        wanted = {(f"n{number}", at): message for number, log in enumerate(logs, 1) for at, message in enumerate(log)}
+        found = [row for name in names for row in self.delta_rows(name)]
+        counts = Counter((row["node"], row["offset"]) for row in found)
+        faults = [
+            f"{len(keys)} messages have no row, such as {min(keys)}" for keys in [wanted.keys() - counts.keys()] if keys
+        ]
+        faults += [f"{key} has {count} rows" for key, count in counts.items() if count > 1]
+        faults += [
+            f"row {row} is not {wanted[row['node'], row['offset']]}" for row in found if not has_content(row, wanted)
+        ]
+        return faults[:FAULTS_SHOWN]
+
+
+def has_content(row: dict[str, Any], messages: dict[tuple[str, int], JobMessage]) -> bool:
+    """Whether a row has what its message says."""
+    message = messages[row["node"], row["offset"]]
+    if row["topic"] != message.topic:
+        return False
+    if "outcome" not in row:  # the archive
+        return bool(row["payload"] == message.payload)
+    if "speed" in row:
+        return row["reason"] is None and {row["speed"], row["count"]} - {None} == {float(row["offset"])}
+    try:
+        values = json.loads(message.payload)
+    except ValueError:
+        return bool(row["payload"] == message.payload)
+    return bool((row["t"], row["n"]) == (values["t"], values["n"]))
 
 
 def exact(row: dict[str, Any]) -> str:
@@ -180,7 +247,7 @@ async def compare(
     job: str, directory: Path, seed: int, messages: int, kills: int, say: Callable[[str], None]
 ) -> JobReport:
     """Run the job undisturbed and killed, over the same logs."""
-    logs = job_logs(seed, messages)
+    logs = decode_logs(seed, messages) if job == "decode" else job_logs(seed, messages)
     report = JobReport(job)
     with nodes_with(logs) as nodes:
         undisturbed = JobRun(job, directory / job / "undisturbed", nodes)
@@ -193,6 +260,7 @@ async def compare(
         report.kills = await killed.run(kills, Random(f"{seed} {job}"), say)
         found = killed.rows()
         report.faults += episode_faults(killed.alerts("silent"))
+        report.faults += killed.message_faults(logs)
     report.rows = found.total()
     report.faults += differences(wanted, found)
     if not found:

@@ -41,7 +41,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         prog="scripts/chaos", description="Shows that a pipeline, a node with a store or links lose nothing."
     )
     kinds = parser.add_subparsers(dest="kind", required=True)
-    jobs = kinds.add_parser("jobs", help="kill -9 of the drivers of rollup, payload and alerts")
+    jobs = kinds.add_parser("jobs", help=f"kill -9 of the drivers of {', '.join(QUERIES)}")
     jobs.add_argument("--messages", type=int, default=JOB_MESSAGES, help=f"in the logs ({JOB_MESSAGES})")
     jobs.add_argument("--kills", type=int, default=6, help="of each job (6)")
     jobs.add_argument("--seed", type=int, default=1, help="of the messages, and of the moments (1)")

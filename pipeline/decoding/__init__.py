@@ -1,0 +1,1 @@
+"""Payloads into columns by declared schemas."""

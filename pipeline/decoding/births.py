@@ -1,0 +1,139 @@
+"""Sparkplug B: the names and data types that births give to the metrics of later messages.
+
+The birth of an edge node (NBIRTH) or device (DBIRTH) names its metrics; later messages may have the alias alone. What a
+message means depends on the births before it in the log of the same node, and on nothing else: an edge node that connects
+elsewhere begins with its births again. So results do not depend on where batches end, and a replay has the same.
+
+Source: Sparkplug 3.0, 4.1 (topics), 6.4.6 (aliases), 5.4 to 5.8 (births).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgpack  # type: ignore[import-untyped]
+
+from pipeline.decoding.metrics import read_payload
+from pipeline.decoding.paths import Undecodable
+from pipeline.decoding.pb.sparkplug_pb2 import Payload
+
+NAMESPACE: Final = "spBv1.0"
+OF_NODES: Final = ("NBIRTH", "NDEATH", "NDATA", "NCMD")
+OF_DEVICES: Final = ("DBIRTH", "DDEATH", "DDATA", "DCMD")
+METRICS_MAX: Final = 50_000  # of an edge node with its devices; a birth with more goes aside
+_NODE: Final = ""  # instead of a device
+_NO_ALIAS: Final = -1
+
+
+class Place(NamedTuple):
+    """device  "" for the edge node itself"""
+
+    edge: str
+    kind: str
+    device: str
+
+
+def read_topic(topic: str) -> Place:
+    """The parts of a topic; `edge` is GROUP/NODE. Raises Undecodable."""
+    namespace, *parts = topic.split("/")
+    if namespace == NAMESPACE:
+        match parts:
+            case [group, kind, node] if kind in OF_NODES:
+                return Place(f"{group}/{node}", kind, _NODE)
+            case [group, kind, node, device] if kind in OF_DEVICES:
+                return Place(f"{group}/{node}", kind, device)
+    raise Undecodable(f"the topic is not {NAMESPACE}/GROUP/TYPE/NODE or …/DEVICE with a type that has metrics")
+
+
+class BornMetric(NamedTuple):
+    """alias  -1 for none"""
+
+    name: str
+    alias: int
+    datatype: int
+
+
+class Birth:
+    """The metrics of one edge node or device."""
+
+    def __init__(self, metrics: Iterable[BornMetric]) -> None:
+        self.metrics = tuple(metrics)
+        self.by_name = {each.name: each for each in self.metrics}
+        self.by_alias = {each.alias: each for each in self.metrics if each.alias != _NO_ALIAS}
+
+
+class EdgeNode:
+    """The births of an edge node and its devices, at one node's log.
+
+    births      device -> its birth
+    is_changed  since the state was read
+    """
+
+    def __init__(self, births: Mapping[str, Birth] | None = None) -> None:
+        self.births = dict(births or {})
+        self.is_changed = False
+
+    @classmethod
+    def from_bytes(cls, state: bytes) -> EdgeNode:
+        found = msgpack.unpackb(state)
+        return cls({device: Birth(BornMetric(*each) for each in metrics) for device, metrics in found.items()})
+
+    def to_bytes(self) -> bytes:
+        packed: bytes = msgpack.packb({device: birth.metrics for device, birth in self.births.items()})
+        return packed
+
+    def resolve(self, place: Place, payload: bytes) -> bytes:
+        """Take a message, in the order of the log. Returns the payload with the name and data type of each metric.
+        Raises Undecodable."""
+        if place.kind == "NBIRTH":
+            self._forget(self.births)
+        elif place.kind == "DBIRTH":
+            self._forget((place.device,))
+        found = read_payload(payload)
+        if place.kind in ("NBIRTH", "DBIRTH"):
+            self._bear(place, found)
+            return payload
+        return self._name(place, found) or payload
+
+    def _forget(self, devices: Iterable[str]) -> None:
+        """A birth that cannot be read ends the one before, too: its aliases may have other meanings."""
+        for device in list(devices):
+            if self.births.pop(device, None) is not None:
+                self.is_changed = True
+
+    def _bear(self, place: Place, payload: Payload) -> None:
+        metrics = []
+        for each in payload.metrics:
+            if not each.HasField("name") or not each.HasField("datatype"):
+                raise Undecodable(f"a metric of {place.kind} has no {'datatype' if each.HasField('name') else 'name'}")
+            metrics.append(BornMetric(each.name, each.alias if each.HasField("alias") else _NO_ALIAS, each.datatype))
+        birth = Birth(metrics)
+        aliases = sum(each.alias != _NO_ALIAS for each in metrics)
+        if len(birth.by_name) < len(metrics) or len(birth.by_alias) < aliases:
+            raise Undecodable(f"{place.kind} has a name or an alias twice")
+        if sum(len(each.metrics) for each in self.births.values()) + len(metrics) > METRICS_MAX:
+            raise Undecodable(f"edge node {place.edge} has more than {METRICS_MAX} metrics")
+        self.births[place.device] = birth
+        self.is_changed = True
+
+    def _name(self, place: Place, payload: Payload) -> bytes:
+        """b"" where the payload has all names and data types."""
+        is_changed = False
+        birth = self.births.get(place.device)
+        for each in payload.metrics:
+            has_name = each.HasField("name")
+            if has_name and each.HasField("datatype"):
+                continue
+            what = f"metric {each.name!r}" if has_name else f"alias {each.alias}"
+            if birth is None:
+                whose = f"device {place.device}" if place.device else "the edge node"
+                raise Undecodable(f"{what}: no birth of {whose} comes before in this log")
+            born = birth.by_name.get(each.name) if has_name else birth.by_alias.get(each.alias)
+            if born is None:
+                raise Undecodable(f"{what} is not in the birth")
+            each.name = born.name
+            if not each.HasField("datatype"):
+                each.datatype = born.datatype
+            is_changed = True
+        return payload.SerializeToString() if is_changed else b""

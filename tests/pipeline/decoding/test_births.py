@@ -1,0 +1,142 @@
+"""Sparkplug: what births say of later messages, and that it does not matter where the state is saved."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.decoding.births import EdgeNode, Place, read_topic
+from pipeline.decoding.metrics import decode_metrics
+from pipeline.decoding.paths import Undecodable
+from sparkplug_messages import DOUBLE, INT8, STRING, metric, payload
+
+NBIRTH = payload(metric("speed", 1, DOUBLE, double_value=1.0), metric("mode", 2, STRING, string_value="a"))
+DBIRTH = payload(metric("level", 7, INT8, int_value=3))
+
+
+def node(kind: str, device: str = "") -> Place:
+    return Place("g/n", kind, device)
+
+
+def values(edge: EdgeNode, place: Place, data: bytes) -> object:
+    try:
+        return decode_metrics(edge.resolve(place, data))["metrics"]
+    except Undecodable as reason:
+        return str(reason)
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        ("spBv1.0/g/NBIRTH/n", Place("g/n", "NBIRTH", "")),
+        ("spBv1.0/g/DDATA/n/d", Place("g/n", "DDATA", "d")),
+        ("spBv1.0/g/NDATA/n/d", None),
+        ("spBv1.0/g/DDATA/n", None),
+        ("spBv1.0/STATE/host", None),
+        ("spAv1.0/g/NDATA/n", None),
+        ("", None),
+    ],
+)
+def test_topics(topic: str, expected: Place | None) -> None:
+    if expected is None:
+        with pytest.raises(Undecodable, match=r"spBv1\.0/GROUP"):
+            read_topic(topic)
+    else:
+        assert read_topic(topic) == expected
+
+
+def test_an_alias_has_the_name_and_type_of_the_birth() -> None:
+    edge = EdgeNode()
+    assert values(edge, node("NBIRTH"), NBIRTH) == {"speed": 1.0, "mode": "a"}
+    assert values(edge, node("DBIRTH", "d"), DBIRTH) == {"level": 3}
+    assert values(edge, node("NDATA"), payload(metric(alias=1, double_value=2.0))) == {"speed": 2.0}
+    assert values(edge, node("DDATA", "d"), payload(metric(alias=7, int_value=0xFF))) == {"level": -1}
+    assert values(edge, node("DDATA", "d"), payload(metric("level", int_value=5))) == {"level": 5}
+    # Commands have aliases, too; a death has names and types of its own.
+    assert values(edge, node("DCMD", "d"), payload(metric(alias=7, int_value=1))) == {"level": 1}
+    assert values(edge, node("NDEATH"), payload(metric("bdSeq", datatype=INT8, int_value=1))) == {"bdSeq": 1}
+    assert values(edge, node("NDATA"), payload(metric(alias=2, string_value="b"))) == {"mode": "b"}
+
+
+def test_without_a_birth_messages_go_aside() -> None:
+    edge = EdgeNode()
+    data = payload(metric(alias=1, double_value=2.0))
+    assert values(edge, node("NDATA"), data) == "alias 1: no birth of the edge node comes before in this log"
+    edge.resolve(node("NBIRTH"), NBIRTH)
+    assert "no birth of device d" in str(values(edge, node("DDATA", "d"), data))
+    assert values(edge, node("NDATA"), payload(metric(alias=9, double_value=2.0))) == "alias 9 is not in the birth"
+    assert "'other' is not in the birth" in str(values(edge, node("NDATA"), payload(metric("other", int_value=1))))
+    assert values(edge, node("NDATA"), payload(metric("new", datatype=INT8, int_value=1))) == {"new": 1}
+
+
+def test_a_rebirth_gives_aliases_other_meanings() -> None:
+    edge = EdgeNode()
+    edge.resolve(node("NBIRTH"), NBIRTH)
+    edge.resolve(node("DBIRTH", "d"), DBIRTH)
+    edge.resolve(node("NBIRTH"), payload(metric("mode", 1, STRING, string_value="b")))
+    assert values(edge, node("NDATA"), payload(metric(alias=1, string_value="c"))) == {"mode": "c"}
+    assert "is not in the birth" in str(values(edge, node("NDATA"), payload(metric(alias=2, string_value="c"))))
+    # The devices are born again, too [Sparkplug 5.5].
+    assert "no birth of device d" in str(values(edge, node("DDATA", "d"), payload(metric(alias=7, int_value=1))))
+
+
+@pytest.mark.parametrize(
+    ("birth", "reason"),
+    [
+        (b"\xff", "no payload"),
+        (payload(metric("a", 1)), "has no datatype"),
+        (payload(metric(None, 1, INT8)), "has no name"),
+        (payload(metric("a", 1, INT8, int_value=1), metric("b", 1, INT8, int_value=1)), "alias twice"),
+        (payload(metric("a", 1, INT8, int_value=1), metric("a", 2, INT8, int_value=1)), "name or an alias twice"),
+    ],
+)
+def test_a_birth_that_is_wrong_ends_the_one_before(birth: bytes, reason: str) -> None:
+    """Its aliases may have other meanings: wrong values are worse than rows that go aside."""
+    edge = EdgeNode()
+    edge.resolve(node("NBIRTH"), NBIRTH)
+    assert reason in str(values(edge, node("NBIRTH"), birth))
+    assert "no birth of the edge node" in str(values(edge, node("NDATA"), payload(metric(alias=1, double_value=2.0))))
+
+
+@pytest.mark.interpreted
+def test_the_metrics_of_an_edge_node_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.decoding.births.METRICS_MAX", 2)
+    edge = EdgeNode()
+    edge.resolve(node("NBIRTH"), NBIRTH)
+    assert "more than 2 metrics" in str(values(edge, node("DBIRTH", "d"), DBIRTH))
+    edge.resolve(node("NBIRTH"), NBIRTH)
+
+
+KINDS = st.sampled_from(["NBIRTH", "DBIRTH", "NDATA", "DDATA", "NDEATH"])
+METRICS = st.lists(
+    st.builds(
+        lambda name, alias, has_name, has_type: metric(
+            name if has_name else None, alias, INT8 if has_type else None, int_value=alias
+        ),
+        st.sampled_from("abc"),
+        st.integers(0, 3),
+        st.booleans(),
+        st.booleans(),
+    ),
+    max_size=3,
+)
+MESSAGES = st.lists(st.tuples(KINDS, METRICS.map(lambda each: payload(*each))), max_size=20)
+
+
+@given(MESSAGES, st.sets(st.integers(0, 20)))
+def test_the_state_may_be_saved_anywhere(messages: list[tuple[str, bytes]], cuts: set[int]) -> None:
+    """A job reads batches, is killed and repeats one: the results are those of one pass."""
+    places = [node(kind, "d" if kind.startswith("D") else "") for kind, _ in messages]
+    whole = EdgeNode()
+    expected = [values(whole, place, data) for place, (_, data) in zip(places, messages, strict=True)]
+    state = EdgeNode().to_bytes()
+    found: list[object] = []
+    edge = EdgeNode.from_bytes(state)
+    for at, (place, (_, data)) in enumerate(zip(places, messages, strict=True)):
+        if at in cuts:
+            if edge.is_changed:
+                state = edge.to_bytes()
+            edge = EdgeNode.from_bytes(state)
+        found.append(values(edge, place, data))
+    assert found == expected
