@@ -58,6 +58,7 @@ async def metrics_of_all_plugins(nodes: Nodes) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.one_process("compares the labels of metrics; gauges of workers have one more")
 async def test_each_name_is_one_of_a_node(nodes: Nodes) -> None:
     text = await metrics_of_all_plugins(nodes)
     families = set(FAMILY.findall(text))
