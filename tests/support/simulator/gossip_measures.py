@@ -76,9 +76,11 @@ class Measures:
         return mean(crash.last for crash in self.crashes)
 
 
-def measure(nodes: int, seed: int, loss: float, churn: float, is_cut: bool = True) -> Measures:
+def measure(
+    nodes: int, seed: int, loss: float, churn: float, is_cut: bool = True, crashes: int = CRASHES_MAX
+) -> Measures:
     """One cluster through all phases. `loss`: probability for each packet; `churn`: crashes (and returns) a minute; `is_cut`:
-    the last phase, the longest one, is a partition.
+    the last phase, the longest one, is a partition; `crashes`: of how many nodes, a tenth of all at most.
 
     AssertionError with the seed and the virtual time when a rule is broken or a time limit passes.
     """
@@ -86,7 +88,7 @@ def measure(nodes: int, seed: int, loss: float, churn: float, is_cut: bool = Tru
     measures = Measures(nodes)
     with closing(Cluster(seed, nodes, Faults(loss=loss, delay_min=0.0005, delay_max=0.005))) as cluster:
         _stay_quiet(cluster, measures)
-        _crash(cluster, measures)
+        _crash(cluster, measures, crashes)
         _join(cluster, measures)
         if churn > 0:
             _churn(cluster, measures, churn)
@@ -109,10 +111,10 @@ def _stay_quiet(cluster: Cluster, measures: Measures) -> None:
     measures.stream_bytes = world.stream_bytes / share
 
 
-def _crash(cluster: Cluster, measures: Measures) -> None:
+def _crash(cluster: Cluster, measures: Measures, count: int) -> None:
     """Some nodes crash, a second one after the other."""
     world = cluster.world
-    victims = world.schedule_rng.sample(cluster.hosts[1:], min(CRASHES_MAX, max(1, len(cluster.hosts) // 10)))
+    victims = world.schedule_rng.sample(cluster.hosts[1:], min(count, max(1, len(cluster.hosts) // 10)))
     crashes = {victim.name: (victim, world.now + number, Crash()) for number, victim in enumerate(victims)}
     for victim, at, _ in crashes.values():
         world.at(at, lambda victim=victim: cluster.crash(victim))  # type: ignore[misc]
