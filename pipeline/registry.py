@@ -86,10 +86,9 @@ class Context:
         compression: str = "zstd",
         table_format: str = PARQUET,
     ) -> Query:
-        """The query that adds rows to a table of this folder. Raises PipelineError where a package is missing."""
+        """The query that adds rows to a table of this folder."""
         options = {"path": self.place(name), "compression": compression}
         if table_format == DELTA:
-            check_installed()
             return Query(name, rows, DELTA_SINK, (), {**options, "partitionBy": ",".join(partition_by)})
         return Query(name, rows, PARQUET, partition_by, options)
 
@@ -98,7 +97,10 @@ class Context:
 
 
 def table_name(name: str, table_format: str) -> str:
-    """Name of a table's folder and query: both formats of a table may be written side by side."""
+    """Name of a table's folder and query: both formats of a table may be written side by side. Raises PipelineError where
+    a package for the format is missing."""
+    if table_format == DELTA:
+        check_installed()
     return name if table_format == PARQUET else f"{name}-{table_format}"
 
 
