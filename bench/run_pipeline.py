@@ -101,7 +101,7 @@ FETCH: Final = "batch read over Kafka's protocol, topics and payloads aggregated
 FETCH_MARK: Final = 1.0
 FETCH_CPU: Final = "the node's CPU for it"
 FETCH_CPU_MARK: Final = 1.0
-JARS: Final = ROOT / "run" / "clients" / "jars"  # Spark's Kafka source: scripts/setup --clients
+JARS: Final = ROOT / "run" / "clients" / "jars"  # Spark's Kafka source: scripts/setup --jars
 PYTHON_SOURCE: Final = "data source mqtt"
 HOUR: Final = "one of 24 hours by a filter of time, aggregated"
 HOUR_MARK: Final = 0.67  # 1.5 times the cost of these records alone
@@ -185,6 +185,10 @@ class Bench:
         micros: list[float] = []
 
         def measure(participant: str) -> float:
+            if not list(JARS.glob("*.jar")):
+                raise BenchFailed(
+                    f"{JARS.relative_to(ROOT)} has no Kafka source of Spark: scripts/setup --jars fetches it"
+                )
             if participant != THIS:
                 return aggregate_messages(place, participant, kafka)
             before = nodes.cpu_seconds()
@@ -192,10 +196,6 @@ class Bench:
             micros.append((nodes.cpu_seconds() - before) / place.rows * 1e6)
             return seconds
 
-        if not list(JARS.glob("*.jar")):
-            raise BenchFailed(
-                f"{JARS.relative_to(ROOT)} has no Kafka source of Spark: scripts/setup --clients fetches it"
-            )
         self.alternate(FETCH, data.name, "rows/s", place.rows, PYTHON_SOURCE, FETCH_MARK, measure)
         fault = self.lines[-1].fault
         self.lines.append(Line(FETCH_CPU, data.name, "µs/record", micros[1:], "", (), FETCH_CPU_MARK, fault))

@@ -21,7 +21,7 @@ SPARK_CLASS: Final = Path(pyspark.__file__).parent / "bin" / "spark-class"
 PACKAGE: Final = "org.apache.spark.deploy"
 REGISTERED: Final = "Successfully registered with master"
 ENDS_SECONDS: Final = 30
-STARTS_SECONDS: Final = 120.0  # of three JVMs on a busy machine
+STARTS_SECONDS: Final = 300.0  # of three JVMs on a busy machine
 LOG: Final = "cluster.log"
 
 

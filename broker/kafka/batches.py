@@ -114,6 +114,7 @@ class BatchWriter:
         self._at = 0
         self._end = 0
         self._bytes_max = 0
+        self._keys: dict[bytes, bytes] = {}  # of the topics of these blocks: as in _judged
         self._header: BlockHeader | None = None
         self._sections: list[int] = []
         self._section = 0
@@ -121,7 +122,8 @@ class BatchWriter:
         self._offset = 0  # of the next record
         self._heap = 0
         self._topics: list[bytes] = []
-        self._judged: list[bytes | None] = []  # by topic: size and bytes of the key; empty when it is left out
+        # Of the block, by topic: size and bytes of the key; empty when it is left out.
+        self._judged: list[bytes | None] = []
         self._extras: list[bytes] = []
         self._headers: list[bytes | None] = []
 
@@ -132,6 +134,7 @@ class BatchWriter:
         self._at = 0
         self._end = end
         self._bytes_max = bytes_max
+        self._keys = {}
         self._header = None
 
     def go_on(self) -> bool:
@@ -198,9 +201,12 @@ class BatchWriter:
         taken = 1
         if key is None:
             name = self._topics[topic]
-            key = sized(name) if self._judge.gets(name) else b""
+            key = self._keys.get(name)
+            if key is None:
+                key = sized(name) if self._judge.gets(name) else b""
+                self._keys[name] = key
+                taken = JUDGE_STEPS
             self._judged[topic] = key
-            taken = JUDGE_STEPS
         if not key:
             self._pass(count, record_size)
             self.next_offset = self._offset

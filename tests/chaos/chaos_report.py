@@ -37,7 +37,7 @@ class Report:
             f"published at QoS 1, all acknowledged    {self.published:>10,}   ({self.sent_again:,} sent more than once, "
             f"{self.connects:,} connections)",
             f"records in the logs of the nodes        {judgement.source_rows:>10,}",
-            f"rows in the archive                     {judgement.archive_rows:>10,}",
+            f"{f'rows read ({self.plan.reader})':<40}{judgement.archive_rows:>10,}",
         ]
         if self.plan.has_sink:
             in_batches = f"in {judgement.sink_batches:,} batches"
@@ -52,8 +52,8 @@ class Report:
             lines.append(f"work went on after each kill, at the latest after {slowest:.1f} s")
         if self.is_clean:
             lines += [
-                "every acknowledged message is in the archive",
-                "no (node, log, offset) is in the archive twice, and each row is as in the log",
+                "every acknowledged message was read",
+                "no record was read twice, and each row is as in the log",
             ]
             if self.plan.has_sink:
                 lines.append(

@@ -1,4 +1,4 @@
-"""A run: nodes with event logs, a publisher, two Spark queries, kills from a schedule, and the judgement at the end."""
+"""A run: nodes with event logs, a publisher, what reads the logs, kills from a schedule, and the judgement at the end."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
 from chaos_report import Report
-from judgement import judge
-from node_process import Node, Nodes
+from judgement import Judgement, judge, judge_reader
+from messages import TOPIC_PREFIX
+from node_process import Node, Nodes, free_port
 from publisher import Publisher
-from queries import archive_process, sink_process
+from queries import KAFKA_TOPIC, files_read, reader_process, sink_process
+from reader_process import COMMIT_SECONDS, Position, ReaderProcess
 from records import log_end
-from schedule import Kill, Plan, Victim, draw_kills
-from spark_process import COMMIT_SECONDS, SparkProcess
+from schedule import Kill, Plan, Reader, Victim, draw_kills
+from spark_process import SparkDriver
 from waiting import eventually
 
 SEGMENT_BYTES: Final = "4MiB"  # small, so that a run has many segments
@@ -32,10 +34,15 @@ READ_SECONDS: Final = 600.0  # until the queries have read the logs to their end
 PART_SECONDS: Final = 3.0
 
 
-def event_log_settings(directory: Path, name: str) -> dict[str, object]:
+def event_log_settings(directory: Path, name: str) -> dict[str, Any]:
     """For `Nodes.make_federated`: the plugin event_log with sync `commit` in a folder of the node's name."""
     log = {"dir": str(directory / f"{name}-log"), "sync": "commit", "segment_bytes": SEGMENT_BYTES}
     return {"plugins": {"event_log": log}, "plugin_order": ["admin", "federation", "event_log"]}
+
+
+def kafka_settings(port: int) -> dict[str, object]:
+    """For the plugin kafka."""
+    return {"listeners": [f"127.0.0.1:{port}"], "topics": {KAFKA_TOPIC: f"{TOPIC_PREFIX}#"}}
 
 
 def api_address(node: Node) -> str:
@@ -52,15 +59,25 @@ class ChaosRun:
         self._say = say
         made = Nodes(directory)
         self.nodes: list[Node] = []
+        kafka: list[str] = []
         for number in range(1, plan.nodes + 1):
             settings = event_log_settings(directory, f"node{number}")
+            if plan.reader is Reader.KAFKA:
+                port = free_port()
+                kafka.append(f"127.0.0.1:{port}")
+                settings["plugins"]["kafka"] = kafka_settings(port)
+                settings["plugin_order"].append("kafka")
+            if plan.reader in (Reader.KAFKA, Reader.REPLAY):  # what they keep of their readers
+                settings["data_dir"] = str(directory / f"node{number}-data")
             self.nodes.append(made.make_federated(self.nodes[:1], settings, kind))
         self._made = made
         self.servers = [api_address(node) for node in self.nodes]
         self.publisher = Publisher([node.port for node in self.nodes], plan.seed, plan.rate)
-        self.archive = archive_process(directory, self.servers)
+        names = [node.name for node in self.nodes]
+        ports = [node.port for node in self.nodes]
+        self.archive = reader_process(plan.reader, directory, self.servers, kafka, ports, names)
         self.sink = sink_process(directory, self.servers, self.nodes[0].name)
-        self.drivers = [self.archive, self.sink] if plan.has_sink else [self.archive]
+        self.drivers: list[ReaderProcess] = [self.archive, self.sink] if plan.has_sink else [self.archive]
         self.kills = draw_kills(plan.seed, plan.kills, plan.kill_wait_max, plan.victims)
         self._began_at = time.monotonic()
 
@@ -89,20 +106,18 @@ class ChaosRun:
                 supervision.cancel()
                 await asyncio.gather(supervision, return_exceptions=True)
             await self._read_to_the_end()
-            self.report.judgement = await asyncio.to_thread(
-                judge,
-                self.plan.seed,
-                bytes(self.publisher.acknowledged),
-                self.servers,
-                self.archive_folder,
-                self.plan.has_sink,
-            )
+            self.report.judgement = await asyncio.to_thread(self._judge)
         finally:
             await self._stop()
 
-    @property
-    def archive_folder(self) -> Path:
-        return self.directory / "pipelines" / "archive"
+    def _judge(self) -> Judgement:
+        plan, acknowledged = self.plan, bytes(self.publisher.acknowledged)
+        if plan.reader is Reader.SOURCE:
+            archive = self.directory / "pipelines" / "archive"
+            return judge(plan.seed, acknowledged, self.servers, archive, plan.has_sink)
+        files = files_read(plan.reader, self.directory)
+        partitions = [node.name for node in self.nodes] if plan.reader is Reader.KAFKA else []
+        return judge_reader(plan.seed, acknowledged, self.servers, files, partitions)
 
     @contextlib.asynccontextmanager
     async def all_read(self) -> AsyncIterator[None]:
@@ -128,6 +143,8 @@ class ChaosRun:
     async def _start(self) -> None:
         for node in self.nodes:
             node.spawn()
+            if self.plan.reader is Reader.KAFKA:  # partitions are numbered in the order of the first starts
+                await eventually(node.serves, f"{node.name} serves clients")
         for node in self.nodes:
             await eventually(node.serves, f"{node.name} serves clients")
         await self._made.all_alive(self.nodes)
@@ -190,7 +207,7 @@ class ChaosRun:
         others = self.nodes[1:]
         return others[int(kill.choice * len(others))]
 
-    def _driver(self, kill: Kill) -> SparkProcess:
+    def _driver(self, kill: Kill) -> ReaderProcess:
         return self.archive if kill.victim is Victim.ARCHIVE_DRIVER else self.sink
 
     async def _recovered(self, kill: Kill) -> None:
@@ -225,13 +242,12 @@ class ChaosRun:
             )
             self.say(f"the {driver.name} has read the logs to their end: {driver.batches()} batches")
 
-    def _has_read_all(self, driver: SparkProcess) -> bool:
+    def _has_read_all(self, driver: ReaderProcess) -> bool:
         driver.restart_when_ended()
-        position = driver.position()
-        return all(position.get(node.name) == end for node, end in zip(self.nodes, self._log_ends(), strict=True))
+        return driver.has_read(self._log_ends())
 
-    def _log_ends(self) -> list[tuple[str, int]]:
-        return [log_end(server) for server in self.servers]
+    def _log_ends(self) -> dict[str, Position]:
+        return {node.name: log_end(server) for node, server in zip(self.nodes, self.servers, strict=True)}
 
     async def _stop(self) -> None:
         await self.publisher.abort()
@@ -250,8 +266,9 @@ class ChaosRun:
                 self.say(f"not clean: {text}")
 
 
-async def _python_process(driver: SparkProcess, kill: Kill) -> psutil.Process | None:
+async def _python_process(driver: ReaderProcess, kill: Kill) -> psutil.Process | None:
     """The process that a kill of a worker or of a planning process hits; None while the driver does not work yet."""
+    assert isinstance(driver, SparkDriver)
     if not driver.works():
         return None
     if kill.victim is Victim.WORKER:

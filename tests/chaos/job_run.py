@@ -19,8 +19,9 @@ from deltalake import DeltaTable
 from event_log_node import EventLogNode, event_log_nodes
 from job_messages import DEVICES, NODES, JobMessage, decode_logs, job_logs
 from queries import GMQTTCTL, MASTER
+from reader_process import COMMIT_SECONDS
 from records import archive_files
-from spark_process import COMMIT_SECONDS, SparkProcess
+from spark_process import SparkProcess
 from waiting import eventually
 
 END_SECONDS: Final = 900.0

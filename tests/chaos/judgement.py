@@ -1,11 +1,16 @@
-"""Reads logs and archive after a run, and applies the rules of the oracle."""
+"""Reads the logs and what was read of them after a run, and applies the rules of the oracle."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
+import duckdb
+import pyarrow as pa
+
+from messages import payload_of
 from oracle import Fault, Row, check_acknowledged, check_offsets, check_sink, compare_with_log, found
 from records import read_archive, read_log
 
@@ -35,6 +40,50 @@ def judge(seed: int, acknowledged: bytes, servers: Sequence[str], archive: Path,
     result.faults += check_acknowledged(seed, acknowledged, archived)
     if has_sink:
         result.faults += one_staging_node(sink) + check_sink(sink, source)
+    return result
+
+
+# What a reader must not do: a text, and a query for the examples.
+READER_FAULTS: Final = {
+    "(node, offset) more than once": 'SELECT node, "offset", count(*) FROM rows GROUP BY ALL HAVING count(*) > 1',
+    "records of a log that were not read": 'SELECT node, "offset" FROM log ANTI JOIN rows USING (node, "offset")',
+    "rows that are in no log": 'SELECT node, "offset" FROM rows ANTI JOIN log USING (node, "offset")',
+    "rows that are not as in the log": """
+        SELECT node, "offset" FROM rows JOIN log USING (node, "offset")
+        WHERE (rows.topic, rows.payload) IS DISTINCT FROM (log.topic, log.payload)""",
+    "acknowledged messages that were not read": "SELECT number FROM acknowledged ANTI JOIN rows USING (payload)",
+}
+
+
+def judge_reader(
+    seed: int, acknowledged: bytes, servers: Sequence[str], files: Sequence[Path], partitions: Sequence[str]
+) -> Judgement:
+    """Compare the rows of Parquet files with the logs and with what was acknowledged, by DuckDB.
+
+    partitions  names of the nodes by their numbers, where the rows have `partition` in place of `node`; else none
+    """
+    logged = [row for server in servers for row in read_log(server)]
+    numbers = [number for number, is_acknowledged in enumerate(acknowledged) if is_acknowledged]
+    log = pa.table({name: [getattr(row, name) for row in logged] for name in ("node", "offset", "topic", "payload")})
+    payloads = pa.table({"number": numbers, "payload": [payload_of(seed, number) for number in numbers]})
+    node = "$partitions[partition + 1]" if partitions else "node"
+    parameters = {"files": [str(path) for path in files]} | ({"partitions": list(partitions)} if partitions else {})
+    with duckdb.connect() as database:
+        database.register("log", log)
+        database.register("acknowledged", payloads)
+        database.execute(
+            f'CREATE TABLE rows AS SELECT {node} AS node, "offset", topic, payload FROM read_parquet($files)',
+            parameters,
+        )
+        (count,) = database.execute("SELECT count(*) FROM rows").fetchone() or (0,)
+        result = Judgement(len(logged), archive_rows=count)
+        result.faults += one_log_a_node(logged) + check_offsets(logged)
+        for what, query in READER_FAULTS.items():
+            examples = database.execute(query).fetchall()
+            fault = Fault(what)
+            for example in examples:
+                fault.add(example)
+            result.faults += found(fault)
     return result
 
 

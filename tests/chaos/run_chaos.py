@@ -7,6 +7,7 @@ import asyncio
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from linked_domains import CASES
 from lossy_network import NAMESPACES_MISSING, LossyNetwork, namespaces_missing
 from node_process import Node
 from other_schedules import clock_steps_back, node_away
-from schedule import Plan
+from schedule import OWN_VICTIMS, Plan, Reader
 from store_run import StoreReport, run_store
 from topology_run import TopologyReport, run_topologies
 
@@ -57,6 +58,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         kind.add_argument("--nodes", type=int, default=3, help="2 or more (3)")
         kind.add_argument("--dir", type=Path, help="a new folder for logs, archive and checkpoints, which is kept")
     pipeline.add_argument("--kills", type=int, default=20, help="how many (20)")
+    pipeline.add_argument(
+        "--reader",
+        type=Reader,
+        choices=list(Reader),
+        default=Reader.SOURCE,
+        help="what reads the logs: the data source in a stream, beside a query that writes through the sink (source); alone: "
+        "batches with filters that are pushed down, Spark's Kafka source, a subscription to $stream/",
+    )
     away.add_argument("--seconds", type=float, default=600.0, help="how long the node is away (600)")
     store = kinds.add_parser("store", help="kill -9 of a node with a store under QoS 1 and 2 traffic")
     store.add_argument("--kills", type=int, default=50, help="how many (50)")
@@ -128,6 +137,8 @@ async def run(options: argparse.Namespace, directory: Path) -> Report | StoreRep
     is_kill_run = options.kind == "pipeline"
     kills = options.kills if is_kill_run else 0
     plan = Plan(options.seed, kills, options.messages, options.rate, options.nodes, has_sink=is_kill_run)
+    if is_kill_run and options.reader is not Reader.SOURCE:
+        plan = replace(plan, has_sink=False, victims=OWN_VICTIMS[options.reader], reader=options.reader)
     chaos = ChaosRun(directory, plan, say, ClockNode if options.kind == "clock" else Node)
     async with chaos.running():
         if options.kind == "away":

@@ -14,7 +14,7 @@ DOWN_SECONDS_MAX: Final = 3.0
 class Victim(StrEnum):
     """What a kill -9 hits.
 
-    ARCHIVE_DRIVER  the Spark driver of the archive: its JVM, its Python and all that is in their process group
+    ARCHIVE_DRIVER  what reads: the Spark driver of the archive, its JVM, its Python and all that is in their process group
     SINK_DRIVER     that of the query that writes through the sink
     WORKER          one Python worker of a Spark driver; Spark tries its task again
     PLANNER         the Python process that plans the batches of a query; Spark ends the query, which is started again
@@ -28,6 +28,29 @@ class Victim(StrEnum):
     PLANNER = "planning process"
     NODE = "node"
     SINK_NODE = "staging node"
+
+
+class Reader(StrEnum):
+    """What reads the logs to their ends.
+
+    SOURCE    the data source `mqtt` in a stream, as the job `archive` runs it
+    PUSHDOWN  the data source in batches, with filters that are pushed down
+    KAFKA     Spark's Kafka source in a stream, on the plugin `kafka`
+    REPLAY    an MQTT client with a subscription to `$stream/`
+    """
+
+    SOURCE = "source"
+    PUSHDOWN = "pushdown"
+    KAFKA = "kafka"
+    REPLAY = "replay"
+
+
+# What a kill may hit while a reader works without the sink.
+OWN_VICTIMS: Final = {
+    Reader.PUSHDOWN: (Victim.ARCHIVE_DRIVER, Victim.WORKER, Victim.NODE),
+    Reader.KAFKA: (Victim.ARCHIVE_DRIVER, Victim.NODE),
+    Reader.REPLAY: (Victim.ARCHIVE_DRIVER, Victim.NODE),
+}
 
 
 @dataclass(frozen=True)
@@ -60,6 +83,7 @@ class Plan:
     waits: bool = True
     kill_wait_max: float = 4.0
     victims: tuple[Victim, ...] = tuple(Victim)
+    reader: Reader = Reader.SOURCE
 
 
 def draw_kills(seed: int, count: int, wait_seconds_max: float, kinds: Sequence[Victim] = tuple(Victim)) -> list[Kill]:

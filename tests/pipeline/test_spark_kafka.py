@@ -36,7 +36,7 @@ async def test_batches_and_a_stream_over_kills(
     spark: SparkSession, nodes: Nodes, clients: Clients, tmp_path: Path
 ) -> None:
     if not kafka_jars():
-        pytest.skip("Spark's Kafka source is missing: scripts/setup --packages fetches it")
+        pytest.skip("Spark's Kafka source is missing: scripts/setup --jars fetches it")
     port = free_port()
     settings: dict[str, Any] = {
         "plugin_order": ["event_log", "kafka"],

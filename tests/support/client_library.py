@@ -35,7 +35,7 @@ def missing_library(library: str) -> str:
 
 
 def kafka_jars() -> list[str]:
-    """Spark's Kafka source; none where scripts/setup --clients has not fetched it."""
+    """Spark's Kafka source; none where scripts/setup --jars has not fetched it."""
     return [str(path) for path in sorted((PACKAGES / "jars").glob("*.jar"))]
 
 

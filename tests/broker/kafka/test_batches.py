@@ -196,6 +196,21 @@ def test_records_that_are_left_out_are_covered() -> None:
     assert writer.records == 0
 
 
+def test_a_topic_is_judged_once_for_all_blocks_of_a_read() -> None:
+    class Counted(TopicJudge):
+        asked: list[bytes]
+
+        def gets(self, topic: bytes) -> bool:
+            self.asked.append(topic)
+            return topic != b"no"
+
+    judge = Counted()
+    judge.asked = []
+    messages = [(topic, b"x", b"", 0, 1) for topic in (b"yes", b"no") for _ in range(3)] * 2
+    written(blocks_of(messages, 2, 0), 0, len(messages), judge)
+    assert sorted(judge.asked) == [b"no", b"yes"]
+
+
 def test_missing_offsets_are_covered() -> None:
     """The log misses the records before the block, and those that a read has passed."""
     blocks = blocks_of([(b"a", b"x", b"", 0, 3)], 3, 100)

@@ -1,0 +1,103 @@
+"""An MQTT client with a session that takes the logs by a subscription to `$stream/`, and goes from node to node.
+
+  replay_reader.py --ports PORT,… --dir FOLDER
+
+It acknowledges messages when they are on disk. The offset that each message comes with tells it those that it has already:
+records of a log come in their order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batch_files import BatchFiles
+from broker.codec import properties as props
+from broker.codec.packets import Properties, PubAck, Publish
+from messages import TOPIC_PREFIX
+from mqtt_client import MqttClient
+
+CLIENT_ID: Final = "replay"
+SESSION: Final[Properties] = {props.SESSION_EXPIRY_INTERVAL: 3600, props.RECEIVE_MAXIMUM: 1000}
+BATCH: Final = 500
+BATCH_SECONDS: Final = 0.5
+ANSWER_SECONDS: Final = 20.0
+STAY_SECONDS: Final = 20.0  # at one node
+PAUSE_SECONDS: Final = 0.2
+
+
+async def read(port: int, batches: BatchFiles) -> None:
+    """Until the connection ends, or has lasted for STAY_SECONDS."""
+    async with asyncio.timeout(ANSWER_SECONDS):
+        client = await MqttClient.connect(
+            port, CLIENT_ID, clean_start=False, properties=SESSION, acknowledges=False, keep_alive=10
+        )
+        assert await client.subscribe(f"$stream/earliest/{TOPIC_PREFIX}#", qos=1) == [1]
+    position = batches.position()
+    until = asyncio.get_running_loop().time() + STAY_SECONDS
+    try:
+        while asyncio.get_running_loop().time() < until and not client.closed.is_set():
+            messages = await next_messages(client)
+            if messages:
+                keep(messages, position, batches)
+                client.send(*(PubAck(message.packet_id) for message in messages))
+            elif not client.closed.is_set():
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await client.ping()
+    finally:
+        await client.close()
+
+
+async def next_messages(client: MqttClient) -> list[Publish]:
+    found: list[Publish] = []
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(BATCH_SECONDS):
+            while len(found) < BATCH:
+                found.append(await client.messages.get())
+    return found
+
+
+def keep(messages: list[Publish], position: dict[str, int], batches: BatchFiles) -> None:
+    """Write those that are new, and count the others."""
+    rows = []
+    for message in messages:
+        user = dict(props.get_user_properties(props.publish_properties_to_dict(message.properties)))
+        node, offset = user["node"], int(user["offset"])
+        if offset >= position.get(node, 0):
+            rows.append({"node": node, "offset": offset, "topic": message.topic.decode(), "payload": message.payload})
+            position[node] = offset + 1
+    if rows:
+        pq.write_table(pa.Table.from_pylist(rows), batches.place())
+        batches.commit(position)
+    if len(rows) < len(messages):
+        print(json.dumps({"repeated": len(messages) - len(rows), "of": len(messages)}), file=sys.stderr, flush=True)
+
+
+async def run(ports: list[int], batches: BatchFiles) -> None:
+    for port in itertools.cycle(ports):
+        try:
+            await read(port, batches)
+        except (OSError, TimeoutError, AssertionError) as error:  # a node is away, or ends
+            print(f"{port}: {type(error).__name__} {error}", file=sys.stderr, flush=True)
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ports", required=True)
+    parser.add_argument("--dir", type=Path, required=True)
+    options = parser.parse_args()
+    asyncio.run(run([int(port) for port in options.ports.split(",")], BatchFiles(options.dir)))
+
+
+if __name__ == "__main__":
+    main()
