@@ -11,7 +11,7 @@ import pytest
 
 from certificates import Authority
 from client_library import Libraries, LibraryClient, Received
-from node_process import free_port
+from node_process import SOON, free_port
 from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def persistent(client: LibraryClient) -> dict[str, Any]:
     return {"clean": False, **({"session_expiry": 600} if client.version == 5 else {})}
 
 
+@pytest.mark.one_process(SOON)
 @each_kind
 async def test_messages(nodes: Nodes, libraries: Libraries, library: str, version: int) -> None:
     """Each QoS, an unsubscription, a megabyte, retained messages; in MQTT 5 properties and topic aliases."""

@@ -393,3 +393,44 @@ async def test_killed_workers_lose_and_double_nothing(nodes: Nodes, tmp_path: Pa
         await one.stop()
     assert [fault for client in subscribers for fault in client.broken_promises(sent)] == []
     await node.stop()
+
+
+@pytest.mark.slow
+async def test_a_node_with_workers_is_drained_as_one(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """Also when a worker dies meanwhile: the next process of it goes on with the drain."""
+    node = nodes.make_federated(overrides={"workers": 2, "data_dir": str(tmp_path / "data")})
+    other = nodes.make_federated([node], {"data_dir": str(tmp_path / "other")})
+    for one in (node, other):
+        one.spawn()
+        await eventually(one.serves, f"{one.name} serves clients")
+    await nodes.all_alive([node, other], [node.name, f"{node.name}/1", other.name])
+    names = [f"c{number}" for number in range(12)]
+    publisher = await clients.connect(other.port, "p")
+    for name in names:
+        client = await clients.connect(node.port, name, clean_start=False, properties=EXPIRY)
+        await client.subscribe(f"to/{name}", qos=1)
+        await client.close()
+    assert {await worker_of(node, name) for name in names} == {0, 1}
+    await publisher.publish_all([(f"to/{name}", name.encode(), 1) for name in names])
+    path = "/v1/federation/drain"
+
+    async def begins() -> bool:
+        return (await node.rest("POST", path, {"rate": 4}))[0] == 200
+
+    await eventually(begins, "the drain begins")
+    first = node.workers()[1]
+    os.kill(first, signal.SIGKILL)
+
+    async def is_drained() -> bool:
+        status, found = await node.rest("GET", path)
+        return status == 200 and found["state"] == "drained"
+
+    await eventually(is_drained, "both workers are drained")
+    assert node.workers()[1] != first
+    for name in names:
+        client = await clients.connect(other.port, name, clean_start=False, properties=EXPIRY)
+        assert is_present(client)
+        assert (await client.message()).payload == name.encode()
+    status, found = await node.rest("POST", "/v1/federation/undrain", {})
+    assert (status, found["state"]) == (200, "serving")
+    await (await clients.connect(node.port, "again")).ping()
