@@ -147,14 +147,28 @@ class Copies(LostHomes):
 
     def holds_back(self, sender: PeerSender, store_id: str, now: float) -> bool:
         """Return whether the member, which has another store than before, has to wait: what is here for the former one goes to
-        the node that adopts its sessions, and not to a store that knows nothing of them."""
+        the node that adopts its sessions, and not to a store that knows nothing of them. Nor does the new store know what the
+        sessions of homes that are away subscribe to, until they are adopted here."""
         lost = sender.peer_store_id
-        if lost and lost != store_id and self._has_keeper(lost):
-            if lost not in self._replaced:
-                self._replaced[lost] = now + ADOPTED_SECONDS_MAX
-                self._look_at = now
-            return now < self._replaced[lost]
-        return False
+        if not lost or lost == store_id:
+            return False
+        if lost not in self._replaced:
+            self._replaced[lost] = now + ADOPTED_SECONDS_MAX
+            self._look_at = now
+            for replica in self.replicas.by_store.values():
+                if replica.store_id not in self.replicas.connections:
+                    replica.emptied[sender.name] = None
+        return now < self._replaced[lost] and (self._has_keeper(lost) or self._adopts_away(now))
+
+    def _adopts_away(self, now: float) -> bool:
+        """Adopt the homes that are away, as soon as it is known who lives. False when there are none."""
+        found = False
+        for replica in list(self.replicas.by_store.values()):
+            if replica.is_complete and self._is_away(replica) and self._is_first(replica):
+                found = True
+                if now >= self._sessions.starting_until:
+                    self.adoptions.begin(replica)
+        return found
 
     def _has_keeper(self, store_id: str) -> bool:
         if store_id in self.replicas.by_store:
@@ -204,7 +218,7 @@ class Copies(LostHomes):
             if name == self._name:
                 return True
             sender = self._senders.get(name)
-            if sender is not None and sender.is_living:
+            if sender is not None and sender.is_living and name not in replica.emptied:
                 return False
         return True
 

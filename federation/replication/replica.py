@@ -81,6 +81,7 @@ class Replica(Content):
     runs        the oldest first
     where       the run that has a record, by the number of the record there
     by_client   the number of the record there of a session, or of a will that none has, by client id
+    emptied     keepers that have lost their copies since the home was here
     contents    of the records, once `open_some` was called
     size        bytes of the runs
     living      of these, bytes of records that live
@@ -99,6 +100,7 @@ class Replica(Content):
         self.runs: deque[Run] = deque()
         self.where: dict[int, Run] = {}
         self.by_client: dict[str, int] = {}
+        self.emptied: dict[str, None] = {}
         self.contents: Contents | None = None
         self.size = 0
         self.living = 0
@@ -132,6 +134,7 @@ class Replica(Content):
     def begin_stream(self, version: int, names: tuple[str, ...]) -> None:
         """Its node brings it up to date, or brings all of it."""
         self._fresh = None
+        self.emptied.clear()
         self.version = version
         self.names = names
         self.changed()

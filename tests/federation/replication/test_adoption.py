@@ -329,10 +329,10 @@ def test_a_home_that_is_back_publishes_no_will_that_its_keeper_has_published(is_
     assert not any(isinstance(content, StoredWill) for content in kept)
 
 
-@pytest.mark.parametrize("is_back", [False, True])
-def test_a_first_keeper_that_has_lost_its_disk_too_is_not_waited_for_for_ever(is_back: bool) -> None:
+@pytest.mark.parametrize(("is_back", "is_known"), [(False, False), (True, False), (False, True), (True, True)])
+def test_a_first_keeper_that_has_lost_its_disk_too_is_not_waited_for_for_ever(is_back: bool, is_known: bool) -> None:
     """A home that is back with an empty disk is let in after ADOPTED_SECONDS_MAX: what is here for its former store has gone to
-    who has adopted that by then."""
+    who has adopted that by then. is_known: this node has met the keeper with its former store, and waits for nobody."""
     station = Station(
         {
             1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n3", "n1")),
@@ -346,7 +346,7 @@ def test_a_first_keeper_that_has_lost_its_disk_too_is_not_waited_for_for_ever(is
         return Member(name, "127.0.0.1", 8901, tags, MemberStatus.ALIVE)
 
     node = station.node
-    home, keeper = member("n2", LOST), member("n3", "0a" * 16)
+    home, keeper = member("n2", LOST), member("n3", "0a" * 16 if is_known else "0b" * 16)
     node.member_events([MemberJoin(home), MemberJoin(keeper)], 0.0)
     node.handle_timeout(1.0)
     node.member_events([MemberFailed(home), MemberFailed(keeper)], 2.0)
@@ -361,7 +361,9 @@ def test_a_first_keeper_that_has_lost_its_disk_too_is_not_waited_for_for_ever(is
         if station.broker.sessions:
             found.append(at)
     assert list(station.broker.sessions) == ["c"]
-    if is_back:
+    if is_known:
+        assert found[0] <= FederationSettings().startup_wait + 1
+    elif is_back:
         assert found[0] < 3 + ADOPTED_SECONDS_MAX
     else:
         assert found[0] > adopt_after + 4, "the first one may still do it"
