@@ -4,7 +4,7 @@ The birth of an edge node (NBIRTH) or device (DBIRTH) names its metrics; later m
 message means depends on the births before it in the log of the same node, and on nothing else: an edge node that connects
 elsewhere begins with its births again. So results do not depend on where batches end, and a replay has the same.
 
-Source: Sparkplug 3.0, 4.1 (topics), 6.4.6 (aliases), 5.4 to 5.8 (births).
+Source: Sparkplug 3.0, chapters 4 (topics) and 5 (births), 6.4 (tck-id-payloads-alias-uniqueness and those behind it).
 """
 
 from __future__ import annotations

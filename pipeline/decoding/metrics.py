@@ -1,6 +1,6 @@
 """Values of Sparkplug B payloads whose metrics have names and data types (see births.py).
 
-Source: Sparkplug 3.0, 6.4.16 (data types), 6.4.6 (metrics).
+Source: Sparkplug 3.0, 6.4 (metrics and data types).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def test_a_rebirth_gives_aliases_other_meanings() -> None:
     edge.resolve(node("NBIRTH"), payload(metric("mode", 1, STRING, string_value="b")))
     assert values(edge, node("NDATA"), payload(metric(alias=1, string_value="c"))) == {"mode": "c"}
     assert "is not in the birth" in str(values(edge, node("NDATA"), payload(metric(alias=2, string_value="c"))))
-    # The devices are born again, too [Sparkplug 5.5].
+    # The devices are born again, too (chapter 5).
     assert "no birth of device d" in str(values(edge, node("DDATA", "d"), payload(metric(alias=7, int_value=1))))
 
 
