@@ -71,15 +71,21 @@ SKETCHES: Final = ("publisher_sketch", "size_sketch", "gap_sketch", "sketch")
 
 @dataclass
 class JobReport:
-    """faults  what differs from the undisturbed run; kills: after so many batches"""
+    """faults  what differs from the undisturbed run
+    kills   after so many batches
+    ends    exit statuses of drivers that ended by themselves
+    """
 
     job: str
     rows: int = 0
     kills: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
     def line(self) -> str:
         kills = f"killed {len(self.kills)} times, after batches {', '.join(map(str, self.kills))}"
+        if self.ends:
+            kills += f"; ended by itself with {', '.join(map(str, self.ends))}, and started again"
         result = "; ".join(self.faults) if self.faults else "as in the undisturbed run"
         return f"{self.job}: {kills}; {self.rows:,} rows or alerts, {result}"
 
@@ -115,6 +121,7 @@ class JobRun:
             SparkProcess(name, command, folder / "checkpoints" / name, folder / "driver.log") for name in QUERIES[job]
         ]
         self._driver = self._drivers[0]  # the others tell how far their queries are
+        self.ends = self._driver.ends
 
     async def run(self, kills: int, random: Random, say: Callable[[str], None]) -> list[int]:
         """Kill the driver so many times, then let it read to the end. Returns how many batches were done at each kill."""
@@ -127,7 +134,7 @@ class JobRun:
                 if not is_early:
                     await eventually(self._has_moved, f"a batch of {self.job}, see {driver.log_path}", COMMIT_SECONDS)
                 await asyncio.sleep(random.uniform(0.0, EARLY_WAIT_MAX if is_early else KILL_WAIT_MAX))
-                if self._ends and self._has_ended():
+                if self._has_ended():
                     break
                 found.append(driver.batches())
                 say(f"kill {len(found)} of {kills}: driver of {self.job}, {found[-1]} batches are done")
@@ -140,16 +147,20 @@ class JobRun:
         return found
 
     def _has_moved(self) -> bool:
-        return (self._ends and self._has_ended()) or self._driver.has_moved
+        return self._has_ended() or self._driver.has_moved
 
     def _has_ended(self) -> bool:
+        """Whether the job is done. A driver that ended before is started again, as a supervisor does: Spark ends a query whose
+        Python worker does not begin within ten seconds."""
         assert self._driver.process is not None
-        status = self._driver.process.poll()
-        assert not status, f"{self.job} ended with {status}, see {self._driver.log_path}"
-        return status is not None
+        if self._ends and self._driver.process.poll() == 0:
+            return True
+        self._driver.restart_when_ended()
+        return False
 
     def _all_are_silent(self) -> bool:
         """Each query has read all, and each device has fallen silent after that."""
+        self._has_ended()
         end = {node.node: (node.log_id, node.next_offset) for node in self._nodes}
         if any(driver.position() != end for driver in self._drivers):
             return False
@@ -254,12 +265,14 @@ async def compare(
         undisturbed = JobRun(job, directory / job / "undisturbed", nodes)
         await undisturbed.run(0, Random(seed), say)
         wanted = undisturbed.rows()
+        report.ends += undisturbed.ends
         report.faults += episode_faults(undisturbed.alerts("silent"))
     say(f"{job}: undisturbed run, {wanted.total():,} rows")
     with nodes_with(logs) as nodes:
         killed = JobRun(job, directory / job / "killed", nodes)
         report.kills = await killed.run(kills, Random(f"{seed} {job}"), say)
         found = killed.rows()
+        report.ends += killed.ends
         report.faults += episode_faults(killed.alerts("silent"))
         report.faults += killed.message_faults(logs)
     report.rows = found.total()
