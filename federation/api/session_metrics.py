@@ -27,6 +27,11 @@ def session_metrics(sessions: Sessions) -> list[Metric]:
             "direction",
             [("departed", found.departed), ("arrived", found.arrived)],
         ),
+        counter(
+            "gmqtt_federation_hand_overs_not_waited_for_total",
+            "Sessions whose former homes did not hand over everything in time: newer messages came first.",
+            sessions.homes.not_waited_for,
+        ),
         gauge(
             "gmqtt_federation_sessions_moving_current",
             "Sessions that are on their way from or to this node.",

@@ -63,24 +63,26 @@ class RelayedAll:
 
     def __init__(self, homes: Homes) -> None:
         self._homes = homes
-        self._waiting: deque[tuple[str, str, list[Home]]] = (
-            deque()
-        )  # (node, id of the lost store, homes that do not know it)
+        # (node, id of the lost store, whether its node is back, homes that do not know it)
+        self._waiting: deque[tuple[str, str, bool, list[Home]]] = deque()
 
-    def add(self, node: str, store_id: str) -> None:
-        self._waiting.append((node, store_id, list(self._homes.arriving)))
+    def add(self, node: str, store_id: str, is_back: bool) -> None:
+        """is_back: the node had nothing to relay, it reaches the home again, which hands that over."""
+        self._waiting.append((node, store_id, is_back, list(self._homes.arriving)))
 
     def is_active(self) -> bool:
         return bool(self._waiting)
 
     def go_on(self, now: float) -> None:
-        node, store_id, homes = self._waiting[0]
+        node, store_id, is_back, homes = self._waiting[0]
         left = HOMES_OF_A_TURN
         while homes and left > 0:
             left -= 1
             home = homes.pop()
             arriving = home.arriving
             if arriving is not None and store_id in arriving.lost.values():
+                if is_back:
+                    self._homes.expect(home, arriving, store_id, now)
                 arriving.handed(node, now)
                 if home in self._homes.arriving:
                     self._homes.keep(home)

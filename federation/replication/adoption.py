@@ -27,7 +27,6 @@ from federation.replication.contents import Contents, Record
 from federation.replication.relay import Adopter, Relay, behind, choose_again, done_of, take_promised
 from federation.replication.replica import Replica
 from federation.replication.replicas import Replicas
-from federation.sessions.arriving import HANDING_SECONDS_MAX
 from federation.sessions.homes import Homes
 from federation.sessions.moves import Moves
 from federation.sessions.sessions import Sessions
@@ -35,6 +34,7 @@ from federation.sessions.wire import (
     ADOPTED,
     ADOPTED_SESSIONS,
     ALL,
+    BLOCK,
     COPIED,
     HAND,
     HANDED,
@@ -252,6 +252,7 @@ class Adoptions:
         epoch = since + 1, self._broker.identity.store_id
         frame = SessionFrame(HAND, client_id, epoch, (tuple(names), tuple(records), since))
         first = self._next_number()
+        is_new = client_id not in self._homes.by_client
         self._moves.passed_on.pop(client_id, None)
         self._moves.take(frame, now)
         self.adopted += 1
@@ -260,6 +261,7 @@ class Adoptions:
             return
         counter = 0 if home_record is None else since
         home.adopted = replica.store_id, adoption.below, first, self._next_number(), counter
+        home.is_deserted = is_new
         for name, sender in self._senders.items():
             if sender.reachable and sender.keeps_copies and name != replica.node:
                 home.arriving.handing[name] = None
@@ -274,7 +276,7 @@ class Adoptions:
         if lost is not None and self._moves.switches.has_left(lost, client_id):
             home.arriving.relayed_switch(replica.node, self._name, self._homes.epoch_of(home))
         home.arriving.handing[self._name] = None
-        home.arriving.until = now + HANDING_SECONDS_MAX
+        home.arriving.goes_on(now)
         self._homes.keep(home)
         if goes_on is not None and goes_on[1] > self._homes.epoch_of(home):
             self._sessions.give_on(home, goes_on[0], goes_on[1], now)
@@ -329,13 +331,13 @@ class Adoptions:
         replica = adoption.replica
         more = replica.node, tuple(adoption.done), adoption.below
         self._note_adopter(self._name, replica.store_id, more)
-        self._relay(more, None, now)
+        is_back = self._relay(more, None, now)
         frame = encode_session_frame(ADOPTED, "", (0, replica.store_id), more)
         # They hear of it, also if this process ends, as soon as the store has all that, and behind the moves of the sessions.
         for sender in self._senders.values():
             if sender.keeps_copies:
                 sender.append_session(frame, 0, True, now)
-        self.handed_over(self._name, replica.store_id, now)
+        self.handed_over(self._name, replica.store_id, is_back, now)
         self._replicas.drop(replica)
         self.ended.append(replica.store_id)
 
@@ -392,13 +394,13 @@ class Adoptions:
             sender = self._senders.get(name)
             self._note_adopter(name, store_id, frame.more)
             if sender is not None:
-                self._relay(frame.more, sender, now)
-                sender.append_session(encode_session_frame(RELAYED, "", (0, store_id), ()), 0, False, now)
+                is_back = self._relay(frame.more, sender, now)
+                sender.append_session(encode_session_frame(RELAYED, "", (0, store_id), (is_back,)), 0, False, now)
         elif frame.operation == RELAY:
             home, sessions, data, below = frame.more
             self._apply(name, checked(str, home), count_of(sessions), checked(bytes, data), count_of(below), now)
         elif frame.operation == RELAYED:
-            self.handed_over(name, store_id, now)
+            self.handed_over(name, store_id, bool(frame.more and frame.more[0]), now)
         else:
             home, serial, done, count, data = frame.more
             self._rest_came(
@@ -411,15 +413,17 @@ class Adoptions:
                 now,
             )
 
-    def _relay(self, more: Record, adopter: PeerSender | None, now: float) -> None:
-        """Send what this node has for a home that is not reached to its adopter; None for this node itself. more: the home, how
+    def _relay(self, more: Record, adopter: PeerSender | None, now: float) -> bool:
+        """Send what this node has for a home that is not reached to its adopter; None for this node itself. Returns whether it
+        is reached, and gets that itself. more: the home, how
         far its store had done which stores: (store id, serial, done, node), and above which record number it has sessions that
         were not adopted."""
         home, below = checked(str, more[0]), count_of(more[2])
         position = done_of(more, self._broker.identity.store_id, self._name)
         sender = self._senders.get(home)
         if sender is None or sender.reachable:
-            return
+            adopted = self._adopters.get(home)
+            return sender is not None and adopted is not None and adopted.store_id == sender.peer_store_id
         self._tree.group_copies.given_up(sender, now)
         for block in take_promised(sender.outbox, self._relayed.get(home, 0), now):
             messages = block.messages
@@ -428,16 +432,18 @@ class Adoptions:
             data = b"".join(block.encode(now))
             choose_again(data, sender, self._tree.group_copies, now)
             epoch = 0, self._broker.identity.store_id
+            numbered = encode_session_frame(BLOCK, "", epoch, (block.serial,)) + data
             if adopter is None:
-                self._apply(self._name, home, ADOPTED_SESSIONS, data, below, now)
+                self._apply(self._name, home, ADOPTED_SESSIONS, numbered, below, now)
             else:
-                frame = encode_session_frame(RELAY, "", epoch, (home, ADOPTED_SESSIONS, data, below))
+                frame = encode_session_frame(RELAY, "", epoch, (home, ADOPTED_SESSIONS, numbered, below))
                 adopter.append_session(frame, messages, block.is_once, now)
             frame = encode_session_frame(RELAY, "", epoch, (home, OTHERS, data, below))
             sender.append_session(frame, 0, False, now)
         sender.outbox.close_block()
         self._relayed[home] = sender.mark()
         self._lost[home] = None
+        return False
 
     def heard(self, node: str) -> None:
         self._lost.pop(node, None)
@@ -461,12 +467,12 @@ class Adoptions:
         """Deliver a block for a lost home. Raises FrameError."""
         receiver = self._receivers.by_name.get(name)
         relay = Relay(self._broker, self._sessions, name, home, sessions, receiver, self._adopters, below)
-        relay.apply(data, 0, now)
+        relay.apply_whole(data, now)
         self.relayed += relay.delivered
 
-    def handed_over(self, name: str, store_id: str, now: float) -> None:
-        """The node has relayed all that it had for that home."""
-        self._relayed_all.add(name, store_id)
+    def handed_over(self, name: str, store_id: str, is_back: bool, now: float) -> None:
+        """The node has relayed all that it had for that home. is_back: as of RelayedAll.add."""
+        self._relayed_all.add(name, store_id, is_back)
         self._relayed_all.go_on(now)
         for departing in self._moves.due:
             if departing.before is not None and store_id in departing.before.lost.values():

@@ -71,6 +71,7 @@ class Copies(LostHomes):
         senders = self._senders = tree.members
         self._receivers = receivers
         self._sessions = sessions
+        sessions.moves.relayed.positions = positions
         self.adoptions = Adoptions(
             self._name, self._broker, self.replicas, receivers, senders, positions, tree, sessions
         )

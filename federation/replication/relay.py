@@ -27,6 +27,7 @@ from federation.sessions.wire import (
     ADOPTED,
     ADOPTED_SESSIONS,
     ALL,
+    BLOCK,
     HAND,
     KEEPERS,
     OTHERS,
@@ -160,6 +161,7 @@ class Relay:
         self._adopters = adopters
         self._receiver = receiver
         self._skip = 0
+        self._block: tuple[str, int] | None = None  # store id and serial of BLOCK
         self._relayed_to = home  # the lost home that it was for before the adopter of that one was lost, too
 
     def apply(self, data: bytes, skip: int, now: float) -> None:
@@ -173,6 +175,17 @@ class Relay:
                 raise FrameError(f"a relayed block ends inside a frame, at {pos} of {len(data)} bytes")
             self._apply_frame(data, data[pos], data[pos + 1], start, end, now)
             pos = end
+
+    def apply_whole(self, data: bytes, now: float) -> None:
+        """All of it, and note which records the messages have. Raises FrameError."""
+        journal = self._broker.commits.journal
+        first = 0 if journal is None else journal.next_number
+        self.apply(data, 0, now)
+        adopter = self._adopters.get(self._home)
+        if self._block is not None and journal is not None and adopter is not None:
+            store_id, serial = self._block
+            relayed = self._moving.moves.relayed
+            relayed.add(first, journal.next_number, adopter.store_id, self._name, store_id, serial)
 
     def _is_next_new(self) -> bool:
         if self._skip > 0:
@@ -240,6 +253,8 @@ class Relay:
             position = self._done_there(checked(str, home), frame.epoch[1])
             skip = position.skips(count_of(serial), count_of(done), count_of(count))
             self.apply(checked(bytes, data), skip, now)
+        elif frame.operation == BLOCK and self._relayed_to == self._home:
+            self._block = frame.epoch[1], count_of(frame.more[0])
         elif frame.operation in (REST_OF, KEEPERS) and self._receiver is not None:
             self._receiver.sessions.receive(self._name, body, now)
 

@@ -3,7 +3,7 @@
 Each node says once, in both of its event streams, from where on its messages are for the new home (SWITCH). Until then the
 former home takes them, and hands them over with all that it has. What the other nodes send here directly waits until the former
 home has handed over everything, so that the messages of a publisher stay in order; a former home that hands over nothing for
-HANDING_SECONDS_MAX is not waited for.
+HANDING_SECONDS_MAX is not waited for, and one that lives not for LIVING_SECONDS_MAX.
 """
 
 # compiled with mypyc
@@ -25,6 +25,7 @@ Epoch = tuple[int, str]
 """(counter, store id) of a claim (federation/sessions/home.py)."""
 
 HANDING_SECONDS_MAX: Final = 2.0
+LIVING_SECONDS_MAX: Final = 15.0  # of a node that others do not take for failed: it has much to do, and goes on
 
 
 class Arriving(Sources):
@@ -35,7 +36,9 @@ class Arriving(Sources):
     move_number  of the last MOVE: all nodes are to hear of all former homes
     lost     ids of the lost stores from whose copies it comes, by the names of these homes
     relayed  by lost home and node: for which home the messages of the node are that it has for the lost one, by its epoch
-    until    when `handing` is not waited for any more
+    expected  homes that will hand over, as others say, and of which nothing has come: their counters by store id
+    until    when `handing` and `expected` are not waited for any more
+    quiet_since  nothing was handed over
     """
 
     def __init__(self, session: Session, epoch: Epoch, own_name: str, waiting: dict[str, None]) -> None:
@@ -46,8 +49,10 @@ class Arriving(Sources):
         self.waiting = waiting
         self.lost: dict[str, str] = {}
         self.relayed: dict[tuple[str, str], Epoch] = {}
+        self.expected: dict[str, int] = {}
         self.move_number = 0
         self.until = NEVER
+        self.quiet_since = 0.0
         self._own_name = own_name
         self._later = MessageQueue(session.records)
 
@@ -73,16 +78,33 @@ class Arriving(Sources):
 
     def restore(self, handing: tuple[str, ...], homes: tuple[str, ...], now: float) -> None:
         self.handing = dict.fromkeys(handing)
+        self.handing.pop(self._own_name, None)  # what was relayed here goes on with the adoption, or is there
         self.homes = dict.fromkeys(homes)
-        if handing:
-            self.until = now + HANDING_SECONDS_MAX
+        self.goes_on(now)
 
     def begin(self, homes: list[str], now: float) -> None:
         """The first of these nodes hands over what it has; the others handed it over to that one."""
         self.handing[homes[0]] = None
         for home in homes:
             self.homes[home] = None
-        self.until = now + HANDING_SECONDS_MAX
+        self.goes_on(now)
+
+    def expect(self, epoch: Epoch, now: float) -> None:
+        """There is a home with this epoch, too, which hands over what it has when it hears of the claim here."""
+        self.expected[epoch[1]] = max(epoch[0], self.expected.get(epoch[1], 0))
+        self.goes_on(now)
+
+    def includes(self, stores: dict[str, int], now: float) -> None:
+        """What these homes had, they hand over by now, or others for them (Home.includes)."""
+        for store_id, counter in list(self.expected.items()):
+            if stores.get(store_id, -1) >= counter:
+                del self.expected[store_id]
+                if not self.waits_for_older():
+                    self._deliver_later(now)
+
+    def waits_for_older(self) -> bool:
+        """Return whether what comes directly is newer than what is still handed over."""
+        return bool(self.handing) or bool(self.expected)
 
     def takes(
         self,
@@ -95,7 +117,7 @@ class Arriving(Sources):
     ) -> bool:
         if not self.takes_from(source_of(publisher, self._own_name)):
             return False
-        if not self.handing:
+        if not self.waits_for_older():
             return True
         session = self.session
         outgoing = Outgoing(message, qos, retain, identifiers, expiry_in_queue(message, session.queue_seconds_max, now))
@@ -114,12 +136,13 @@ class Arriving(Sources):
 
     def goes_on(self, now: float) -> None:
         """Something was handed over."""
-        if self.handing:
+        if self.waits_for_older():
+            self.quiet_since = now
             self.until = now + HANDING_SECONDS_MAX
 
     def handed(self, home: str, now: float) -> None:
         """A node has handed over everything."""
-        if self.handing.pop(home, self) is None and not self.handing:
+        if self.handing.pop(home, self) is None and not self.waits_for_older():
             self._deliver_later(now)
 
     def switched(self, name: str, epoch: Epoch, newest: Epoch) -> None:
@@ -151,8 +174,9 @@ class Arriving(Sources):
 
     def wait_no_more(self, now: float) -> None:
         """Messages that came directly wait for the former home no more."""
-        if self.handing:
+        if self.waits_for_older():
             self.handing.clear()
+            self.expected.clear()
             self._deliver_later(now)
 
     def _deliver_later(self, now: float) -> None:

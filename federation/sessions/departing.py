@@ -23,12 +23,23 @@ from broker.store.kinds import DEPARTING
 from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.content import RECORDS_MAX, head_records, outgoing_record
 from federation.sessions.home import Adopted, former_values
-from federation.sessions.wire import AWAITED, COPIED, HAND, HANDED, HEAD_END, INCLUDES, Record, encode_session_frame
+from federation.sessions.relayed import Relayed
+from federation.sessions.wire import (
+    AWAITED,
+    BLOCK_OF,
+    COPIED,
+    HAND,
+    HANDED,
+    HEAD_END,
+    INCLUDES,
+    NOT_COPIED,
+    Record,
+    encode_session_frame,
+)
 
 ORDER_SECONDS_MAX: Final = 1.0  # so long the session waits for what this node has for others
 OLDER_SECONDS: Final = 5.0  # so long messages of nodes are taken that do not say when they switch
 HAND_MESSAGES_MAX: Final = 1_024  # in one turn
-NOT_COPIED: Final[Record] = (COPIED, "", 0)
 
 
 class Marks:
@@ -65,6 +76,7 @@ class Departing(Sources):
     told_until  its head waits so long for the claim of its new home
     copied   messages whose records have numbers from the first to below the second are there already: by a copy
     is_adopted  that is one of this store: who has adopted it hands on what is in it, and this node does not
+    relayed  those of the others that were relayed for a lost home
     record   number of its record in the store, 0 for none
     due      departing sessions that have something to do at the end of this turn
     """
@@ -91,6 +103,7 @@ class Departing(Sources):
         self.is_handed = False
         self.copied = 0, 0
         self.is_adopted = False
+        self.relayed: Relayed | None = None
         self.adopted: Adopted | None = None
         self.includes: dict[str, int] | None = None
         self.told_until = 0.0
@@ -99,6 +112,13 @@ class Departing(Sources):
         self.older_until = older_until  # messages of nodes that do not say when they switch are taken
         self._own_name = own_name
         self._known = dict(waiting)  # nodes that say when they switch
+
+    def came(self, adopted: Adopted | None, includes: dict[str, int] | None) -> None:
+        """It had come here so."""
+        self.adopted = adopted
+        self.includes = includes
+        if adopted is not None and adopted[0] == self.epoch[1]:  # it goes back to where the copy is from
+            self.copied = adopted[2:4]
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(DEPARTING, number of the session's record, counter, store id, since, node, nodes that still send here, whether its
@@ -136,6 +156,10 @@ class Departing(Sources):
             self.waiting.pop(name, None)
         if self.before is not None:
             self.before.switched(name, epoch, own)
+
+    def switched_nodes(self) -> list[str]:
+        """Return the nodes that have said that their messages are not for this home any more."""
+        return [name for name in self._known if name not in self.waiting]
 
     def waiting_messages(self) -> list[object]:
         return [] if self.before is None else self.before.waiting_messages()
@@ -206,16 +230,23 @@ class Departing(Sources):
         return self._frames(records)
 
     def _message_records(self, outgoings: list[Outgoing], wall_offset: float) -> list[Record]:
-        """Those that are from a copy of a lost home stand behind a record that says so."""
+        """Those that are from a copy of a lost home, or were relayed for the home that they go to, stand behind a record that
+        says so."""
         records: list[Record] = []
         store_id, _, first, end, since = ("", 0, 0, 0, 0) if self.adopted is None else self.adopted
-        is_copied = False
+        copied: Record = (COPIED, store_id, since)
+        mark = NOT_COPIED
         for outgoing in outgoings:
             if self.copied[0] <= outgoing.record < self.copied[1]:
                 continue
-            if is_copied != (since > 0 and first <= outgoing.record < end):
-                is_copied = not is_copied
-                records.append((COPIED, store_id, since) if is_copied else NOT_COPIED)
+            own = NOT_COPIED
+            if since > 0 and first <= outgoing.record < end:
+                own = copied
+            elif self.relayed is not None and store_id == self.epoch[1]:
+                own = self.relayed.block_of(outgoing.record, store_id)
+            if own != mark:
+                mark = own
+                records.append(mark)
             records.append(outgoing_record(outgoing, wall_offset))
         return records
 
@@ -247,7 +278,7 @@ class Departing(Sources):
             if mark is not NOT_COPIED:
                 part.insert(0, mark)
             for record in part:
-                mark = record if record[0] == COPIED else mark
+                mark = record if record[0] in (COPIED, BLOCK_OF) else mark
             more = (homes, tuple(part), self.since, *adopted)
             frames.append(encode_session_frame(HAND, client_id, self.epoch, more))
         return frames

@@ -15,7 +15,7 @@ from broker.ownership import Claimant
 from broker.store.identity import StoreIdentity
 from broker.store.journal import Content, Journal, checked
 from broker.store.kinds import ENDED, HEAD, HOME
-from federation.sessions.arriving import Arriving
+from federation.sessions.arriving import Arriving, Epoch
 
 NOT_TAKEN: Final = -1
 INCLUDES_MAX: Final = 16  # stores of former homes; policy: the one that is named least is forgotten
@@ -38,6 +38,7 @@ class Home(Content):
     arriving  the session comes from another node, None when all of it is here
     taken_at  counter of the home, this one or a former one, whose exchanges with the client were taken; NOT_TAKEN for none
     packet_ids  of the client, which that home had not released; None for none
+    is_deserted  the session was adopted, and no client has connected here since
     is_opening  a client is being let in
     claimant  it waits for the answers of other nodes, None while none does
     awaited   those that have not answered it
@@ -55,6 +56,7 @@ class Home(Content):
         "first",
         "includes",
         "is_clean",
+        "is_deserted",
         "is_opening",
         "is_promised",
         "number",
@@ -75,6 +77,7 @@ class Home(Content):
         self.arriving: Arriving | None = None
         self.taken_at = NOT_TAKEN
         self.packet_ids: list[int] | None = None
+        self.is_deserted = False
         self.is_opening = False
         self.is_promised = False
         self.claimant: Claimant | None = None
@@ -92,6 +95,10 @@ class Home(Content):
         """Exchanges that come from now on are older than those of the connection that begins, or has begun, here."""
         self.taken_at = self.counter
         self.packet_ids = None
+
+    def has_all_of(self, epoch: Epoch) -> bool:
+        """Return whether what the home with this epoch had is here."""
+        return self.includes is not None and self.includes.get(epoch[1], -1) >= epoch[0]
 
     def include(self, stores: object) -> None:
         """Former homes have handed on what they had: (store id, counter of the claim) of each. Raises ValueError and TypeError

@@ -12,7 +12,7 @@ from broker.message import NEVER
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX
 from broker.session.session import Session
 from broker.store.journal import Journal
-from federation.sessions.arriving import Arriving, Epoch
+from federation.sessions.arriving import HANDING_SECONDS_MAX, LIVING_SECONDS_MAX, Arriving, Epoch
 from federation.sessions.home import Ended, Home
 from federation.sessions.news import Told
 from federation.sessions.wire import CLAIM, MOVE, encode_session_frame
@@ -38,6 +38,7 @@ class Homes(Told):
     due        arriving homes that have changed: all of the session may be here by now
     ended      sessions that have ended while another node was away that may have one, by client id
     senders    to the other nodes, by name
+    not_waited_for  sessions whose former homes did not hand over everything in time
     journal    of the store, None without one
     """
 
@@ -47,6 +48,7 @@ class Homes(Told):
         self.due: dict[Home, None] = {}
         self.ended: dict[str, Ended] = {}
         self.senders = senders
+        self.not_waited_for = 0
         self.journal: Journal | None = None
         self._broker = broker
         self._number = 0  # of the newest claim or move
@@ -88,6 +90,20 @@ class Homes(Told):
         self._waits += 1
         heapq.heappush(self._hand_over_until, (until, self._waits, home))
 
+    def expect(self, home: Home, arriving: Arriving, store_id: str, now: float) -> None:
+        """The lost home with this store is back, and hands over what others had for it."""
+        epoch = 0 if home.adopted is None else home.adopted[4], store_id
+        if not home.has_all_of(epoch):
+            arriving.expect(epoch, now)
+            self.wait_for_hand_over(home, arriving.until)
+
+    def sender_of(self, store_id: str) -> PeerSender | None:
+        """Return the sender to the node with this store, as far as it is known."""
+        for sender in self.senders.values():
+            if sender.peer_store_id == store_id:
+                return sender
+        return None
+
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
         return self._hand_over_until[0][0] if self._hand_over_until else NEVER
@@ -100,12 +116,25 @@ class Homes(Told):
             arriving = home.arriving
             if arriving is None or home not in self.arriving or arriving.until == NEVER:
                 continue
+            if arriving.until <= now and self._is_waited_for(arriving, now):
+                arriving.until = now + HANDING_SECONDS_MAX
             if arriving.until > now:
                 self.wait_for_hand_over(home, arriving.until)
                 continue
+            self.not_waited_for += 1
             arriving.wait_no_more(now)
             arriving.until = NEVER
             self.keep(home)
+
+    def _is_waited_for(self, arriving: Arriving, now: float) -> bool:
+        """Return whether a node that hands over is slow, and lives."""
+        if now < arriving.quiet_since + LIVING_SECONDS_MAX:
+            former = [self.senders.get(name) for name in arriving.handing]
+            former += [self.sender_of(store_id) for store_id in arriving.expected]
+            for sender in former:
+                if sender is None or sender.is_living:  # None: this node itself, or one that is not known yet
+                    return True
+        return False
 
     def settle_arrived(self) -> bool:
         """Sessions that are here as a whole are like others. Returns True when there are more to look at."""
@@ -120,7 +149,7 @@ class Homes(Told):
             left -= 1
             home, _ = due.popitem()
             arriving = home.arriving
-            if arriving is None or home not in self.arriving or arriving.handing or arriving.waiting:
+            if arriving is None or home not in self.arriving or arriving.waiting or arriving.waits_for_older():
                 continue
             if arriving.move_number > heard:
                 self._unheard[home] = None
@@ -262,7 +291,7 @@ class Homes(Told):
         if home is not None:
             more: tuple[object, ...] = (home.claimant is not None, home.is_clean, False)
             if home.adopted is not None:
-                more = *more, *home.adopted[:2]
+                more = *more, *home.adopted[:2], home.is_deserted
             return encode_session_frame(CLAIM, client_id, self.epoch_of(home), more), home.number
         ended = self.ended.get(client_id)
         if ended is None:

@@ -23,9 +23,11 @@ from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
 from federation.sessions.home import NOT_TAKEN, Head, Home, is_included
 from federation.sessions.homes import Homes
-from federation.sessions.switches import NODES_MAX, Nodes, Switches
+from federation.sessions.relayed import Relayed
+from federation.sessions.switches import Nodes, Switches
 from federation.sessions.wire import (
     AWAITED,
+    BLOCK_OF,
     COPIED,
     HAND,
     HANDED,
@@ -38,7 +40,7 @@ from federation.sessions.wire import (
 from federation.stream.sender import PeerSender
 
 PASSED_MAX: Final = 65_536  # clients that have gone on to another node, or ended; policy: the oldest is forgotten
-TOLD_SECONDS_MAX: Final = 5.0  # a session that leaves waits so long for the claim of its new home
+TOLD_SECONDS_MAX: Final = 15.0  # a session that leaves waits so long for the claim of its new home
 
 
 class Moves:
@@ -46,6 +48,7 @@ class Moves:
     passed_on  where what still comes of a session goes: by client id, the node and the epoch of its claim; "" for nowhere
     heads      by node and client id, until their end has come; by "" what came before its session
     due        those that leave and have something to do at the end of this turn
+    relayed    messages of blocks for lost homes
     """
 
     def __init__(self, name: str, broker: Broker, homes: Homes, counters: SessionCounters, nodes: Nodes) -> None:
@@ -53,11 +56,11 @@ class Moves:
         self.passed_on: OrderedDict[str, tuple[str, Epoch]] = OrderedDict()
         self.heads: dict[tuple[str, str], Head] = {}
         self.due: dict[Departing, None] = {}
+        self.relayed = Relayed()
         self.counters = counters
         self.name = name
         self._broker = broker
         self.switches = Switches(name, broker, homes, counters, nodes)
-        self._nodes = nodes
         self._homes = homes
         self._senders = homes.senders
 
@@ -75,8 +78,7 @@ class Moves:
             session, epoch, home.counter, sender.name, self.name, waiting, home.arriving, marks, older_until
         )
         if sender.keeps_copies:
-            departing.adopted = home.adopted
-            departing.includes = home.includes
+            departing.came(home.adopted, home.includes)
         self._homes.arriving.pop(home, None)
         journal = self._homes.journal
         if journal is not None:
@@ -90,6 +92,7 @@ class Moves:
 
     def begin_departure(self, departing: Departing) -> None:
         session = departing.session
+        departing.relayed = self.relayed
         if self._broker.sessions.get(session.client_id) is session:
             del self._broker.sessions[session.client_id]
         self._broker.timers.cancel(session)
@@ -115,9 +118,23 @@ class Moves:
         self._broker.sessions[home.client_id] = session
         self._broker.timers.schedule(session)
         session.sources = departing.before
+        home.adopted, home.includes = departing.adopted, departing.includes
         if departing.before is not None:
             self._homes.arrives(home, departing.before)
-            self._homes.wait_for_hand_over(home, departing.before.until)
+        switched = departing.switched_nodes()
+        if switched:  # what they send to the other home comes from there
+            arriving = home.arriving or self.arrives(home, session, {})
+            arriving.waiting.update(dict.fromkeys(switched))
+            arriving.homes[departing.home] = None
+            if departing.home in self._senders:
+                arriving.expect(departing.epoch, self._broker.now)
+            if self.name in switched:
+                epoch = self._homes.epoch_of(home)
+                self.switches.switch(home.client_id, epoch, [departing.home], self._broker.now)
+                self.switched(self.name, home.client_id, epoch)
+        if home.arriving is not None:
+            if home.arriving.waits_for_older():
+                self._homes.wait_for_hand_over(home, home.arriving.until)
             self._homes.tell_move(home)
         self._homes.keep(home)
 
@@ -171,9 +188,8 @@ class Moves:
         if client_id not in self._homes.by_client and (passed is None or passed[1] < epoch):
             self.pass_on(client_id, name, epoch)
         if self.name in names or not self.is_leaving(client_id):
-            self.switches.note(client_id, epoch)
             self.switches.say_left(client_id, epoch, name, names, now)
-            self.switches.say(client_id, epoch, [name, *names], now)
+            self.switches.switch(client_id, epoch, [name, *names], now)
             self.switched(self.name, client_id, epoch)
         else:  # it is for what leaves here, whose subscriptions are not there yet, and for no home before that
             self.switches.say(client_id, epoch, [home for home in names if home != name], now)
@@ -246,6 +262,10 @@ class Moves:
                 self.heads[key] = Head(homes[0], client_id, [record])
             elif kind == COPIED:
                 is_known = is_included(record, home.includes, self._broker.identity)
+            elif kind == BLOCK_OF:
+                is_known = (
+                    bool(adopted) and self._broker.identity.is_or_was(adopted[0]) and self.relayed.is_done(record)
+                )
             elif is_known and kind == OUTGOING:
                 pass
             elif head is not None:
@@ -351,7 +371,7 @@ class Moves:
             has_newer = known is None
         for record in head.records:
             if record[0] == AWAITED:
-                self._meet(cast(tuple[str, ...], record[1]), now)
+                self.switches.meet(cast(tuple[str, ...], record[1]), now)
         session, packet_ids = take_head(self._broker, home.client_id, head.records, has_newer, now)
         if has_newer:
             for packet_id in home.packet_ids or ():
@@ -371,30 +391,16 @@ class Moves:
                     waiting[other] = None
             arriving = self.arrives(home, session, waiting)
         arriving.begin(homes, now)
+        if former is not None:
+            arriving.expected.pop(former.peer_store_id, None)
+        arriving.includes(home.includes or {}, now)
         self._homes.wait_for_hand_over(home, arriving.until)
         self._homes.keep(home)
         self._homes.tell_move(home)
-        self.switches.note(home.client_id, self._homes.epoch_of(home))
-        self.switches.say(home.client_id, self._homes.epoch_of(home), homes, now)
+        self.switches.switch(home.client_id, self._homes.epoch_of(home), homes, now)
         self.switched(self.name, home.client_id, self._homes.epoch_of(home))
         self.take_early(home.client_id, now)
         session.pump(now)
-
-    def _meet(self, names: tuple[str, ...], now: float) -> None:
-        """The former home waits for these: one that this node does not know is away, and sends there until it hears of the
-        move."""
-        for name in names:
-            if name != self.name and name not in self._senders and len(self._senders) < NODES_MAX:
-                self._nodes.added(name, now)
-
-    def sent_elsewhere(self, home: Home, session: Session, name: str, is_told: bool) -> None:
-        """Messages of the node are for another home, until it has heard of this one. is_told: it hears of it now."""
-        arriving = home.arriving or self.arrives(home, session, {})
-        if name not in arriving.waiting:
-            arriving.waiting[name] = None
-            self._homes.keep(home)
-            if is_told:
-                self._homes.tell_move(home)
 
     def store_replaced(self, name: str) -> None:
         """The node has another store than before."""

@@ -30,9 +30,9 @@ from federation.sessions.home import Home
 from federation.sessions.homes import Homes, is_claimed
 from federation.sessions.lost_homes import LostHomes
 from federation.sessions.moves import Moves
+from federation.sessions.other_homes import KNOWN_SECONDS_MAX, OtherHomes
 from federation.sessions.stored import restore
 from federation.sessions.switches import Nodes
-from federation.sessions.unknown_homes import KNOWN_SECONDS_MAX, UnknownHomes
 from federation.sessions.wire import (
     ANSWER,
     CLAIM,
@@ -83,7 +83,7 @@ class Sessions(Ownership):
         # Whose sessions open in this turn, unless their connections end before.
         self._let_in_next: dict[Home, Claimant] = {}
         self._answers = Answers(senders)
-        self._unknown = UnknownHomes(self.homes)
+        self._others = OtherHomes(self.homes, self.moves)
 
     def begin(self) -> None:
         """The store is open, or there is none: all sessions of the broker are at home here, or on their way. Raises ValueError
@@ -99,6 +99,7 @@ class Sessions(Ownership):
             self.lost.wanted(client_id, self._name, now)
         home = self.homes.by_client.get(client_id)
         if home is not None:
+            home.is_deserted = False
             if home.claimant is not None:  # another connection of the client waits already
                 home.claimant.outclaimed(TAKEN_OVER)
                 home.claimant = claimant
@@ -324,7 +325,7 @@ class Sessions(Ownership):
             self.moves.take_early(client_id, now)
             if is_answered:
                 self._answers.say(sender, frame, HANDING if home.is_promised else NOTHING, own)
-        else:
+        elif not self._others.stays(home, session, frame.epoch, adopted, now):
             self._give(session, home, sender, frame, bool(is_clean), bool(is_answered), now)
             self.moves.told(client_id, frame.epoch, adopted)
 
@@ -340,28 +341,26 @@ class Sessions(Ownership):
         is_direct: the node says so itself, and not what waited for another one."""
         home = self.homes.by_client.get(frame.client_id)
         session = self._broker.sessions.get(frame.client_id)
-        if home is None or session is None:
-            pass
-        elif self.homes.epoch_of(home) > frame.epoch:
-            if is_direct and self.homes.epoch_of(home)[1] != frame.epoch[1]:
-                self.moves.sent_elsewhere(home, session, name, True)
-        elif self.homes.epoch_of(home) < frame.epoch:
-            self._give_to_store(home, frame.epoch, now)
+        if home is not None and session is not None:
+            if self.homes.epoch_of(home) < frame.epoch:
+                if not (is_direct and self._others.may_stay(home, session, frame.epoch)):
+                    self._give_to_store(home, frame.epoch, now)
+            elif is_direct and self.homes.epoch_of(home)[1] != frame.epoch[1]:
+                self._others.sent_there(home, session, name, frame.epoch, now)
         self.moves.switched(name, frame.client_id, frame.epoch)
         home = self.homes.by_client.get(frame.client_id)
         if is_direct and session is not None and home is not None and self.homes.epoch_of(home) < frame.epoch:
-            # A move would change nothing: the node knows a later home, and would say so once more.
-            self.moves.sent_elsewhere(home, session, name, False)
-            self._unknown.add(home.client_id, frame.epoch, max(now + KNOWN_SECONDS_MAX, self.starting_until))
+            self._others.sent_there(home, session, name, frame.epoch, now)
+            self._others.wait_for(home.client_id, frame.epoch, max(now + KNOWN_SECONDS_MAX, self.starting_until))
 
     def _give_to_store(self, home: Home, epoch: Epoch, now: float) -> bool:
         """Hand the session over to the node with this claim. False where none is known to have its store."""
-        for sender in self._senders.values():
-            if sender.peer_store_id == epoch[1]:
-                self.give_on(home, sender.name, epoch, now)
-                self.moves.untold(home.client_id, now)
-                return True
-        return False
+        sender = self.homes.sender_of(epoch[1])
+        if sender is None:
+            return False
+        self.give_on(home, sender.name, epoch, now)
+        self.moves.untold(home.client_id, now)
+        return True
 
     def _give(
         self,
@@ -397,9 +396,7 @@ class Sessions(Ownership):
             if is_answered:
                 self._answers.say_later(sender, frame, marks)
             return
-        departing = self.moves.depart(session, home, sender, frame.epoch, marks, now)
-        if home.adopted is not None and home.adopted[0] == sender.peer_store_id:
-            departing.copied = home.adopted[2:4]
+        self.moves.depart(session, home, sender, frame.epoch, marks, now)
         if is_answered:
             self._answers.say(sender, frame, HANDING, frame.epoch)
 
@@ -473,7 +470,7 @@ class Sessions(Ownership):
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
         at = min(self.moves.next_timeout(), self.homes.next_timeout(), self._answers.next_timeout())
-        at = min(at, self._unknown.next_timeout())
+        at = min(at, self._others.next_timeout())
         for home in self._claiming:
             at = min(at, home.until)
         return at
@@ -485,7 +482,7 @@ class Sessions(Ownership):
                 self.counters.unanswered += 1
                 self._is_silent(home, now)
                 self._let_in(home)
-        for home, epoch in self._unknown.take_due(now):
+        for home, epoch in self._others.take_due(now):
             if not self._give_to_store(home, epoch, now):
                 self.homes.claim_above(home, epoch)
         self.homes.handle_timeout(now)

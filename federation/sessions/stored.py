@@ -50,9 +50,7 @@ def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: i
         now,
     )
     if more:
-        departing.adopted = adopted_of(more[0])
-    if len(more) > 1:
-        departing.includes = more_included(None, more[1])
+        departing.came(adopted_of(more[0]), more_included(None, more[1]) if len(more) > 1 else None)
     if len(more) > 2 and departing.before is not None:
         departing.before.take_lineage(more[2])
     departing.record = number

@@ -65,6 +65,19 @@ class Switches:
         if len(sent_to) > CLIENTS_MAX:
             sent_to.popitem(last=False)
 
+    def meet(self, names: tuple[str, ...], now: float) -> None:
+        """A former home waits for these: one that this node does not know is away, and sends there until it hears of the
+        move."""
+        for name in names:
+            if name != self.name and name not in self._senders and len(self._senders) < NODES_MAX:
+                self._nodes.added(name, now)
+
+    def switch(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> None:
+        """They are for the home with this epoch from now on: these nodes hear of it, and the one that they were for."""
+        former = self._homes.sender_of(self._sent_to.get(client_id, NO_EPOCH)[1])
+        self.note(client_id, epoch)
+        self.say(client_id, epoch, names if former is None else [*names, former.name], now)
+
     def say(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> None:
         """Publishes of this node from now on are for the home with this epoch, and no more for former ones: all of them hear
         of it, or none does if the process ends first."""

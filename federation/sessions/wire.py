@@ -13,6 +13,7 @@ RELAY    a block for these sessions
 RELAYED  all that the sender had for them has come
 REST_OF  a block that the lost home had for the receiver
 KEEPERS  sender's store has these keepers
+BLOCK    in a RELAY: of which block its frames are; the epoch has the id of the store that the block is of
 """
 
 # not compiled: MessagePack is no package of the build
@@ -36,6 +37,7 @@ RELAY: Final = 7
 RELAYED: Final = 8
 REST_OF: Final = 9
 KEEPERS: Final = 10
+BLOCK: Final = 11
 
 # Of RELAY: the sessions that get its messages.
 ALL: Final = 0
@@ -57,7 +59,12 @@ COPIED: Final = (
 )
 AWAITED: Final = 104  # with (name, ...): nodes that have not said yet where their messages go
 
+BLOCK_OF: Final = (
+    105  # with (node, store id, serial): messages that follow in the frame are from this block of the node
+)
+
 Record = tuple[object, ...]
+NOT_COPIED: Final[Record] = (COPIED, "", 0)  # nor of a block
 
 
 class SessionFrame(NamedTuple):

@@ -9,6 +9,7 @@ what its events have caused, in the same commit, and only then.
 # compiled with mypyc
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from broker.store.journal import Content, Journal, StoredRecord, checked
@@ -17,6 +18,7 @@ from broker.store.kinds import POSITION
 POSITIONS_MAX: Final = (
     1_024  # stores that are remembered; then the one whose events came first is forgotten, and counted
 )
+BLOCKS_MAX: Final = 2_048  # of a store that are known to be done; policy: the oldest is forgotten
 ANY_NODE: Final = (
     ""  # of a record without a node, as builds before wrote it: the first node that says the store id takes it
 )
@@ -28,9 +30,10 @@ class Position(Content):
     rest    how many of these wait for receivers that are full; they are lost with the process
     before  (serial, done) of the process before this one, and
     again   of the newest copy for a group that was done by that one and again by this one
+    blocks  serial numbers of the newest that are done as a whole, by this process
     """
 
-    __slots__ = ("again", "before", "done", "node", "number", "rest", "serial", "store_id")
+    __slots__ = ("again", "before", "blocks", "done", "node", "number", "rest", "serial", "store_id")
 
     def __init__(self, node: str, store_id: str) -> None:
         self.node = node
@@ -41,10 +44,16 @@ class Position(Content):
         self.number = 0
         self.before = (0, 0)
         self.again = (0, 0)
+        self.blocks: deque[int] = deque(maxlen=BLOCKS_MAX)
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(POSITION, store id, serial, done, node)."""
         return POSITION, self.store_id, self.serial, self.done - self.rest, self.node
+
+    def done_whole(self, serial: int) -> None:
+        """A batch is done, and was the rest of this block; 0 for none."""
+        if serial:
+            self.blocks.append(serial)
 
     def skips(self, serial: int, done: int, count: int) -> int:
         """Return how many events of a batch of `count` were done before; it begins behind `done` events of its block."""
@@ -95,6 +104,11 @@ class Positions:
             position.node = node
             self._use(position)
         return position
+
+    def has_done(self, node: str, store_id: str, serial: int) -> bool:
+        """Return whether this process has done the whole block of that store; false where that is not known any more."""
+        position = self._known.get((node, store_id))
+        return position is not None and serial in position.blocks
 
     def _use(self, position: Position) -> None:
         """It is the last to be forgotten."""

@@ -347,6 +347,7 @@ class PeerReceiver(EventEffects):
         if done < count:
             raise StreamError(f"batch of {count} events has {done}", True)
         self._gaps = 0
+        position.done_whole(serial)
         return first_id + count - 1
 
     def _publish_block(self, data: bytes, version: int, pos: int, end: int, position: Position, now: float) -> None:

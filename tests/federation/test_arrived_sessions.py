@@ -52,7 +52,7 @@ class Arrivals:
             arriving = home.arriving
             if home in self.homes.arriving:
                 assert arriving is not None
-                assert arriving.handing or arriving.waiting or arriving.move_number > heard
+                assert arriving.waits_for_older() or arriving.waiting or arriving.move_number > heard
                 assert arriving.session.sources is arriving
             else:
                 assert arriving is None
@@ -88,6 +88,7 @@ def test_those_are_whole_that_wait_for_nothing(seed: int) -> None:
             arrivals.outbox.moves_told = 0  # its stream begins anew
         arrivals.settle()
         arrivals.check()
+    arrivals.node.senders["n2"].is_living = False
     arrivals.homes.handle_timeout(arrivals.node.broker.now + HANDING_SECONDS_MAX)
     for home in list(arrivals.homes.arriving):
         assert home.arriving is not None
@@ -117,6 +118,7 @@ def test_a_hand_over_that_goes_on_is_waited_for() -> None:
     (home,) = arrivals.homes.arriving
     arriving = home.arriving
     assert arriving is not None
+    arrivals.node.senders["n2"].is_living = False
     first = arrivals.homes.next_timeout()
     arriving.goes_on(first - 0.1)
     arrivals.homes.handle_timeout(first)
@@ -133,10 +135,29 @@ def test_many_hear_in_some_turns_that_a_node_has_relayed_everything() -> None:
         assert home.arriving is not None
         home.arriving.lost["n3"] = "another store" if home in others else "store"
     relayed = RelayedAll(arrivals.homes)
-    relayed.add("n2", "store")
+    relayed.add("n2", "store", False)
     turns = 0
     while relayed.is_active():
         relayed.go_on(arrivals.node.broker.now)
         turns += 1
     assert turns == 2
     assert [home for home in arrivals.homes.arriving if home.arriving is not None and home.arriving.handing] == others
+
+
+@pytest.mark.parametrize("has_handed_over", [False, True])
+def test_a_home_that_a_node_reaches_again_is_waited_for(has_handed_over: bool) -> None:
+    """That node has nothing to relay: the home gets what it had for it, and hands that over."""
+    arrivals = Arrivals(1, True)
+    (home,) = arrivals.homes.arriving
+    arriving = home.arriving
+    assert arriving is not None
+    arriving.lost["n3"] = "store"
+    home.adopted = "store", 9, 1, 2, 15
+    home.include((("store", 15 if has_handed_over else 14),))
+    relayed = RelayedAll(arrivals.homes)
+    relayed.add("n2", "store", True)
+    relayed.go_on(arrivals.node.broker.now)
+    assert not arriving.handing
+    assert arriving.waits_for_older() is not has_handed_over
+    arriving.includes({"store": 15}, arrivals.node.broker.now)
+    assert not arriving.waits_for_older()

@@ -8,7 +8,7 @@ import pytest
 
 from broker.message import Message
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
-from federation.sessions.arriving import Arriving, Epoch
+from federation.sessions.arriving import Arriving
 from federation.sessions.wire import (
     ADOPTED,
     ADOPTED_SESSIONS,
@@ -19,63 +19,23 @@ from federation.sessions.wire import (
     HANDED,
     HEAD_END,
     INCLUDES,
-    KEEPERS,
     MOVE,
     OTHERS,
     RELAY,
     RELAYED,
     SWITCH,
     Record,
-    SessionFrame,
-    decode_session_frame,
     encode_session_frame,
 )
-from federation.stream.frames import HEADER_SIZE, PUBLISH, SESSION, encode_frame, encode_groups, encode_packet
+from federation.stream.frames import PUBLISH, encode_frame, encode_groups, encode_packet
 from federation.tags import own_tags
-from stored_node import STORE_ID, Station
+from session_home import STORES, Home, session_records
+from stored_node import STORE_ID
 
-STORES = {"n2": "2" * 32, "n3": "3" * 32, "n4": "4" * 32}
 Records = tuple[Record, ...]
 Included = tuple[tuple[str, int], ...]
 LATE = 60.0
 """Seconds, by when no home is waited for that other nodes send to."""
-
-
-class Home(Station):
-    """Node n1 among three others, which are not reached: what it says waits for them."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-        for name, store_id in STORES.items():
-            tags = {**own_tags("127.0.0.1:8901", True), "store": store_id}
-            member = Member(name, "127.0.0.1", 8901, tags, MemberStatus.ALIVE)
-            self.node.member_events([MemberJoin(member)], 0.0)
-            self.node.handle_timeout(0.0)
-
-    def hear(self, name: str, operation: int, epoch: Epoch, *more: object) -> None:
-        frame = encode_session_frame(operation, "c", epoch, more)
-        assert self.node.sessions is not None
-        self.node.sessions.receive(name, frame[HEADER_SIZE:], 0.0)
-        self.node.turn_ended(0.0)
-
-    def said(self, name: str) -> list[SessionFrame]:
-        """Frames about the client that wait for the node, which has them from now on."""
-        outbox = self.node.senders[name].outbox
-        outbox.close_block()
-        found: list[SessionFrame] = []
-        for block in outbox.waiting:
-            data = b"".join(block.encode(0.0))
-            pos = 0
-            while pos < len(data):
-                end = pos + HEADER_SIZE + int.from_bytes(data[pos + 2 : pos + HEADER_SIZE], "big")
-                if data[pos] == SESSION:
-                    found.append(decode_session_frame(data[pos + HEADER_SIZE : end]))
-                pos = end
-        outbox.waiting.clear()
-        return [frame for frame in found if frame.operation != KEEPERS]
-
-    def switches(self, name: str) -> list[Epoch]:
-        return [frame.epoch for frame in self.said(name) if frame.operation == SWITCH]
 
 
 def test_a_node_does_not_go_back_to_a_home_with_a_lower_epoch() -> None:
@@ -138,13 +98,6 @@ def test_what_a_lost_home_is_told_of_stores_comes_when_it_is_back(sessions: int)
     home.hear("n4", RELAY, (0, STORES["n4"]), "n1", sessions, told, 0)
     operations = [frame.operation for frame in home.said("n4")]
     assert operations == ([RELAY, RELAYED] if sessions == OTHERS else [])
-
-
-def session_records() -> list[Record]:
-    times = (0.0, 0.0, 3600, 0.0, None, 0.0)
-    message = (3, b"t", b"x", 2, False, b"", 0.0, "")
-    outgoing = (4, 0, message, 2, False, (), 0.0, 0, 0)
-    return [(1, "c", "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", *times), outgoing]
 
 
 @pytest.mark.parametrize(("handed_on_at", "count"), [(7, 0), (8, 0), (6, 1), (None, 1)])
@@ -291,3 +244,13 @@ def test_a_message_for_the_group_of_a_lost_home_goes_to_members_of_its_adopter()
     for sessions, count in ((OTHERS, 0), (ADOPTED_SESSIONS, 1)):
         home.hear("n3", RELAY, (0, STORES["n3"]), "n2", sessions, data, 5)
         assert home.broker.sessions["c"].queue_length() == count
+
+
+def test_the_home_that_messages_were_for_hears_of_the_next_one_that_does_not_know_it() -> None:
+    """n2 is back, and has not heard that n3 had adopted its sessions."""
+    home = Home()
+    home.hear("n3", MOVE, (20, STORES["n3"]), "n2")
+    home.said("n3")
+    newest = (30, STORES["n2"])
+    home.hear("n2", MOVE, newest)
+    assert [home.switches(name) for name in ("n2", "n3", "n4")] == [[(20, STORES["n3"]), newest], [newest], []]

@@ -16,6 +16,7 @@ ADOPT_SECONDS: Final = 10.0
 CUT_SECONDS: Final = 10.0  # until all have noticed the end of a cut
 WHOLE_LIMIT: Final = 60.0
 BACK_SECONDS: Final = 5.0
+SLOW_SECONDS: Final = 3.0
 
 
 class Copied(Roaming):
@@ -148,6 +149,35 @@ def homes_come_back_to_their_clients(seed: int) -> None:
     check(promises)
 
 
+def slow_homes_come_back(seed: int) -> None:
+    """As above, where homes may be cut off, too, and nodes take seconds for what they get and send when one is back: the home
+    lets its clients in, and hears of what others have sent elsewhere, before the adopter has handed over anything."""
+    promises = Promises(seed, 3 + seed % 3, replication=ReplicationSettings(adopt_after=ADOPT_SECONDS))
+    hosts = promises.federation.hosts
+    for _ in range(2):
+        promises.run(promises.rng.random() * 4.0, 30.0)
+        victim = promises.rng.choice(hosts[1:])
+        seconds = promises.rng.choice((25.0, 45.0)) * (0.5 + promises.rng.random() / 2)
+        how = promises.rng.choice(("dies", "stands still", "is cut off"))
+        if how == "dies":
+            promises.kill(victim)
+        elif how == "stands still":
+            victim.stand_still(seconds)
+        else:
+            promises.world.partition([victim])
+        promises.run(seconds, 10.0)
+        promises.start(victim)
+        promises.world.heal()
+        for _ in range(5):
+            for host in some(promises, hosts):
+                if host.receives_at <= promises.world.now:  # else what waits would come behind what is later
+                    host.hold_messages(SLOW_SECONDS * promises.rng.random())
+            promises.run(1.0, 20.0)
+        promises.run(CUT_SECONDS, 10.0)
+    promises.run(promises.rng.random() * 4.0, 30.0)
+    check(promises)
+
+
 def power_fails_while_clients_move(seed: int) -> None:
     """All nodes die at once; they come back in any order, some when others have adopted their sessions."""
     copied = Copied(seed, 3 + seed % 3)
@@ -187,6 +217,7 @@ COPY_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     homes_are_away,
     homes_stand_still,
     homes_come_back_to_their_clients,
+    slow_homes_come_back,
     power_fails_while_clients_move,
     clocks_jump_while_clients_move,
 )

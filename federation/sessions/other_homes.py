@@ -1,0 +1,96 @@
+"""Homes of a client beside the one here, as other nodes say: their messages go there.
+
+A home with a lower epoch hears of the claim here, and hands over what it has. What comes directly waits for that, since it is
+newer. One with a greater epoch takes the session, unless it has only adopted it while this node was away, and the client
+stayed here: then this node claims the client above it.
+
+A node that has just started, or was cut off, hears where the messages of another one go before it has met that home. It waits
+for the home, whose claim says the rest. Where none has come in time, that one is away: this node claims the client above it,
+and the two merge their sessions when they meet.
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from typing import Final
+
+from broker.message import NEVER
+from broker.session.session import Session
+from federation.sessions.arriving import Epoch
+from federation.sessions.home import Home
+from federation.sessions.homes import Homes
+from federation.sessions.moves import Moves
+
+KNOWN_SECONDS_MAX: Final = 5.0  # a home is waited for so long that another node sends to
+CLAIMS_OF_A_TURN: Final = 256
+
+
+class OtherHomes:
+    def __init__(self, homes: Homes, moves: Moves) -> None:
+        self._homes = homes
+        self._moves = moves
+        # By client id, the oldest first: until when it is waited for, and its epoch.
+        self._waiting: dict[str, tuple[float, Epoch]] = {}
+
+    def stays(self, home: Home, session: Session, epoch: Epoch, adopted: list[object], now: float) -> bool:
+        """Return whether the client is here, and the home with this greater epoch has adopted its session from this store and
+        had no client since. Then it hears of an epoch above that. adopted: of its claim (wire)."""
+        is_own = len(adopted) > 2 and bool(adopted[2]) and adopted[0] == self._homes.epoch_of(home)[1]
+        if not is_own or not self.may_stay(home, session, epoch):
+            return False
+        self._hands_over(home, session, epoch, now)
+        self._homes.claim_above(home, epoch)
+        return True
+
+    def may_stay(self, home: Home, session: Session, epoch: Epoch) -> bool:
+        """Return whether the client is here, and this may be the epoch of who has adopted its session: the one behind that
+        which this home had in the copy. Its claim says."""
+        return session.connection is not None and epoch[0] <= home.counter + 1
+
+    def sent_there(self, home: Home, session: Session, name: str, epoch: Epoch, now: float) -> None:
+        """Messages of the node are for another home, until it has heard of this one. It does now where this one has the greater
+        epoch: else a move would change nothing, it would say so once more."""
+        arriving = home.arriving or self._moves.arrives(home, session, {})
+        is_here = epoch < self._homes.epoch_of(home)
+        if is_here:
+            self._hands_over(home, session, epoch, now)
+        if name not in arriving.waiting:
+            arriving.waiting[name] = None
+            self._homes.keep(home)
+            if is_here:
+                self._homes.tell_move(home)
+
+    def _hands_over(self, home: Home, session: Session, epoch: Epoch, now: float) -> None:
+        """The home with this lower epoch has something of the session, unless that is here."""
+        if home.has_all_of(epoch):
+            return
+        arriving = home.arriving or self._moves.arrives(home, session, {})
+        sender = self._homes.sender_of(epoch[1])
+        if sender is not None:
+            arriving.homes[sender.name] = None
+        arriving.expect(epoch, now)
+        self._homes.wait_for_hand_over(home, arriving.until)
+        self._homes.keep(home)
+
+    def wait_for(self, client_id: str, epoch: Epoch, until: float) -> None:
+        """The client has this home, which is not known here, and is waited for until then."""
+        until, known = self._waiting.get(client_id, (until, epoch))
+        self._waiting[client_id] = until, max(epoch, known)
+
+    def next_timeout(self) -> float:
+        """Return when to call take_due; NEVER for not at all."""
+        for until, _ in self._waiting.values():
+            return until
+        return NEVER
+
+    def take_due(self, now: float) -> list[tuple[Home, Epoch]]:
+        """Some that are waited for no more, with the home here of the same client, which has a lower epoch."""
+        found: list[tuple[Home, Epoch]] = []
+        for client_id, (until, epoch) in list(self._waiting.items())[:CLAIMS_OF_A_TURN]:
+            if until > now:
+                break
+            del self._waiting[client_id]
+            home = self._homes.by_client.get(client_id)
+            if home is not None and self._homes.epoch_of(home) < epoch:
+                found.append((home, epoch))
+        return found

@@ -1,0 +1,53 @@
+"""Messages here that other nodes had for a lost home: of which block of which node each is.
+
+A home that was not lost, but away, may have done the newest blocks that came to it: its copy is older, and the nodes that sent
+them have not heard of that. It has those messages, and the adopter of its sessions has them once more. So the adopter says of
+each message that it hands over to that home from which block it is, and the home leaves out what it has done.
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+from broker.store.journal import checked
+from broker.store.shapes import count_of
+from federation.sessions.wire import BLOCK_OF, NOT_COPIED, Record
+from federation.stream.positions import Positions
+
+RELAYED_MAX: Final = 16_384  # blocks; policy: the older half is forgotten, and QoS 2 may come twice
+
+
+class Relayed:
+    """positions  what this node has done of the blocks of others"""
+
+    def __init__(self) -> None:
+        self.positions = Positions(None)
+        self._firsts: list[int] = []
+        self._blocks: list[tuple[int, str, Record]] = []  # (one above the last record, id of the lost store, BLOCK_OF)
+
+    def add(self, first: int, end: int, lost: str, node: str, store_id: str, serial: int) -> None:
+        """Records with numbers from `first` to below `end` are of messages of this block of the node, which was for the store
+        `lost`."""
+        if first < end:
+            if len(self._firsts) >= RELAYED_MAX:
+                del self._firsts[: RELAYED_MAX // 2]
+                del self._blocks[: RELAYED_MAX // 2]
+            self._firsts.append(first)
+            self._blocks.append((end, lost, (BLOCK_OF, node, store_id, serial)))
+
+    def block_of(self, number: int, store_id: str) -> Record:
+        """Return BLOCK_OF of the record, where it was for this store; NOT_COPIED otherwise."""
+        at = bisect_right(self._firsts, number) - 1
+        if at >= 0:
+            end, lost, block = self._blocks[at]
+            if number < end and lost == store_id:
+                return block
+        return NOT_COPIED
+
+    def is_done(self, block: Record) -> bool:
+        """Return whether this node has done the block of BLOCK_OF, which others had for it before it was relayed. Raises
+        TypeError and ValueError for what no node says."""
+        _, node, store_id, serial = block
+        return self.positions.has_done(checked(str, node), checked(str, store_id), count_of(serial))
