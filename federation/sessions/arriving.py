@@ -3,7 +3,7 @@
 Each node says once, in both of its event streams, from where on its messages are for the new home (SWITCH). Until then the
 former home takes them, and hands them over with all that it has. What the other nodes send here directly waits until the former
 home has handed over everything, so that the messages of a publisher stay in order; a former home that hands over nothing for
-HANDING_SECONDS_MAX is not waited for, and one that lives not for LIVING_SECONDS_MAX.
+HANDING_SECONDS_MAX is not waited for; one that has not begun, and lives, not for LIVING_SECONDS_MAX.
 """
 
 # compiled with mypyc
@@ -25,7 +25,7 @@ Epoch = tuple[int, str]
 """(counter, store id) of a claim (federation/sessions/home.py)."""
 
 HANDING_SECONDS_MAX: Final = 2.0
-LIVING_SECONDS_MAX: Final = 15.0  # of a node that others do not take for failed: it has much to do, and goes on
+LIVING_SECONDS_MAX: Final = 15.0  # until a node begins that others do not take for failed: it has much to do
 
 
 class Arriving(Sources):
@@ -78,7 +78,6 @@ class Arriving(Sources):
 
     def restore(self, handing: tuple[str, ...], homes: tuple[str, ...], now: float) -> None:
         self.handing = dict.fromkeys(handing)
-        self.handing.pop(self._own_name, None)  # what was relayed here goes on with the adoption, or is there
         self.homes = dict.fromkeys(homes)
         self.goes_on(now)
 

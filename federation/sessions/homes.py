@@ -127,12 +127,11 @@ class Homes(Told):
             self.keep(home)
 
     def _is_waited_for(self, arriving: Arriving, now: float) -> bool:
-        """Return whether a node that hands over is slow, and lives."""
+        """Return whether a node that will hand over lives, or is not known yet. One that has begun may wait for others."""
         if now < arriving.quiet_since + LIVING_SECONDS_MAX:
-            former = [self.senders.get(name) for name in arriving.handing]
-            former += [self.sender_of(store_id) for store_id in arriving.expected]
-            for sender in former:
-                if sender is None or sender.is_living:  # None: this node itself, or one that is not known yet
+            for store_id in arriving.expected:
+                sender = self.sender_of(store_id)
+                if sender is None or sender.is_living:
                     return True
         return False
 

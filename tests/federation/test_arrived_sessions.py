@@ -88,7 +88,6 @@ def test_those_are_whole_that_wait_for_nothing(seed: int) -> None:
             arrivals.outbox.moves_told = 0  # its stream begins anew
         arrivals.settle()
         arrivals.check()
-    arrivals.node.senders["n2"].is_living = False
     arrivals.homes.handle_timeout(arrivals.node.broker.now + HANDING_SECONDS_MAX)
     for home in list(arrivals.homes.arriving):
         assert home.arriving is not None
@@ -118,7 +117,6 @@ def test_a_hand_over_that_goes_on_is_waited_for() -> None:
     (home,) = arrivals.homes.arriving
     arriving = home.arriving
     assert arriving is not None
-    arrivals.node.senders["n2"].is_living = False
     first = arrivals.homes.next_timeout()
     arriving.goes_on(first - 0.1)
     arrivals.homes.handle_timeout(first)
