@@ -1,4 +1,4 @@
-"""What an operator has to look at first. Plugins tell it (`Plugin.alarms`), `GET /v1/alarms` has the list of the node."""
+"""Alarms: what an operator has to look at first. Plugins tell it (`Plugin.alarms`), `GET /v1/alarms` has the node's list."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Plugin:
         return []
 
     async def alarms(self) -> list[Alarm]:
-        """What an operator has to look at first, apart from `not_ready`; none when all is well. It takes no time for each
+        """Tell what an operator has to look at first, apart from `not_ready`; none when all is well. It takes no time for each
         client or message, and waits for other nodes for some seconds at most."""
         return []
 

@@ -1,4 +1,4 @@
-"""What is wrong with the federation as one node sees it: members, event streams, copies of its sessions."""
+"""The faults of the federation as one node sees it: members, event streams, copies of its sessions."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def write_files(spec: TableSpec, batches: Iterable[pa.RecordBatch]) -> list[Data
 
 
 def _has(keys: pa.RecordBatch, values: dict[str, Any]) -> pa.Array:
-    """Which rows have these values."""
+    """Find the rows that have these values."""
     found = pa.array([True] * keys.num_rows)
     for name, value in values.items():
         same = pc.is_null(keys[name]) if value is None else pc.fill_null(pc.equal(keys[name], value), False)

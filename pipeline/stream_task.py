@@ -1,4 +1,4 @@
-"""What a task of a stream knows about its batch."""
+"""The knowledge of a task of a stream about its batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What worker 0 hears of the other workers of its node, as long as somebody wants it: lines of the log, and of traces."""
+"""News of the other workers of a node for worker 0, as long as somebody wants it: lines of the log, and of traces."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ STARTING: Final = "it is starting"
 
 
 class Figures(NamedTuple):
-    """What one process told.
+    """The figures that one process told.
 
     at         of the telling, in monotonic seconds, which all processes of a machine have in common
     not_ready  why clients should be sent to other nodes

@@ -190,7 +190,7 @@ class Host:
         return [reason for plugin in self.plugins for reason in plugin.not_ready()] + of_others
 
     async def alarms(self) -> list[Alarm]:
-        """What an operator has to look at first; empty when all is well."""
+        """Return what an operator has to look at first; empty when all is well."""
         found = [Alarm(ERROR, reason) for reason in self.not_ready()]
         for of_plugin in await asyncio.gather(*(plugin.alarms() for plugin in self.plugins)):
             found += of_plugin

@@ -1,4 +1,4 @@
-"""What each worker of a node told last, in memory that they share and that outlives their processes."""
+"""The last figures of each worker of a node, in memory that they share and that outlives their processes."""
 
 from __future__ import annotations
 

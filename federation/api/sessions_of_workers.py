@@ -68,7 +68,7 @@ def joined(answers: list[DrainStatus]) -> DrainStatus:
 
 
 async def session(merged: Merged, request: GetSessionRequest, context: object) -> Session:
-    """What the worker says that knows most."""
+    """Return the answer of the worker that knows most."""
     answers: list[Session] = await merged.all(request, context)
     return min(answers, key=lambda answer: PLACES.index(answer.state))
 

@@ -154,7 +154,7 @@ def in_order(rows: Iterable[pb.Link]) -> list[pb.Link]:
 
 
 def link_alarms(links: pb.ListLinksResponse) -> list[Alarm]:
-    """What is wrong with the links of the cluster."""
+    """Return what is wrong with the links of the cluster."""
     found = [Alarm(WARN, f"node {name} does not tell its links") for name in links.unanswered]
     for link in links.links:
         if has_state(link.status, DOWN):

@@ -1,4 +1,4 @@
-"""What a node knows of the other workers beside it."""
+"""The other workers of a machine, as one of them knows them."""
 
 from __future__ import annotations
 

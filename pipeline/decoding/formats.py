@@ -20,7 +20,7 @@ DEPTH_MAX: Final = 100  # of CBOR; the other libraries have bounds of their own
 
 
 def decoder(schema: DeclaredSchema) -> Decode:
-    """What decodes the payloads of a schema; it raises Undecodable. Raises SchemaError."""
+    """Return what decodes the payloads of a schema; that raises Undecodable. Raises SchemaError."""
     if schema.format == PROTOBUF:
         return message_decoder(schema)
     if schema.format == SPARKPLUG:

@@ -19,7 +19,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def message_decoder(schema: DeclaredSchema) -> Callable[[bytes], Any]:
-    """What decodes the messages of a schema; it raises Undecodable. Raises SchemaError."""
+    """Return what decodes the messages of a schema; that raises Undecodable. Raises SchemaError."""
     place = f"schemas.{schema.name}"
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(schema.descriptor)
