@@ -12,7 +12,6 @@ from typing import Any, Final
 from broker.config.addresses import LOOPBACK_HOST, UNSPECIFIED_HOSTS, Address
 from broker.workers.shares import Place, beside, moved, moved_if_any
 
-CLAIM_SECONDS: Final = 5.0  # claim_wait: a worker that has died, with a client's session perhaps, is back in that time
 JOIN_SECONDS: Final = 0.5  # retry_interval of the workers of one node
 
 
@@ -29,7 +28,6 @@ def alone(place: Place, node_name: str) -> dict[str, Any]:
             Address("tcp", LOOPBACK_HOST, port) for index, port in ports.items() if index != place.index
         ),
         "retry_interval": JOIN_SECONDS,
-        "claim_wait": CLAIM_SECONDS,
     }
 
 

@@ -53,10 +53,14 @@ HEAD_SECONDS_MAX: Final = 5.0  # a client waits so long for the session that a n
 SPREAD: Final = 40_503  # claims within milliseconds give packet identifiers that are far from each other
 NOBODY: Final = ""  # in place of the nodes that are not known yet
 TAKEN_OVER: Final = "taken over by a connection to another node"
+SIBLING_SECONDS: Final = (
+    5.0  # a worker of this node that has died, with a client's session perhaps, is back in that time
+)
 
 
 class Sessions(Ownership):
     """claim_wait  seconds
+    siblings   other workers of this node, for which a client waits SIBLING_SECONDS
     homes      the clients at home here
     moves      sessions on their way
     lost       copies of sessions whose homes are lost, None without copies
@@ -69,6 +73,7 @@ class Sessions(Ownership):
         self, name: str, broker: Broker, senders: dict[str, PeerSender], claim_wait: float, nodes: Nodes
     ) -> None:
         self.claim_wait = claim_wait
+        self.siblings: frozenset[str] = frozenset()
         self.counters = SessionCounters()
         self.homes = Homes(broker, senders)
         self.moves = Moves(name, broker, self.homes, self.counters, nodes)
@@ -167,12 +172,19 @@ class Sessions(Ownership):
             return False
         home.claimant = claimant
         home.awaited = awaited
-        home.until = now + (HEAD_SECONDS_MAX if home.is_promised else self.claim_wait)
+        home.until = now + (HEAD_SECONDS_MAX if home.is_promised else self._wait_seconds(awaited))
         if home.client_id in self._broker.sessions:
             home.until = max(home.until, self._asked_until(awaited))
         self._claiming[home] = None
         self.active = True
         return True
+
+    def _wait_seconds(self, awaited: dict[str, None]) -> float:
+        """Return how long a client waits for answers of these nodes."""
+        for name in awaited:
+            if name in self.siblings:
+                return max(self.claim_wait, SIBLING_SECONDS)
+        return self.claim_wait
 
     def _is_awaited(self, name: str, sender: PeerSender, now: float) -> bool:
         """Return whether the node may answer soon. Its stream may have ended with its process, which is back."""
@@ -203,7 +215,7 @@ class Sessions(Ownership):
             elif not awaited:
                 self._let_in(home)
             elif self._asked_until(awaited) <= now:
-                home.until = min(home.until, now + self.claim_wait)
+                home.until = min(home.until, now + self._wait_seconds(awaited))
 
     def _let_in(self, home: Home) -> None:
         self._claiming.pop(home, None)

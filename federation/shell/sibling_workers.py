@@ -23,6 +23,8 @@ def know_siblings(node: Node, control: DrainControl, worker: Worker) -> None:
     node.ending = frozenset(name for name, index in siblings.items() if index >= place.count)
     if node.drain is not None:
         node.drain.siblings = node.ending if place.is_leaving else frozenset(siblings)
+    if node.sessions is not None:
+        node.sessions.siblings = frozenset(siblings)
     if not place.is_leaving:
         control.rate_before = counts.drain_rate(place.index)
         control.note_rate = partial(counts.set_drain_rate, place.index)

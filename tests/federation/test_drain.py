@@ -11,6 +11,7 @@ from broker.codec.properties import SERVER_REFERENCE
 from broker.codec.reason_codes import SERVER_UNAVAILABLE, USE_ANOTHER_SERVER
 from broker.session.group_queues import GroupQueues
 from federation.sessions.drain import DRAINED, DRAINING, ON_WAY_MAX, RETURN_SECONDS, SERVING, Drain, DrainRefused
+from federation.sessions.sessions import SIBLING_SECONDS
 from federation.tags import EXTENSION_FIELDS, REFERENCE_CHARS_MAX, TAG_CLIENTS, TAG_DRAINING
 from simulator.client import Client
 from simulator.federation import Federation
@@ -262,3 +263,28 @@ def test_messages_for_a_node_that_is_away_stay() -> None:
     cluster.begin(500)
     cluster.until_drained()
     assert cluster.drain.keeps() == "messages for n3"
+
+
+@pytest.mark.parametrize("is_sibling", [False, True])
+def test_a_client_waits_longer_for_another_worker_of_its_node(is_sibling: bool) -> None:
+    """It may have died with the session, and be back soon."""
+    federation = Federation(3, 2, each=[{"disk": Disk()}, {"disk": Disk()}])
+    federation.until_agreement(30.0, "the start")
+    host, other = federation.hosts
+    sessions = federation.node(host).node.sessions
+    assert sessions is not None
+    sessions.siblings = frozenset(["n2"] if is_sibling else [])
+    client = Client(federation.node(other).broker, "c", federation.world.now, expiry=3600)
+    federation.node(other).clients.append(client)
+    other.settle()
+    federation.run(1.0)
+    other.crash()
+    client = Client(federation.node(host).broker, "c", federation.world.now, expiry=3600)
+    federation.node(host).clients.append(client)
+    host.settle()
+    federation.run(sessions.claim_wait + 0.1)
+    assert ("c" in federation.node(host).broker.sessions) is not is_sibling
+    other.start()
+    federation.run(SIBLING_SECONDS)
+    assert "c" in federation.node(host).broker.sessions
+    assert sessions.counters.unanswered == (0 if is_sibling else 1)
