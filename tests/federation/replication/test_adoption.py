@@ -71,6 +71,7 @@ def test_a_home_whose_stream_is_here_is_not_lost() -> None:
     receiver.open_stream(stream, 1.0)
     for sessions in ([], ["c"]):
         assert station.node.sessions is not None
+        station.node.sessions.starting_until = 0.0
         assert station.node.sessions.lost is not None
         station.node.sessions.lost.wanted("c", "n1", 1.0)
         station.node.turn_ended(1.0)
@@ -173,6 +174,7 @@ def test_the_session_of_a_client_that_connects_elsewhere_goes_on(monkeypatch: py
     station.node.member_events([MemberJoin(member)], 3.0)
     sessions = station.node.sessions
     assert sessions is not None
+    sessions.starting_until = 0.0
     claim = encode_session_frame(CLAIM, "c", (2_000, there), (True, False, False))
     sessions.receive("n3", claim[HEADER_SIZE:], 3.0)
     assert sessions.moves.passed_on["c"] == ("n3", (2_000, there))
@@ -296,6 +298,7 @@ def test_wills_of_a_lost_home_are_published_once(comes_back: bool) -> None:
     if comes_back:
         assert node.sessions is not None
         assert node.sessions.lost is not None
+        node.sessions.starting_until = 0.0
         node.sessions.lost.wanted("c", "n1", 3.0)
         assert published(station) == [b"w/c"]
     else:
@@ -367,3 +370,23 @@ def test_a_first_keeper_that_has_lost_its_disk_too_is_not_waited_for_for_ever(is
         assert found[0] < 3 + ADOPTED_SECONDS_MAX
     else:
         assert found[0] > adopt_after + 4, "the first one may still do it"
+
+
+def test_a_keeper_that_has_started_sees_that_a_home_is_back_with_an_empty_disk() -> None:
+    """It took that for the home, and adopted nothing."""
+    station = Station(
+        {
+            1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",)),
+            2: (COPY, 1, 1, session("c")),
+            3: (COPY, 1, 2, (HOME, "c", 1_000, False, None)),
+        }
+    )
+    tags = {**own_tags("127.0.0.1:8901", True), "store": "0d" * 16}
+    station.node.member_events([MemberJoin(Member("n2", "127.0.0.1", 8901, tags, MemberStatus.ALIVE))], 1.0)
+    assert not station.node.senders["n2"].is_living, "it is not let in yet"
+    for at in (1.0, 2.0):
+        station.node.handle_timeout(at)
+        while station.node.turn_ended(at):
+            station.commit()
+    assert list(station.broker.sessions) == ["c"]
+    assert station.node.senders["n2"].is_living
