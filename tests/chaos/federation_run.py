@@ -80,6 +80,7 @@ class FederationRun(Stage, Scene):
             node.config["plugins"]["federation"]["server_reference"] = f"127.0.0.1:{node.port}"
         self.nodes = self._made.all
         self._names = {node.port: node.name for node in self.nodes}
+        self._several = {self.nodes[number].name for number in self.with_workers}
         self._seed = seed
         self._log = (directory / "clients.log").open("w")
         self._begins: Counter[Trouble | None] = Counter()
@@ -211,13 +212,15 @@ class FederationRun(Stage, Scene):
             return
         player.moves += before != node
         incident = self._incident
+        # Of a node with workers nobody knows here which of them it was, and which it is.
+        is_elsewhere = before != node or node in self._several
         unsure: Unsure | None = None
         if has_session is False:
             unsure = Unsure.BEGUN
             player.is_moved = True
             self._begins[None if incident is None else incident.trouble] += 1
         if incident is not None:
-            if (before != node and incident.trouble is not Trouble.DRAIN) or node in self.wiped:
+            if (is_elsewhere and incident.trouble is not Trouble.DRAIN) or node in self.wiped:
                 player.is_moved = True
                 if player.receipts is not None:
                     player.receipts.is_moving = True
