@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from federation.replication.copies import ADOPTED_SECONDS_MAX
 from simulator.federation import Federation
 from simulator.node_store import Disk
 
@@ -25,3 +26,7 @@ def test_a_node_that_has_started_again_waits_for_the_adoption_of_a_lost_store() 
     node = federation.node(other).node
     assert node.copies is not None
     assert node.copies.holds_back(node.senders["n1"], OTHER_STORE, federation.world.now)
+    sender = node.senders[keeper]
+    sender.is_living = False  # it may be back soon
+    assert node.copies.holds_back(node.senders["n1"], OTHER_STORE, federation.world.now)
+    assert not node.copies.holds_back(node.senders["n1"], OTHER_STORE, federation.world.now + ADOPTED_SECONDS_MAX)
