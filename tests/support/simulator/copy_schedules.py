@@ -22,10 +22,13 @@ SLOW_SECONDS: Final = 3.0
 class Copied(Roaming):
     """Clients move, and sessions are adopted."""
 
-    def __init__(self, seed: int, count: int, copies: int = 2, **options: Any) -> None:
-        replication = ReplicationSettings(copies=copies, adopt_after=ADOPT_SECONDS)
+    def __init__(self, seed: int, count: int, copies: int = 2, when_short: str = "serve", **options: Any) -> None:
+        replication = ReplicationSettings(copies, when_short, ADOPT_SECONDS)
         self.cut_off: Host | None = None
         super().__init__(seed, count, is_rough=True, replication=replication, **options)
+        for station in self.stations.values():
+            for client in station.clients:
+                client.may_be_refused = when_short == "hold"
 
     def _connect(self, host: Host, client: DurableClient) -> None:
         """What a client has got on one side of a cut, it may get on the other one, too."""
@@ -33,6 +36,12 @@ class Copied(Roaming):
         super()._connect(host, client)
         if self.cut_off is not None and self.cut_off in (before, host) and before is not host:
             client.has_begun_anew = True
+
+    def keepers_of(self, host: Host) -> list[Host]:
+        copies = self.federation.node(host).node.copies
+        assert copies is not None
+        names = copies.replication.listed.names
+        return [other for other, station in self.stations.items() if station.name in names]
 
     def until_whole(self) -> None:
         def is_whole() -> bool:
@@ -88,6 +97,32 @@ def two_homes_are_lost(seed: int) -> None:
         copied.run(copied.pause(), 10.0)
         for victim in victims:
             copied.start(victim)
+    copied.run(copied.rng.random() * 4.0, 30.0)
+    check_roaming(copied)
+
+
+def _with_keepers(copied: Copied) -> list[tuple[Host, list[Host]]]:
+    """Each node with its keepers, where one of the two nodes that others join stays: else there would be two clusters."""
+    hosts = copied.federation.hosts
+    found = [(host, copied.keepers_of(host)) for host in hosts]
+    return [(host, keepers) for host, keepers in found if not set(hosts[:2]) <= {host, *keepers}]
+
+
+def homes_are_lost_that_hold(seed: int) -> None:
+    """A node dies with its disk while its keepers are down: it has acknowledged nothing since that they do not have."""
+    copied = Copied(seed, 4 + seed % 2, when_short="hold")
+    for _ in range(2):
+        copied.run(copied.rng.random() * 4.0, 30.0)
+        copied.until_whole()
+        victim, keepers = copied.rng.choice(_with_keepers(copied))
+        for keeper in keepers:
+            copied.kill(keeper)
+        copied.run(copied.rng.choice((0.1, 1.0, 5.0)) * (0.5 + copied.rng.random()), 30.0)
+        copied.lose(victim)
+        copied.run(copied.pause(), 10.0)
+        for host in copied.rng.sample([*keepers, victim], len(keepers) + 1):
+            copied.start(host)
+            copied.run(copied.rng.random() * 5.0, 10.0)
     copied.run(copied.rng.random() * 4.0, 30.0)
     check_roaming(copied)
 
@@ -214,6 +249,7 @@ def clocks_jump_while_clients_move(seed: int) -> None:
 COPY_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     homes_are_lost,
     two_homes_are_lost,
+    homes_are_lost_that_hold,
     homes_are_away,
     homes_stand_still,
     homes_come_back_to_their_clients,

@@ -69,6 +69,7 @@ class DurableClient(ClientEnd):
     received     (payload, DUP) of each message that was taken; one of QoS 2 once for each packet identifier
     has_session  a CONNACK said that there is a session; the broker may not forget it
     may_begin_anew  the broker may let it in without its session, which follows; has_begun_anew: it did
+    may_be_refused  a SUBSCRIBE, which it says again on its next connection
     was_on_both_sides  of a partition, each of which may have had its session
     faults       what the broker did and may not do
     """
@@ -87,6 +88,7 @@ class DurableClient(ClientEnd):
         self.faults: list[str] = []
         self.may_begin_anew = False
         self.has_begun_anew = False
+        self.may_be_refused = False
         self.was_on_both_sides = False
         self._unheard: list[tuple[Connection, PacketReader]] = []  # connections that were lost before CONNACK
         self._is_open = False
@@ -198,6 +200,8 @@ class DurableClient(ClientEnd):
             for topic_filter, code in zip(self._subscribing.pop(packet.packet_id), packet.reason_codes, strict=True):
                 if code == self.filters[topic_filter]:
                     self.granted_at.setdefault(topic_filter, now)
+                elif self.may_be_refused and code >= FAILURE_CODE:
+                    self.disconnect(False, now)
                 else:
                     self.faults.append(f"SUBACK {code:#x} for {topic_filter}")
 
