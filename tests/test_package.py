@@ -60,7 +60,11 @@ def test_the_wheel_holds_the_packages_and_the_shared_files(packages: Path, track
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     version = next(name for name in names if name.endswith(".dist-info/METADATA")).partition(".dist-info/")[0]
     shared = f"{version}.data/data/share/gmqttd/"
-    expected = {name for name in tracked if name.startswith(("broker/", "federation/", "gmqttctl/", "pipeline/"))}
+    expected = {
+        name
+        for name in tracked
+        if name.startswith(("broker/", "federation/", "gmqttctl/", "pipeline/", "pyspark_gmqttd"))
+    }
     expected |= {shared + name for name in tracked if name.startswith(("configs/", "docs/"))}
     expected |= {module.replace(".", "/") + suffix for module in hot_modules()}
     expected |= {f"gmqttd__mypyc{suffix}", "broker/server/form.txt", f"{shared}README.md"}
