@@ -3,12 +3,25 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from typing import Final
+
 from broker.message import NEVER
 from federation.sessions.arriving import Epoch
 from federation.sessions.departing import Marks
 from federation.sessions.home import Home
 from federation.sessions.wire import ANSWER, NOTHING, SessionFrame, encode_session_frame
 from federation.stream.sender import PeerSender
+
+# A worker of this node that has died, with a client's session perhaps, is back in that time.
+SIBLING_SECONDS: Final = 5.0
+
+
+def wait_seconds(awaited: dict[str, None], siblings: frozenset[str], claim_wait: float) -> float:
+    """Return how long a client waits for answers of these nodes. siblings: other workers of this node."""
+    for name in awaited:
+        if name in siblings:
+            return max(claim_wait, SIBLING_SECONDS)
+    return claim_wait
 
 
 class Answer:

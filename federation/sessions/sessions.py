@@ -22,7 +22,7 @@ from broker.session.inflight import PACKET_ID_MAX
 from broker.session.session import Session
 from broker.store.journal import checked
 from broker.store.shapes import between
-from federation.sessions.answers import Answers
+from federation.sessions.answers import Answers, wait_seconds
 from federation.sessions.arriving import Epoch
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import ORDER_SECONDS_MAX, Marks
@@ -53,14 +53,11 @@ HEAD_SECONDS_MAX: Final = 5.0  # a client waits so long for the session that a n
 SPREAD: Final = 40_503  # claims within milliseconds give packet identifiers that are far from each other
 NOBODY: Final = ""  # in place of the nodes that are not known yet
 TAKEN_OVER: Final = "taken over by a connection to another node"
-SIBLING_SECONDS: Final = (
-    5.0  # a worker of this node that has died, with a client's session perhaps, is back in that time
-)
 
 
 class Sessions(Ownership):
     """claim_wait  seconds
-    siblings   other workers of this node, for which a client waits SIBLING_SECONDS
+    siblings   other workers of this node, for which a client waits longer (answers.SIBLING_SECONDS)
     homes      the clients at home here
     moves      sessions on their way
     lost       copies of sessions whose homes are lost, None without copies
@@ -172,19 +169,13 @@ class Sessions(Ownership):
             return False
         home.claimant = claimant
         home.awaited = awaited
-        home.until = now + (HEAD_SECONDS_MAX if home.is_promised else self._wait_seconds(awaited))
+        seconds = wait_seconds(awaited, self.siblings, self.claim_wait)
+        home.until = now + (HEAD_SECONDS_MAX if home.is_promised else seconds)
         if home.client_id in self._broker.sessions:
             home.until = max(home.until, self._asked_until(awaited))
         self._claiming[home] = None
         self.active = True
         return True
-
-    def _wait_seconds(self, awaited: dict[str, None]) -> float:
-        """Return how long a client waits for answers of these nodes."""
-        for name in awaited:
-            if name in self.siblings:
-                return max(self.claim_wait, SIBLING_SECONDS)
-        return self.claim_wait
 
     def _is_awaited(self, name: str, sender: PeerSender, now: float) -> bool:
         """Return whether the node may answer soon. Its stream may have ended with its process, which is back."""
@@ -215,7 +206,7 @@ class Sessions(Ownership):
             elif not awaited:
                 self._let_in(home)
             elif self._asked_until(awaited) <= now:
-                home.until = min(home.until, now + self._wait_seconds(awaited))
+                home.until = min(home.until, now + wait_seconds(awaited, self.siblings, self.claim_wait))
 
     def _let_in(self, home: Home) -> None:
         self._claiming.pop(home, None)

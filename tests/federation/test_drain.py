@@ -10,8 +10,8 @@ from broker.codec.packets import MQTT_311, ConnAck, Disconnect, Packet
 from broker.codec.properties import SERVER_REFERENCE
 from broker.codec.reason_codes import SERVER_UNAVAILABLE, USE_ANOTHER_SERVER
 from broker.session.group_queues import GroupQueues
+from federation.sessions.answers import SIBLING_SECONDS
 from federation.sessions.drain import DRAINED, DRAINING, ON_WAY_MAX, RETURN_SECONDS, SERVING, Drain, DrainRefused
-from federation.sessions.sessions import SIBLING_SECONDS
 from federation.tags import EXTENSION_FIELDS, REFERENCE_CHARS_MAX, TAG_CLIENTS, TAG_DRAINING
 from simulator.client import Client
 from simulator.federation import Federation
