@@ -174,9 +174,6 @@ class Node(Nodes):
         self._remove(self.name, "it is this node by now")
         if self.sessions is not None:
             self.copies = Copies(self.name, broker, journal, self.settings)
-            for replica in self.copies.replicas.by_store.values():
-                if replica.node != self.name:  # a home that is back with another store is lost
-                    self.added(replica.node, now).peer_store_id = replica.store_id
             self.copies.begin(self.tree, self.receivers, self._positions, self.sessions)
 
     def added(self, name: str, now: float) -> PeerSender:

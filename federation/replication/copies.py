@@ -76,6 +76,10 @@ class Copies(LostHomes):
             self._name, self._broker, self.replicas, receivers, senders, positions, tree, sessions
         )
         sessions.lost = self
+        for replica in self.replicas.by_store.values():  # a home that is back with another store is lost
+            sessions.moves.switches.meet((replica.node,), self._broker.now)
+            if replica.node in senders:
+                senders[replica.node].peer_store_id = replica.store_id
 
     # --- members ---
 
