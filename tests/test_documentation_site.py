@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 README_LINES_MAX: Final = 120
@@ -38,6 +39,32 @@ def test_each_page_is_in_the_navigation() -> None:
     assert sorted(listed) == sorted(
         [*(path.relative_to(ROOT / "docs").as_posix() for path in pages), "decisions/index.md"]
     )
+
+
+def test_each_page_is_linked_from_another() -> None:
+    pages = {path.resolve() for path in (ROOT / "docs").rglob("*.md")}
+    linked = {
+        (path.parent / target).resolve()
+        for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *pages]
+        for target in re.findall(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)", path.read_text())
+        if (path.parent / target).resolve() != path
+    }
+    assert sorted(pages - linked) == []
+
+
+def test_pages_name_values_and_the_image_of_the_chart() -> None:
+    chart = ROOT / "deploy/helm/gmqttd"
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    version = yaml.safe_load((chart / "Chart.yaml").read_text())["appVersion"]
+    text = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
+    settings = re.findall(r"--set ([A-Za-z.]+)=", text)
+    assert settings
+    for setting in settings:
+        found = values
+        for key in setting.split("."):
+            assert key in found, setting
+            found = found[key]
+    assert set(re.findall(r"REGISTRY/gmqttd:(\S+)", text)) == {version}
 
 
 def test_the_readme_fits_two_screens() -> None:
