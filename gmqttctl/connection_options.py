@@ -50,7 +50,7 @@ def server_options(command: Command) -> Command:
             "servers",
             envvar="GMQTTCTL_SERVERS",
             metavar="HOST:PORT,…",
-            help=f"gRPC APIs of nodes; the first that answers is asked.  [default: {DEFAULT_SERVER}]",
+            help=f"gRPC APIs of nodes; the first that takes a connection is asked.  [default: {DEFAULT_SERVER}]",
         ),
     ):
         command = option(command)
