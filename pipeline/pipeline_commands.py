@@ -127,7 +127,7 @@ def status(connection: dict[str, str], folder: Path, output: Output) -> None:
     output.repeat(lambda: output.show_text(find_status(folder, connection), status_lines))
 
 
-@pipeline.command(example="gmqttctl pipeline schemas plant.yml --topic plant/a/climate --payload message.bin")
+@pipeline.command(example="gmqttctl pipeline schemas plant.yml --topic plant/a/climate --payload - < message.bin")
 @click.argument("file")
 @click.option("--topic", default="", help="Only schemas whose filter has this topic; needs --payload.")
 @click.option("--payload", type=click.File("rb"), help="Decode the content of this file; - for standard input.")
