@@ -23,7 +23,7 @@ from federation.services import LINKS, MEMBERSHIP, PARAMETERS, PEERS, POLICIES, 
 from gmqttctl.command import Command
 from gmqttctl.connection import read_connection
 from gmqttctl.connection_options import connection_options
-from gmqttctl.errors import EXIT_NOT_HEALTHY, CommandError, NoAnswer, NotServed
+from gmqttctl.errors import EXIT_NOT_HEALTHY, CommandError, NoAnswer, NotNow, NotServed
 from gmqttctl.node_calls import NodeCalls
 from gmqttctl.output import Column, Item, Output, output_options
 from gmqttctl.private_output import private_output
@@ -80,12 +80,12 @@ def ask(calls: NodeCalls) -> dict[str, Any]:
 
 
 def until_well(look: Callable[[], list[str]], wait_seconds: float | None) -> list[str]:
-    """Return what `look` says is wrong; with a time to wait, look until nothing is, and the node answers."""
+    """Return what `look` says is wrong; with a time to wait, look until nothing is, and the node answers all."""
     until = time.monotonic() + (wait_seconds or 0.0)
     while True:
         try:
             wrong = look()
-        except NoAnswer:
+        except (NoAnswer, NotNow):
             if time.monotonic() >= until:
                 raise
         else:

@@ -19,7 +19,7 @@ from federation.status_commands import ask
 from gmqttctl.command import Command
 from gmqttctl.connection import Connection, read_connection
 from gmqttctl.connection_options import connection_options
-from gmqttctl.errors import CommandError, NoAnswer
+from gmqttctl.errors import CommandError, NoAnswer, NotNow
 from gmqttctl.listing import confirm, yes_option
 from gmqttctl.node_calls import NodeCalls
 from gmqttctl.service import NODE
@@ -102,7 +102,7 @@ class Upgrade:
     def _wrong(self, server: str, count: int) -> list[str]:
         try:
             found = self._calls(server, ask)
-        except NoAnswer as error:
+        except (NoAnswer, NotNow) as error:
             return [error.text]
         members = found.get("members", {}).get("members", [])
         alive = sum(member["status"] == "STATUS_ALIVE" for member in members)
@@ -131,7 +131,7 @@ class Upgrade:
             try:
                 if self._started_at(server) != before:
                     return
-            except NoAnswer as error:
+            except (NoAnswer, NotNow) as error:
                 why = error.text
             if time.monotonic() >= until:
                 raise CommandError(f"{name} is not back after {self._plan.seconds:g} s: {why}")

@@ -59,6 +59,10 @@ class NotServed(NodeError):
     """The node does not have the service: its plugin is off."""
 
 
+class NotNow(NodeError):
+    """The node answers that it cannot do this now: it starts, or what it needs is away."""
+
+
 class Refused(CommandError):
     """The node refused a call; the text is the node's."""
 

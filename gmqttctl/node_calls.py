@@ -21,7 +21,7 @@ from broker.api.errors import is_told
 from broker.api.transcoding import write_response
 from gmqttctl.channel import away_reason, open_channel
 from gmqttctl.connection import Connection
-from gmqttctl.errors import CommandError, NoAnswer, NotAllowed, NotFound, NotServed, OptionError, Refused
+from gmqttctl.errors import CommandError, NoAnswer, NotAllowed, NotFound, NotNow, NotServed, OptionError, Refused
 from gmqttctl.service import Service
 
 ANSWER_SECONDS: Final = 30.0
@@ -94,7 +94,7 @@ class NodeCalls:
             return NotServed(self.address, f"it does not serve this; turn its plugin {service.plugin} on")
         if code in AWAY:
             if is_told(error.trailing_metadata()):
-                return Refused(f"node {self.address}: not now: {text}")
+                return NotNow(self.address, f"not now: {text}")
             return NoAnswer(self.address, f"no answer: {away_reason(text)}; --server names the gRPC API of a node")
         if code is grpc.StatusCode.UNAUTHENTICATED and not self._metadata:
             return NotAllowed("the node asks for a token: --token-file, --token or GMQTTCTL_TOKEN, or one of a context")

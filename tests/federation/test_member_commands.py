@@ -18,8 +18,9 @@ from federation.gossip.messages import SUSPECT
 from federation.pb import federation_pb2
 from federation.serf.coordinates import Coordinates
 from gmqttctl.cli import main
-from gmqttctl.errors import EXIT_NO_ANSWER
+from gmqttctl.errors import EXIT_FAILED
 from membership_control import Control
+from wording import check_named
 
 
 async def run(control: Control, *arguments: str, servers: int = 1) -> Result:
@@ -74,12 +75,13 @@ async def test_tags_that_cannot_be_set(arguments: list[str], servers: int, statu
     assert (result.exit_code, words in result.output) == (status, True), result.output
 
 
-async def test_a_node_without_the_plugin_names_it() -> None:
+async def test_a_node_whose_federation_is_not_running_has_answered() -> None:
     control = Control()
     control.running = False
     result = await run(control, "list_members")
-    assert result.exit_code == EXIT_NO_ANSWER
-    assert "not running" in result.output
+    assert result.exit_code == EXIT_FAILED
+    check_named(result.output, ["node 127.0.0.1:", "not running"])
+    assert "no answer" not in result.output
 
 
 async def test_of_several_nodes_none_leaves() -> None:

@@ -16,7 +16,7 @@ import pytest
 from broker.api.errors import TOLD
 from broker.api.pb.admin_pb2 import Node
 from gmqttctl.connection import Connection
-from gmqttctl.errors import CommandError, NoAnswer, Refused
+from gmqttctl.errors import CommandError, NoAnswer, NotNow
 from gmqttctl.node_calls import NodeCalls
 from gmqttctl.service import BACKUP, NODE
 
@@ -61,7 +61,7 @@ def apis() -> Iterator[list[Api]]:
         server.stop(None).wait()
 
 
-@pytest.mark.parametrize(("says_so", "fault"), [(True, Refused), (False, NoAnswer)])
+@pytest.mark.parametrize(("says_so", "fault"), [(True, NotNow), (False, NoAnswer)])
 def test_a_call_that_was_refused_goes_to_no_other_server(
     apis: list[Api], says_so: bool, fault: type[CommandError]
 ) -> None:

@@ -190,8 +190,8 @@ async def test_members_tell_where_each_others_logs_are(nodes: Nodes) -> None:
     assert described["node"] == first.name
     second_api = second.config["api"]["grpc"][0]["address"].removeprefix("tcp://")
     assert described["members"] == [
-        {"node": second.name, "status": "ALIVE", "api_addr": second_api},
-        {"node": without.name, "status": "ALIVE", "api_addr": ""},
+        {"node": second.name, "status": "ALIVE", "api_addr": second_api, "has_log": True},
+        {"node": without.name, "status": "ALIVE", "api_addr": "", "has_log": False},
     ]
     status, answer = await without.rest("GET", "/v1/event_log")
     assert status == 404

@@ -61,8 +61,8 @@ def member(**values: object) -> dict[str, object]:
     return shown | {"status": "STATUS_ALIVE", "since": "2027-01-15T08:00:00Z"} | values
 
 
-NODE1 = member(name="node1", addr="192.168.0.105:8902", tags=OWN_TAGS)
-NODE2 = member(name="node2", addr="[::1]:8912", zone="west", tags={"zone": "west"})
+NODE1 = member(name="node1", node_name="node1", addr="192.168.0.105:8902", tags=OWN_TAGS)
+NODE2 = member(name="node2", node_name="node2", addr="[::1]:8912", zone="west", tags={"zone": "west"})
 
 
 async def members(api: ApiServer) -> list[Any]:
