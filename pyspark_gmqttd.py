@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 # One package that cannot be imported would take all Python sources from a Spark that has no use for this one.
-with suppress(ModuleNotFoundError):
+with suppress(ImportError):
     from pipeline.source import MqttDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

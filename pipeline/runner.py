@@ -81,6 +81,8 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
         settings = {"spark.sql.pyspark.jvmStacktrace.enabled": "true", **(wanted.configuration or {})}
         start_spark = cache(partial(quiet_session, f"gmqttd {wanted.name}", master_of(wanted), settings))
         context = Context(start_spark, wanted.folder.resolve(), source)
+        # A session that was there before belongs to the caller, who goes on with it.
+        was_there = SparkSession.getActiveSession() is not None
         try:
             try:
                 if pipeline.work is not None:
@@ -88,7 +90,8 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
                 else:
                     run_queries(pipeline, context, own, wanted.every, stop, say)
             finally:
-                stop_spark(stop)
+                if not was_there:
+                    stop_spark(stop)
         except (PySparkException, Py4JError, OSError) as error:
             if stop.is_set():  # the signal reached Java, too
                 say("stopped in the middle of a batch: the next run does it again")

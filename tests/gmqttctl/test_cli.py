@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -78,15 +79,18 @@ def parsed(words: list[str]) -> str:
         assert name is not None
         named.append(name)
         command, context = inner, click.Context(inner, context, name)
-    command.parse_args(context, list(words))
+    with context:  # closes the files that options name
+        command.parse_args(context, list(words))
     return " ".join(named)
 
 
 @pytest.mark.parametrize(("words", "command"), [pytest.param(*each, id=each[0]) for each in all_commands()])
 def test_each_command_has_a_sentence_and_examples_that_it_takes(
-    monkeypatch: pytest.MonkeyPatch, words: str, command: click.Command
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, command: click.Command
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "message.bin").touch()  # files that options name are opened
     assert command.help
     assert command.help.rstrip().endswith(".")
     assert isinstance(command, Command), f"{words} is not a command with an example"
