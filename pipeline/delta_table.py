@@ -49,6 +49,7 @@ class DataFile:
     """path        below the table's folder
     partition    column -> value as Delta writes it
     low, high    of the columns of whole numbers
+    nulls        rows without a value, of the same columns: readers take a file without this count for one without nulls
     """
 
     path: str
@@ -57,6 +58,7 @@ class DataFile:
     partition: dict[str, str | None]
     low: dict[str, int] = field(default_factory=dict)
     high: dict[str, int] = field(default_factory=dict)
+    nulls: dict[str, int] = field(default_factory=dict)
 
 
 def check_installed() -> None:
@@ -173,12 +175,14 @@ class _File:
         self._rows = 0
         self._low: dict[str, int] = {}
         self._high: dict[str, int] = {}
+        self._nulls = dict.fromkeys(self._whole, 0)
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         self._waiting_bytes += rows.nbytes
         for name in self._whole:
+            self._nulls[name] += rows[name].null_count
             found = pc.min_max(rows[name]).as_py()
             if found["min"] is not None:
                 self._low[name] = min(self._low.get(name, found["min"]), found["min"])
@@ -198,17 +202,18 @@ class _File:
         path = self._place / self._path
         sync(path)
         sync(path.parent)
-        return DataFile(self._path, path.stat().st_size, self._rows, self._partition, self._low, self._high)
+        bytes_ = path.stat().st_size
+        return DataFile(self._path, bytes_, self._rows, self._partition, self._low, self._high, self._nulls)
 
 
 def commit(spec: TableSpec, query: str, batch: int, files: Sequence[DataFile]) -> bool:
-    """Add the files, all or none; whether they were added. A batch that the table has already adds nothing, and its files
+    """Add the files, all or none; whether they were added. A batch that the query added last adds nothing again, and its files
     are removed. Raises PipelineError."""
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction, CommitProperties, Transaction
 
     table = prepare(spec)
-    if has_batch(table, query, batch):
+    if has_batch(spec, table, query, batch):
         remove(spec.place, files)
         return False
     now_ms = round(time.time() * 1000)
@@ -219,7 +224,7 @@ def commit(spec: TableSpec, query: str, batch: int, files: Sequence[DataFile]) -
             each.partition,
             now_ms,
             True,
-            json.dumps({"numRecords": each.rows, "minValues": each.low, "maxValues": each.high}),
+            statistics(each),
         )
         for each in files
     ]
@@ -233,14 +238,28 @@ def commit(spec: TableSpec, query: str, batch: int, files: Sequence[DataFile]) -
     return True
 
 
-def has_batch(table: DeltaTable, query: str, batch: int) -> bool:
+def statistics(file: DataFile) -> str:
+    """As the table's log has them. Source: Delta transaction log protocol, "Per-file Statistics"."""
+    values = {"numRecords": file.rows, "minValues": file.low, "maxValues": file.high, "nullCount": file.nulls}
+    return json.dumps(values)
+
+
+def has_batch(spec: TableSpec, table: DeltaTable, query: str, batch: int) -> bool:
+    """Whether this is the batch that the query added last. Raises PipelineError where the table has a later one: the numbers of
+    batches begin again with a checkpoint that is older than the table, and their rows are others."""
     last = table.transaction_version(query)
-    return last is not None and last >= batch
+    if last is not None and last > batch:
+        raise PipelineError(
+            f"{spec.place} has batch {last} of query {query}, whose checkpoint is behind it, at batch {batch}. Restore the "
+            "checkpoint that belongs to the table, or move both away, and the query begins again"
+        )
+    return last == batch
 
 
 def abort(spec: TableSpec, query: str, batch: int, files: Sequence[DataFile]) -> None:
-    """Remove files, unless the table has them: Spark aborts also what failed behind its commit."""
-    if not has_batch(prepare(spec), query, batch):
+    """Remove files, unless the table may have them: Spark aborts also what failed behind its commit."""
+    last = prepare(spec).transaction_version(query)
+    if last is None or last < batch:
         remove(spec.place, files)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
@@ -162,6 +163,31 @@ def test_readers_skip_files_by_their_statistics(tmp_path: Path) -> None:
     table = DeltaTable(wanted.place)
     assert len(table.file_uris(file_pruning_predicate="offset >= 20")) == 1
     assert sorted(rows_of(wanted, where='"offset" BETWEEN 8 AND 11')) == [8, 9, 10, 11]
+
+
+def test_rows_without_a_value_are_found(tmp_path: Path) -> None:
+    """Readers skip files by the statistics also where a value is asked to be missing."""
+    wanted = spec(tmp_path, SCHEMA.insert(1, pa.field("expiry", pa.int64())), ("date",))
+    commit(wanted, "q", 0, write(wanted, 1, 2, expiry=60))
+    commit(wanted, "q", 1, write(wanted, 3))
+    mixed = pa.concat_batches([batch(each, schema=wanted.schema, expiry=60 if each == 4 else None) for each in (4, 5)])
+    commit(wanted, "q", 2, write_files(wanted, [mixed]))
+    assert sorted(rows_of(wanted, where="expiry IS NULL")) == [3, 5]
+    assert sorted(rows_of(wanted, where="expiry IS NOT NULL")) == [1, 2, 4]
+    found = DeltaTable(wanted.place).to_pyarrow_dataset().to_table(filter=pc.field("expiry").is_null())
+    assert sorted(found["offset"].to_pylist()) == [3, 5]
+
+
+def test_a_checkpoint_that_is_behind_the_table_is_an_error(tmp_path: Path) -> None:
+    """Its batches have other rows than those of the same number before: to skip them would lose them."""
+    wanted = spec(tmp_path)
+    commit(wanted, "q", 7, write(wanted, 1))
+    files = write(wanted, 2)
+    with pytest.raises(PipelineError, match=r"batch 7 of query q.* behind .*batch 3\..*checkpoint"):
+        commit(wanted, "q", 3, files)
+    abort(wanted, "q", 3, files)
+    assert commit(wanted, "q", 8, write(wanted, 3))
+    assert sorted(rows_of(wanted)) == [1, 3]
 
 
 @settings(max_examples=10)
