@@ -21,7 +21,8 @@ from pipeline.decoding.pb.sparkplug_pb2 import Payload
 NAMESPACE: Final = "spBv1.0"
 OF_NODES: Final = ("NBIRTH", "NDEATH", "NDATA", "NCMD")
 OF_DEVICES: Final = ("DBIRTH", "DDEATH", "DDATA", "DCMD")
-METRICS_MAX: Final = 50_000  # of an edge node with its devices; a birth with more goes aside
+METRICS_MAX: Final = 50_000
+"""Of an edge node with its devices, of which each counts as one metric at least. A birth with more goes aside."""
 _NODE: Final = ""  # instead of a device
 _NO_ALIAS: Final = -1
 
@@ -61,17 +62,20 @@ class Birth:
         self.metrics = tuple(metrics)
         self.by_name = {each.name: each for each in self.metrics}
         self.by_alias = {each.alias: each for each in self.metrics if each.alias != _NO_ALIAS}
+        self.size = max(1, len(self.metrics))
 
 
 class EdgeNode:
     """The births of an edge node and its devices, at one node's log.
 
     births      device -> its birth
+    size        of all births
     is_changed  since the state was read
     """
 
     def __init__(self, births: Mapping[str, Birth] | None = None) -> None:
         self.births = dict(births or {})
+        self.size = sum(each.size for each in self.births.values())
         self.is_changed = False
 
     @classmethod
@@ -99,7 +103,9 @@ class EdgeNode:
     def _forget(self, devices: Iterable[str]) -> None:
         """A birth that cannot be read ends the one before, too: its aliases may have other meanings."""
         for device in list(devices):
-            if self.births.pop(device, None) is not None:
+            birth = self.births.pop(device, None)
+            if birth is not None:
+                self.size -= birth.size
                 self.is_changed = True
 
     def _bear(self, place: Place, payload: Payload) -> None:
@@ -112,9 +118,10 @@ class EdgeNode:
         aliases = sum(each.alias != _NO_ALIAS for each in metrics)
         if len(birth.by_name) < len(metrics) or len(birth.by_alias) < aliases:
             raise Undecodable(f"{place.kind} has a name or an alias twice")
-        if sum(len(each.metrics) for each in self.births.values()) + len(metrics) > METRICS_MAX:
-            raise Undecodable(f"edge node {place.edge} has more than {METRICS_MAX} metrics")
+        if self.size + birth.size > METRICS_MAX:
+            raise Undecodable(f"edge node {place.edge} has more than {METRICS_MAX} metrics and devices")
         self.births[place.device] = birth
+        self.size += birth.size
         self.is_changed = True
 
     def _name(self, place: Place, payload: Payload) -> bytes:
@@ -125,6 +132,8 @@ class EdgeNode:
             has_name = each.HasField("name")
             if has_name and each.HasField("datatype"):
                 continue
+            if not has_name and not each.HasField("alias"):
+                raise Undecodable("a metric has neither a name nor an alias")
             what = f"metric {each.name!r}" if has_name else f"alias {each.alias}"
             if birth is None:
                 whose = f"device {place.device}" if place.device else "the edge node"

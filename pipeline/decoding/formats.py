@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
@@ -31,7 +32,7 @@ def decoder(schema: DeclaredSchema) -> Decode:
 
 
 def decode_json(payload: bytes) -> Any:
-    """A key that stands twice, NaN and infinity are no JSON. Raises Undecodable."""
+    """A key that stands twice, NaN, infinity and numbers that would become it are refused. Raises Undecodable."""
     try:
         return _JSON.decode(payload.decode())
     except RecursionError:
@@ -51,7 +52,14 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_JSON: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+def _number(text: str) -> float:
+    found = float(text)
+    if math.isinf(found):
+        raise ValueError(f"{text[:40]} is beyond a double")
+    return found
+
+
+_JSON: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
 
 
 def decode_msgpack(payload: bytes) -> Any:

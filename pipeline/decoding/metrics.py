@@ -29,6 +29,9 @@ def read_payload(payload: bytes) -> Payload:
         raise Undecodable("no payload of Sparkplug B") from None
     if found.uuid == COMPRESSED:
         raise Undecodable("a compressed payload, which is not read")
+    for metric in found.metrics:
+        if type(metric.name) is not str:  # protobuf gives bytes for what is not UTF-8
+            raise Undecodable(f"the metric name {metric.name!r} is not UTF-8")
     return found
 
 

@@ -1,7 +1,9 @@
-"""The types of declared columns, and which decoded values fit them. No value is rounded, cut or read as another type."""
+"""The types of declared columns, and which decoded values fit them. No value is rounded, cut or read as another type; but
+times are kept in microseconds, as all tables have them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -16,6 +18,8 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _FIRST_US: Final = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LAST_US: Final = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _INT64: Final = range(-(2**63), 2**63)
+_EXACT: Final = 2**53  # from here on a double may stand for a whole number next to it
+_RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 
 
 def _double(value: Any) -> float:
@@ -36,6 +40,8 @@ def _bigint(value: Any) -> int:
     found = int(value) if type(value) is float and value.is_integer() else value
     if type(found) is not int:
         raise _misfit(value)
+    if type(value) is float and abs(value) >= _EXACT:
+        raise Undecodable(f"the number {short(value)} may be rounded: it is not below 2**53")
     if found not in _INT64:
         raise Undecodable(f"{short(value)} is beyond 64 bits")
     return found
@@ -66,11 +72,14 @@ def _binary(value: Any) -> bytes:
 
 def _timestamp(value: Any) -> int:
     """An instant of the format, or a text of RFC 3339."""
+    text = value
     if type(value) is str:
         try:
-            value = datetime.fromisoformat(value)
+            value = datetime.fromisoformat(value.upper()) if _RFC3339.fullmatch(value) else None
         except ValueError:
-            raise Undecodable(f"the text {short(value)} is no time of RFC 3339") from None
+            value = None
+        if value is None:
+            raise Undecodable(f"the text {short(text)} is no time of RFC 3339, such as 2026-11-22T12:00:00Z")
     if not isinstance(value, datetime):
         raise _misfit(value)
     if value.tzinfo is None:

@@ -85,6 +85,7 @@ def test_a_rebirth_gives_aliases_other_meanings() -> None:
     ("birth", "reason"),
     [
         (b"\xff", "no payload"),
+        (payload(metric("abc", 1, INT8)).replace(b"abc", b"\xff\xfea"), "not UTF-8"),
         (payload(metric("a", 1)), "has no datatype"),
         (payload(metric(None, 1, INT8)), "has no name"),
         (payload(metric("a", 1, INT8, int_value=1), metric("b", 1, INT8, int_value=1)), "alias twice"),
@@ -99,12 +100,25 @@ def test_a_birth_that_is_wrong_ends_the_one_before(birth: bytes, reason: str) ->
     assert "no birth of the edge node" in str(values(edge, node("NDATA"), payload(metric(alias=1, double_value=2.0))))
 
 
+def test_a_metric_needs_a_name_or_an_alias() -> None:
+    edge = EdgeNode()
+    edge.resolve(node("NBIRTH"), payload(metric("speed", 0, DOUBLE, double_value=1.0)))
+    assert "neither a name nor an alias" in str(values(edge, node("NDATA"), payload(metric(double_value=2.0))))
+    data = payload(metric("abc", datatype=INT8, int_value=1)).replace(b"abc", b"\xff\xfea")
+    assert "not UTF-8" in str(values(edge, node("NDATA"), data))
+
+
 @pytest.mark.interpreted
 def test_the_metrics_of_an_edge_node_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.decoding.births.METRICS_MAX", 2)
     edge = EdgeNode()
     edge.resolve(node("NBIRTH"), NBIRTH)
     assert "more than 2 metrics" in str(values(edge, node("DBIRTH", "d"), DBIRTH))
+    edge.resolve(node("NBIRTH"), payload())
+    edge.resolve(node("DBIRTH", "d"), payload())
+    edge = EdgeNode.from_bytes(edge.to_bytes())
+    edge.resolve(node("DBIRTH", "d"), DBIRTH)
+    assert "more than 2 metrics" in str(values(edge, node("DBIRTH", "e"), payload()))
     edge.resolve(node("NBIRTH"), NBIRTH)
 
 
