@@ -144,16 +144,18 @@ class EventLogService(EventLogServicer):
             raise as_error(fault) from fault
 
     async def ListRecords(self, request: ListRecordsRequest, context: object) -> ListRecordsResponse:
-        if self.others.has(request.node):
-            return await self.others.ask(RECORDS, request, ListRecordsResponse)
+        # Judged here: another member that refuses a call cannot say with which code.
         if request.from_offset and request.time:
             raise invalid_argument("from_offset and time both say where to begin; give one")
+        time_ns = checked_time(request.time) if request.time else None
         filters = checked_filters([request.topic_filter] if request.topic_filter else [])
+        if self.others.has(request.node):
+            return await self.others.ask(RECORDS, request, ListRecordsResponse)
         answer = await self.answers.begin(ANSWER_BYTES_MAX)
         try:
             start = request.from_offset
-            if request.time:
-                start = await self._log.readers.find(self._log.log_id, checked_time(request.time))
+            if time_ns is not None:
+                start = await self._log.readers.find(self._log.log_id, time_ns)
             return await page_of_records(self._log, start, filters, request.limit)
         except LogFault as fault:
             raise as_error(fault) from fault

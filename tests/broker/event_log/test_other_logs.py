@@ -58,9 +58,14 @@ async def test_faults_name_what_is_wrong(services: Services, members: dict[str, 
     with pytest.raises(ApiError, match='no member "n3"') as fault:
         await described(services["n1"], "n3")
     assert fault.value.code is grpc.StatusCode.NOT_FOUND
-    with pytest.raises(ApiError, match="yesterday") as fault:
-        await services["n1"].ListRecords(pb.ListRecordsRequest(node="n2", time="yesterday"), None)
-    assert fault.value.code is grpc.StatusCode.UNAVAILABLE
+    for named, wrong in (
+        ("yesterday", pb.ListRecordsRequest(node="n2", time="yesterday")),
+        ("from_offset and time", pb.ListRecordsRequest(node="n2", time="2026-11-26T10:00:00Z", from_offset=1)),
+        ("topics", pb.ListRecordsRequest(node="n2", topic_filter="a/#/b")),
+    ):
+        with pytest.raises(ApiError, match=named) as fault:
+            await services["n1"].ListRecords(wrong, None)
+        assert fault.value.code is grpc.StatusCode.INVALID_ARGUMENT
     members["n1"].answers[DESCRIBE] = b"\xff"
     with pytest.raises(ApiError) as fault:
         await described(services["n1"], "n2")
