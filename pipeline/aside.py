@@ -16,8 +16,7 @@ from urllib.parse import unquote
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.delta_table import LOG as DELTA_LOG
-from pipeline.delta_table import count_by_partition
+from pipeline.delta_table import count_by_partition, is_table
 from pipeline.errors import PipelineError
 
 METADATA: Final = "_spark_metadata"
@@ -30,7 +29,7 @@ COLUMN: Final = "column"  # "" in the row that counts all messages of a window
 
 def kept_aside(table: Path) -> dict[str, int]:
     """Return how many messages of each kind in ASIDE; kinds without messages are left out. Raises PipelineError."""
-    if (table / DELTA_LOG).is_dir():
+    if is_table(table):
         counts = count_by_partition(table)
         return {kind: counts[partition] for partition, kind in ASIDE.items() if partition in counts}
     found: dict[str, int] = {}

@@ -69,6 +69,11 @@ def check_installed() -> None:
         raise PipelineError(f"Delta tables need deltalake. To install it: {INSTALL}") from None
 
 
+def is_table(place: Path) -> bool:
+    """Whether the log has an entry: a kill while a table is made may leave the folder of the log alone."""
+    return any(any((place / LOG).glob(f"[0-9]*.{kind}")) for kind in ("json", "parquet"))
+
+
 def open_table(place: Path) -> DeltaTable:
     """A table that is there. Raises PipelineError."""
     check_installed()
@@ -104,7 +109,7 @@ def prepare(spec: TableSpec) -> DeltaTable:
 
 def check_columns(place: Path, schema: pa.Schema) -> None:
     """Raise PipelineError where the table, if it is there, has a column of another type than rows that are to come."""
-    if (place / LOG).is_dir():
+    if is_table(place):
         _new_columns(place, open_table(place), schema)
 
 

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from gmqttctl.errors import CommandError
 from pipeline.aside import METADATA, aside_text, kept_aside
-from pipeline.delta_table import LOG as DELTA_LOG
+from pipeline.delta_table import is_table
 from pipeline.errors import OptionError, PipelineError
 from pipeline.offsets import decode_offsets
 from pipeline.options import read_stream_options
@@ -216,7 +216,8 @@ def check_place(context: Context, query: Query) -> None:
     by their numbers, and leave them out."""
     path = query.options.get("path")
     commits = context.checkpoint(query.name) / "commits"
-    if path and any((Path(path) / log).is_dir() for log in (METADATA, DELTA_LOG)) and not commits.is_dir():
+    has_table = path and ((Path(path) / METADATA).is_dir() or is_table(Path(path)))
+    if has_table and not commits.is_dir():
         raise PipelineError(
             f"{path} has a table, but its checkpoint {commits.parent} is gone. Restore the checkpoint, or move the table "
             "away to begin anew"

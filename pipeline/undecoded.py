@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 from gmqttctl.text import aligned, printable
 from pipeline.aside import committed_files
 from pipeline.decoding.rows import UNDECODED
-from pipeline.delta_table import LOG, open_table
+from pipeline.delta_table import is_table, open_table
 from pipeline.errors import OptionError, PipelineError
 
 REASONS_MAX: Final = 1_000  # that are told apart; messages with others are counted together
+OUTCOME: Final = "outcome"
 OTHERS: Final = "other reasons"
 COLUMNS: Final = ("reason", "node", "log", "offset", "topic")
 
@@ -32,8 +33,14 @@ def undecoded(place: Path) -> dict[str, Any]:
 
 
 def _batches(place: Path) -> Iterator[pa.RecordBatch]:
-    if (place / LOG).is_dir():
-        files = open_table(place).to_pyarrow_dataset(file_pruning_predicate=[("outcome", "=", UNDECODED)])
+    if is_table(place):
+        table = open_table(place)
+        missing = {OUTCOME, *COLUMNS} - {each.name for each in table.schema().fields}
+        if missing:
+            raise OptionError(
+                "TABLE", place.name, f"is no table of job decode: it has no columns {', '.join(sorted(missing))}"
+            )
+        files = table.to_pyarrow_dataset(file_pruning_predicate=[(OUTCOME, "=", UNDECODED)])
         yield from files.to_batches(columns=list(COLUMNS))
         return
     if not place.is_dir():

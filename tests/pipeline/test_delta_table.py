@@ -17,9 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.aside import kept_aside
-from pipeline.delta_table import LOG, DataFile, TableSpec, abort, commit, count_by_partition, prepare, write_files
+from pipeline.delta_table import (
+    LOG,
+    DataFile,
+    TableSpec,
+    abort,
+    check_columns,
+    commit,
+    count_by_partition,
+    prepare,
+    write_files,
+)
 from pipeline.errors import PipelineError
 from pipeline.schema import USER_PROPERTIES
+from pipeline.undecoded import undecoded
 
 DAY = date(2026, 11, 22)
 SCHEMA = pa.schema(
@@ -125,6 +136,16 @@ def test_what_does_not_fit_the_table_is_named(
     prepare(spec(tmp_path))
     with pytest.raises(PipelineError, match=named):
         prepare(spec(tmp_path, schema, partition_by))
+
+
+def test_a_kill_while_a_table_is_made_does_not_block_it(tmp_path: Path) -> None:
+    wanted = spec(tmp_path)
+    (wanted.place / LOG).mkdir(parents=True)
+    check_columns(wanted.place, wanted.schema)
+    assert kept_aside(wanted.place) == {}
+    assert undecoded(wanted.place)["reasons"] == []
+    commit(wanted, "q", 0, write(wanted, 1))
+    assert rows_of(wanted) == [1]
 
 
 def test_another_folder_is_no_table(tmp_path: Path) -> None:

@@ -104,6 +104,16 @@ def test_reasons_are_counted(tmp_path: Path, is_delta: bool) -> None:
     assert lines[1].split() == ["6", "n", "3", "t", "no", "number"]
 
 
+def test_a_table_of_another_job_is_named(tmp_path: Path) -> None:
+    table = pa.table({"offset": [1]})
+    prepare(TableSpec(tmp_path / "archive-delta", table.schema, ()))
+    result = run("pipeline", "undecoded", "archive-delta", "--dir", str(tmp_path))
+    assert result.exit_code == EXIT_USAGE
+    assert "archive-delta" in result.stderr
+    assert "outcome" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
 EXTRA = ["pyspark", "py4j", "pyarrow", "pandas", "numpy", "rich", "matplotlib"]
 INSTANTS = ("--from", "2026-11-22T10:00:00Z", "--to", "2026-11-22T11:00:00Z")
 
