@@ -113,7 +113,6 @@ class Walk:
             **{name: os.environ[name] for name in ("LANG", "TERM") if name in os.environ},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(self._home),
-            "PYTHONSAFEPATH": "1",
         }
         self._shell = await asyncio.create_subprocess_exec(
             *UNSHARE, "bash", cwd=self._folder, env=environment, stdin=asyncio.subprocess.PIPE
