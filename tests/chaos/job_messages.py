@@ -61,12 +61,12 @@ def job_logs(seed: int, count: int, devices: int = DEVICES, spike: float = SPIKE
 LINES: Final = 6  # edge nodes of Sparkplug
 LINE_PART: Final = 0.3  # of the messages
 REBIRTH: Final = 0.05  # part of an edge node's messages
-LINE_METRICS: Final = ("speed", "count")
+LINE_METRICS: Final = {"speed": 0.0, "count": 0.5}  # name -> the value, less the number of the message in its log
 
 
 def decode_logs(seed: int, count: int) -> list[list[JobMessage]]:
     """As `job_logs`, with messages of edge nodes between them: each birth gives the metrics other aliases, data have the alias
-    alone. The value is the number of the message in its log."""
+    alone. The value is the number of the message in its log, and what LINE_METRICS adds."""
     random = Random(f"{seed} lines")
     logs: list[list[JobMessage]] = []
     for node, messages in enumerate(job_logs(seed, count)):
@@ -77,13 +77,16 @@ def decode_logs(seed: int, count: int) -> list[list[JobMessage]]:
             if random.random() >= LINE_PART:
                 log.append(message)
                 continue
-            value = float(len(log))
             if line not in aliases or random.random() < REBIRTH:
                 aliases[line] = dict(zip(LINE_METRICS, random.sample(range(100), len(LINE_METRICS)), strict=True))
-                metrics = [metric(name, alias, DOUBLE, double_value=value) for name, alias in aliases[line].items()]
+                metrics = [
+                    metric(name, alias, DOUBLE, double_value=len(log) + LINE_METRICS[name])
+                    for name, alias in aliases[line].items()
+                ]
                 kind = "NBIRTH"
             else:
-                metrics = [metric(alias=aliases[line][random.choice(LINE_METRICS)], double_value=value)]
+                name = random.choice(list(LINE_METRICS))
+                metrics = [metric(alias=aliases[line][name], double_value=len(log) + LINE_METRICS[name])]
                 kind = "NDATA"
             topic = f"spBv1.0/plant/{kind}/line{line}"
             log.append(message._replace(topic=topic, payload=payload(*metrics), client_id=f"line{line}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from event_log_node import EventLogNode, event_log_nodes
-from job_messages import DEVICES, NODES, JobMessage, decode_logs, job_logs
+from job_messages import DEVICES, LINE_METRICS, NODES, JobMessage, decode_logs, job_logs
 from queries import GMQTTCTL, MASTER
 from reader_process import COMMIT_SECONDS
 from records import archive_files
@@ -34,6 +35,9 @@ BATCHES: Final = 24  # about
 DIGITS: Final = 9  # sums of floats depend on the order
 DELTA_END: Final = "-delta"
 FAULTS_SHOWN: Final = 10
+SPARKS_LIMIT: Final = ("Python worker failed to connect back", "waiting for the Python worker to connect back")
+"""A query ends where a Python worker does not begin within ten seconds, as on a busy machine."""
+ENDS_MAX: Final = 3  # of a run for that reason
 
 # Of each job: its queries, and its options.
 QUERIES: Final = {
@@ -73,7 +77,7 @@ SKETCHES: Final = ("publisher_sketch", "size_sketch", "gap_sketch", "sketch")
 class JobReport:
     """faults  what differs from the undisturbed run
     kills   after so many batches
-    ends    exit statuses of drivers that ended by themselves
+    ends    exit statuses of drivers that Spark's limit ended
     """
 
     job: str
@@ -85,7 +89,7 @@ class JobReport:
     def line(self) -> str:
         kills = f"killed {len(self.kills)} times, after batches {', '.join(map(str, self.kills))}"
         if self.ends:
-            kills += f"; ended by itself with {', '.join(map(str, self.ends))}, and started again"
+            kills += f"; ended by Spark with {', '.join(map(str, self.ends))}, and started again"
         result = "; ".join(self.faults) if self.faults else "as in the undisturbed run"
         return f"{self.job}: {kills}; {self.rows:,} rows or alerts, {result}"
 
@@ -120,26 +124,35 @@ class JobRun:
         self._drivers = [
             SparkProcess(name, command, folder / "checkpoints" / name, folder / "driver.log") for name in QUERIES[job]
         ]
-        self._driver = self._drivers[0]  # the others tell how far their queries are
-        self.ends = self._driver.ends
+        self.driver = self._drivers[0]  # the others tell how far their queries are
+        self.ends: list[int] = []
 
     async def run(self, kills: int, random: Random, say: Callable[[str], None]) -> list[int]:
-        """Kill the driver so many times, then let it read to the end. Returns how many batches were done at each kill."""
+        """Kill the driver so many times, then let it read to the end. Returns how many batches were done at each kill. Raises
+        AssertionError for a driver that fails."""
         found: list[int] = []
-        driver = self._driver
+        driver = self.driver
         try:
+            driver.start()
             while len(found) < kills:
-                driver.start()
                 is_early = random.random() < EARLY
                 if not is_early:
                     await eventually(self._has_moved, f"a batch of {self.job}, see {driver.log_path}", COMMIT_SECONDS)
                 await asyncio.sleep(random.uniform(0.0, EARLY_WAIT_MAX if is_early else KILL_WAIT_MAX))
+                process = driver.process
                 if self._has_ended():
                     break
-                found.append(driver.batches())
-                say(f"kill {len(found)} of {kills}: driver of {self.job}, {found[-1]} batches are done")
+                if process is not driver.process:  # it was started again: nothing was at work
+                    continue
+                assert process is not None
+                batches = driver.batches()
                 driver.kill()
-            driver.start()
+                if process.returncode == -signal.SIGKILL:
+                    found.append(batches)
+                    say(f"kill {len(found)} of {kills}: driver of {self.job}, {batches} batches are done")
+                elif process.returncode:
+                    self._note_end(process.returncode)
+                driver.start()
             done = self._has_ended if self._ends else self._all_are_silent
             await eventually(done, f"end of {self.job}, see {driver.log_path}", END_SECONDS)
         finally:
@@ -147,16 +160,29 @@ class JobRun:
         return found
 
     def _has_moved(self) -> bool:
-        return self._has_ended() or self._driver.has_moved
+        return self._has_ended() or self.driver.has_moved
 
     def _has_ended(self) -> bool:
-        """Whether the job is done. A driver that ended before is started again, as a supervisor does: Spark ends a query whose
-        Python worker does not begin within ten seconds."""
-        assert self._driver.process is not None
-        if self._ends and self._driver.process.poll() == 0:
+        """Whether the job is done. A driver that Spark's limit ended is started again, as a supervisor does. Raises
+        AssertionError for every other end."""
+        assert self.driver.process is not None
+        status = self.driver.process.poll()
+        if status is None:
+            return False
+        if self._ends and status == 0:
             return True
-        self._driver.restart_when_ended()
+        self._note_end(status)
+        self.driver.start()
         return False
+
+    def _note_end(self, status: int) -> None:
+        """Raises AssertionError where Spark's limit is not the reason, or is it too often."""
+        text = self.driver.said()
+        where = f"{self.job} ended with {status}, see {self.driver.log_path}"
+        assert status, where
+        assert any(limit in text for limit in SPARKS_LIMIT), f"{where}: {text[-500:]}"
+        self.ends.append(status)
+        assert len(self.ends) <= ENDS_MAX, f"{where}: for the {len(self.ends)}th time"
 
     def _all_are_silent(self) -> bool:
         """Each query has read all, and each device has fallen silent after that."""
@@ -221,7 +247,9 @@ def has_content(row: dict[str, Any], messages: dict[tuple[str, int], JobMessage]
     if "outcome" not in row:  # the archive
         return bool(row["payload"] == message.payload)
     if "speed" in row:
-        return row["reason"] is None and {row["speed"], row["count"]} - {None} == {float(row["offset"])}
+        wanted = {name: row["offset"] + more for name, more in LINE_METRICS.items()}
+        has = {name: row[name] for name in wanted if row[name] is not None}
+        return row["reason"] is None and bool(has) and has.items() <= wanted.items()
     try:
         values = json.loads(message.payload)
     except ValueError:

@@ -35,9 +35,11 @@ class ReaderProcess:
         self.ends: list[int] = []
         self.process: subprocess.Popen[bytes] | None = None
         self._batches_at_start = 0
+        self._log_at_start = 0
 
     def start(self) -> None:
         self._batches_at_start = self.batches()
+        self._log_at_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         temporary = self.log_path.parent / "tmp"  # a driver that is killed leaves its files
         temporary.mkdir(exist_ok=True)
         parts = list(PARTS)
@@ -78,6 +80,12 @@ class ReaderProcess:
         self.ends.append(self.process.returncode)
         self.start()
         return True
+
+    def said(self) -> str:
+        """What this run has written to its log."""
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_at_start)
+            return log.read().decode(errors="replace")
 
     def works(self) -> bool:
         """Whether this run has committed a batch."""
