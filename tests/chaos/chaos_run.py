@@ -13,13 +13,14 @@ from typing import Any, Final
 import psutil
 
 from chaos_report import Report
-from judgement import Judgement, judge, judge_reader
+from judgement import Judgement, judge, judge_reader, repeated_faults
 from messages import TOPIC_PREFIX
 from node_process import Node, Nodes, free_port
 from publisher import Publisher
 from queries import KAFKA_TOPIC, files_read, reader_process, sink_process
 from reader_process import COMMIT_SECONDS, Position, ReaderProcess
 from records import log_end
+from replay_reader import REPEATED
 from schedule import Kill, Plan, Reader, Victim, draw_kills
 from spark_process import SparkDriver
 from waiting import eventually
@@ -117,7 +118,9 @@ class ChaosRun:
             return judge(plan.seed, acknowledged, self.servers, archive, plan.has_sink)
         files = files_read(plan.reader, self.directory)
         partitions = [node.name for node in self.nodes] if plan.reader is Reader.KAFKA else []
-        return judge_reader(plan.seed, acknowledged, self.servers, files, partitions)
+        result = judge_reader(plan.seed, acknowledged, self.servers, files, partitions)
+        result.faults += repeated_faults(self.directory / plan.reader / REPEATED)
+        return result
 
     @contextlib.asynccontextmanager
     async def all_read(self) -> AsyncIterator[None]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from messages import payload_of
 from oracle import Fault, Row, check_acknowledged, check_offsets, check_sink, compare_with_log, found
 from records import read_archive, read_log
+from replay_reader import RECEIVE_MAXIMUM
 
 
 @dataclass
@@ -85,6 +86,15 @@ def judge_reader(
                 fault.add(example)
             result.faults += found(fault)
     return result
+
+
+def repeated_faults(file: Path) -> list[Fault]:
+    """Of connections of the replay reader that brought more messages again than could be on their way."""
+    fault = Fault(f"connections that brought more than {RECEIVE_MAXIMUM} messages again")
+    for line in file.read_text().splitlines() if file.exists() else []:
+        if int(line) > RECEIVE_MAXIMUM:
+            fault.add(line)
+    return found(fault)
 
 
 def batch_of(row: Row) -> str:

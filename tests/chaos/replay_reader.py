@@ -3,7 +3,7 @@
   replay_reader.py --ports PORT,… --dir FOLDER
 
 It acknowledges messages when they are on disk. The offset that each message comes with tells it those that it has already:
-records of a log come in their order.
+records of a log come in their order. The file REPEATED has a line for each connection that brought such messages: their number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import contextlib
 import itertools
-import json
 import sys
 from pathlib import Path
 from typing import Final
@@ -27,7 +26,10 @@ from messages import TOPIC_PREFIX
 from mqtt_client import MqttClient
 
 CLIENT_ID: Final = "replay"
-SESSION: Final[Properties] = {props.SESSION_EXPIRY_INTERVAL: 3600, props.RECEIVE_MAXIMUM: 1000}
+RECEIVE_MAXIMUM: Final = 1000
+"""Messages that are on their way at the same time: no more may come again with a connection."""
+SESSION: Final[Properties] = {props.SESSION_EXPIRY_INTERVAL: 3600, props.RECEIVE_MAXIMUM: RECEIVE_MAXIMUM}
+REPEATED: Final = "repeated"
 BATCH: Final = 500
 BATCH_SECONDS: Final = 0.5
 ANSWER_SECONDS: Final = 20.0
@@ -35,7 +37,7 @@ STAY_SECONDS: Final = 20.0  # at one node
 PAUSE_SECONDS: Final = 0.2
 
 
-async def read(port: int, batches: BatchFiles) -> None:
+async def read(port: int, batches: BatchFiles, repeated: Path) -> None:
     """Until the connection ends, or has lasted for STAY_SECONDS."""
     async with asyncio.timeout(ANSWER_SECONDS):
         client = await MqttClient.connect(
@@ -44,16 +46,20 @@ async def read(port: int, batches: BatchFiles) -> None:
         assert await client.subscribe(f"$stream/earliest/{TOPIC_PREFIX}#", qos=1) == [1]
     position = batches.position()
     until = asyncio.get_running_loop().time() + STAY_SECONDS
+    again = 0
     try:
         while asyncio.get_running_loop().time() < until and not client.closed.is_set():
             messages = await next_messages(client)
             if messages:
-                keep(messages, position, batches)
+                again += keep(messages, position, batches)
                 client.send(*(PubAck(message.packet_id) for message in messages))
             elif not client.closed.is_set():
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await client.ping()
     finally:
+        if again:
+            with repeated.open("a") as lines:
+                lines.write(f"{again}\n")
         await client.close()
 
 
@@ -66,8 +72,8 @@ async def next_messages(client: MqttClient) -> list[Publish]:
     return found
 
 
-def keep(messages: list[Publish], position: dict[str, int], batches: BatchFiles) -> None:
-    """Write those that are new, and count the others."""
+def keep(messages: list[Publish], position: dict[str, int], batches: BatchFiles) -> int:
+    """Write those that are new. Returns how many others there are."""
     rows = []
     for message in messages:
         user = dict(props.get_user_properties(props.publish_properties_to_dict(message.properties)))
@@ -78,14 +84,14 @@ def keep(messages: list[Publish], position: dict[str, int], batches: BatchFiles)
     if rows:
         pq.write_table(pa.Table.from_pylist(rows), batches.place())
         batches.commit(position)
-    if len(rows) < len(messages):
-        print(json.dumps({"repeated": len(messages) - len(rows), "of": len(messages)}), file=sys.stderr, flush=True)
+    return len(messages) - len(rows)
 
 
-async def run(ports: list[int], batches: BatchFiles) -> None:
+async def run(ports: list[int], folder: Path) -> None:
+    batches = BatchFiles(folder)
     for port in itertools.cycle(ports):
         try:
-            await read(port, batches)
+            await read(port, batches, folder / REPEATED)
         except (OSError, TimeoutError, AssertionError) as error:  # a node is away, or ends
             print(f"{port}: {type(error).__name__} {error}", file=sys.stderr, flush=True)
         await asyncio.sleep(PAUSE_SECONDS)
@@ -96,7 +102,7 @@ def main() -> None:
     parser.add_argument("--ports", required=True)
     parser.add_argument("--dir", type=Path, required=True)
     options = parser.parse_args()
-    asyncio.run(run([int(port) for port in options.ports.split(",")], BatchFiles(options.dir)))
+    asyncio.run(run([int(port) for port in options.ports.split(",")], options.dir))
 
 
 if __name__ == "__main__":

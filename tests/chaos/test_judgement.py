@@ -10,8 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import judgement
+from batch_files import BatchFiles
+from broker.codec import properties as props
+from broker.codec.packets import Publish
 from messages import payload_of, topic_of
 from oracle import Row
+from replay_reader import RECEIVE_MAXIMUM, REPEATED, keep
 
 SEED = 3
 COUNT = 10
@@ -72,3 +76,24 @@ def test_faults_of_a_reader(
     assert found.archive_rows == len(rows)
     assert len(found.faults) == len(faults)
     assert all(text in fault.what for text, fault in zip(faults, found.faults, strict=True))
+
+
+def test_more_messages_again_than_were_on_their_way_are_a_fault(tmp_path: Path) -> None:
+    file = tmp_path / REPEATED
+    assert judgement.repeated_faults(file) == []
+    file.write_text(f"5\n{RECEIVE_MAXIMUM}\n")
+    assert judgement.repeated_faults(file) == []
+    file.write_text(f"5\n{RECEIVE_MAXIMUM + 1}\n")
+    (fault,) = judgement.repeated_faults(file)
+    assert fault.examples == [str(RECEIVE_MAXIMUM + 1)]
+
+
+def test_the_replay_reader_counts_what_comes_again(tmp_path: Path) -> None:
+    def message(offset: int) -> Publish:
+        block = props.encode_publish_properties(user_properties=[("node", "n1"), ("offset", str(offset))])
+        return Publish(b"a", b"x", 1, False, False, 1, block)
+
+    batches, position = BatchFiles(tmp_path), {"n1": 2}
+    assert keep([message(each) for each in (0, 1, 2, 3)], position, batches) == 2
+    assert keep([message(each) for each in (3, 4)], position, batches) == 1
+    assert batches.position() == {"n1": 5}
