@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,9 +92,13 @@ def judge_reader(
 def repeated_faults(file: Path) -> list[Fault]:
     """Of connections of the replay reader that brought more messages again than could be on their way."""
     fault = Fault(f"connections that brought more than {RECEIVE_MAXIMUM} messages again")
+    sums: Counter[str] = Counter()
     for line in file.read_text().splitlines() if file.exists() else []:
-        if int(line) > RECEIVE_MAXIMUM:
-            fault.add(line)
+        connection, count = line.split()
+        sums[connection] += int(count)
+    for connection, again in sums.items():
+        if again > RECEIVE_MAXIMUM:
+            fault.add(f"{connection} {again}")
     return found(fault)
 
 

@@ -3,7 +3,7 @@
   replay_reader.py --ports PORT,… --dir FOLDER
 
 It acknowledges messages when they are on disk. The offset that each message comes with tells it those that it has already:
-records of a log come in their order. The file REPEATED has a line for each connection that brought such messages: their number.
+records of a log come in their order. The file REPEATED has lines of a connection and how many such messages it brought.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import itertools
 import sys
+import uuid
 from pathlib import Path
 from typing import Final
 
@@ -46,20 +47,20 @@ async def read(port: int, batches: BatchFiles, repeated: Path) -> None:
         assert await client.subscribe(f"$stream/earliest/{TOPIC_PREFIX}#", qos=1) == [1]
     position = batches.position()
     until = asyncio.get_running_loop().time() + STAY_SECONDS
-    again = 0
+    connection = uuid.uuid4().hex
     try:
         while asyncio.get_running_loop().time() < until and not client.closed.is_set():
             messages = await next_messages(client)
             if messages:
-                again += keep(messages, position, batches)
+                again = keep(messages, position, batches)
+                if again:
+                    with repeated.open("a") as lines:
+                        lines.write(f"{connection} {again}\n")
                 client.send(*(PubAck(message.packet_id) for message in messages))
             elif not client.closed.is_set():
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await client.ping()
     finally:
-        if again:
-            with repeated.open("a") as lines:
-                lines.write(f"{again}\n")
         await client.close()
 
 

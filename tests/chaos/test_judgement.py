@@ -81,11 +81,11 @@ def test_faults_of_a_reader(
 def test_more_messages_again_than_were_on_their_way_are_a_fault(tmp_path: Path) -> None:
     file = tmp_path / REPEATED
     assert judgement.repeated_faults(file) == []
-    file.write_text(f"5\n{RECEIVE_MAXIMUM}\n")
+    file.write_text(f"a {RECEIVE_MAXIMUM}\nb 1\n")
     assert judgement.repeated_faults(file) == []
-    file.write_text(f"5\n{RECEIVE_MAXIMUM + 1}\n")
+    file.write_text(f"a {RECEIVE_MAXIMUM}\nb 1\na 1\n")
     (fault,) = judgement.repeated_faults(file)
-    assert fault.examples == [str(RECEIVE_MAXIMUM + 1)]
+    assert fault.examples == [f"a {RECEIVE_MAXIMUM + 1}"]
 
 
 def test_the_replay_reader_counts_what_comes_again(tmp_path: Path) -> None:
