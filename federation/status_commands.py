@@ -67,15 +67,21 @@ def wait_option(command: Any) -> Any:
 
 
 def ask(calls: NodeCalls) -> dict[str, Any]:
-    """The answers, by name; those of plugins that the node does not have are missing. `alarms` is the list."""
+    """The answers, by name; those of plugins that the node does not have are missing. `alarms` is the list. `notes` says what
+    a node that is older than this command does not tell."""
     found: dict[str, Any] = {}
     for name, (service, method) in STATUS_CALLS.items():
         try:
             found[name] = calls.values(service, method)
         except NotServed:
-            if service is NODE:
+            if name == "node":
                 raise
-    found["alarms"] = found["alarms"]["alarms"]
+    alarms, node = found.get("alarms"), found["node"]
+    found["notes"] = []
+    if alarms is None:  # the node is older, and says only why no clients should be sent to it
+        alarms = {"alarms": [{"level": "error", "text": reason} for reason in node["not_ready"]]}
+        found["notes"] = [f"gmqttd {node['version']} is older than this gmqttctl: its alarms are not known"]
+    found["alarms"] = alarms["alarms"]
     return found
 
 
@@ -152,6 +158,8 @@ def show_status(output: Output, found: Item) -> None:
         for line in output.table(links, LINK_COLUMNS):
             output.line(line)
     output.line("")
+    for note in found["notes"]:
+        output.line(printable(note))
     for alarm in found["alarms"]:
         output.line(f"{output.painted('wrong')}: {printable(alarm['text'])}")
     if not found["alarms"]:

@@ -50,6 +50,7 @@ class Upgrade:
         self._restart = restart
         self._plan = plan
         self._say = say
+        self._noted: set[str] = set()  # what is not known of older nodes is said once
 
     def run(self) -> None:
         """Raises CommandError at the first node that does not come through; a node that was not restarted serves again."""
@@ -92,18 +93,24 @@ class Upgrade:
         """Until no node sees a fault, and each sees all others."""
         until = time.monotonic() + self._plan.seconds
         while True:
-            wrong = [f"{name}: {text}" for server, name in names.items() for text in self._wrong(server, len(names))]
+            wrong = [
+                f"{name}: {text}" for server, name in names.items() for text in self._wrong(server, name, len(names))
+            ]
             if not wrong:
                 return
             if time.monotonic() >= until:
                 raise CommandError(f"not all is well after {self._plan.seconds:g} s: {'; '.join(wrong)}")
             time.sleep(LOOK_SECONDS)
 
-    def _wrong(self, server: str, count: int) -> list[str]:
+    def _wrong(self, server: str, name: str, count: int) -> list[str]:
         try:
             found = self._calls(server, ask)
         except (NoAnswer, NotNow) as error:
             return [error.text]
+        for note in found["notes"]:
+            if name not in self._noted:
+                self._noted.add(name)
+                self._say(f"{name}: {note}")
         members = found.get("members", {}).get("members", [])
         alive = sum(member["status"] == "STATUS_ALIVE" for member in members)
         alarms = [alarm["text"] for alarm in found["alarms"]]

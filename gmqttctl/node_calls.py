@@ -91,7 +91,8 @@ class NodeCalls:
     def _fault(self, error: Any, service: Service) -> CommandError:
         code, text = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return NotServed(self.address, f"it does not serve this; turn its plugin {service.plugin} on")
+            text = f"it does not serve this; turn its plugin {service.plugin} on, unless the node is older than this gmqttctl"
+            return NotServed(self.address, text)
         if code in AWAY:
             if is_told(error.trailing_metadata()):
                 return NotNow(self.address, f"not now: {text}")
