@@ -36,23 +36,38 @@ NOTHING: Final = Figures(0.0, [STARTING], [], {}, {})
 
 
 def encoded(figures: Figures) -> bytes:
+    """Return two lines of JSON: the first is the sign of life, the second the metrics, which few readers need."""
     told = [
         [one.name, one.kind.value, one.help, one.labels, [[labels, value] for labels, value in one.samples.items()]]
         for one in figures.metrics
     ]
-    return json.dumps([figures.at, figures.not_ready, told, figures.totals, figures.present]).encode()
+    return encoded_life(figures) + json.dumps(told).encode()
+
+
+def encoded_life(figures: Figures) -> bytes:
+    """Return the figures without metrics."""
+    return json.dumps([figures.at, figures.not_ready, figures.totals, figures.present]).encode() + b"\n"
 
 
 def decoded(data: bytes) -> Figures:
     """Return what was encoded; NOTHING for b""."""
-    if not data:
-        return NOTHING
-    at, not_ready, told, totals, present = json.loads(data)
+    life = decoded_life(data)
+    told = data[data.find(b"\n") + 1 :]
+    if not told:
+        return life
     metrics = [
         Metric(name, Kind(kind), text, tuple(labels), {tuple(key): value for key, value in samples})
-        for name, kind, text, labels, samples in told
+        for name, kind, text, labels, samples in json.loads(told)
     ]
-    return Figures(at, not_ready, metrics, totals, present)
+    return life._replace(metrics=metrics)
+
+
+def decoded_life(data: bytes) -> Figures:
+    """Return what was encoded, without its metrics; NOTHING for b""."""
+    if not data:
+        return NOTHING
+    at, not_ready, totals, present = json.loads(data[: data.index(b"\n")])
+    return Figures(at, not_ready, [], totals, present)
 
 
 def ended(figures: Figures) -> Figures:

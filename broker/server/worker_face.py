@@ -18,7 +18,9 @@ from broker.metrics.figures import (
     Numbers,
     continued,
     decoded,
+    decoded_life,
     encoded,
+    encoded_life,
     joined_metrics,
     summed,
 )
@@ -36,7 +38,7 @@ SILENT_SECONDS_MAX: Final = 5.0  # without figures, before a worker counts as no
 
 class WorkerFace:
     """siblings   the other workers, for the API of worker 0; None at other workers, and where there is no API
-    too_long   how often the figures of this worker had no room
+    too_long   how often the metrics of this worker had no room, and the rest was told without them
     """
 
     def __init__(self, worker: Worker, own: Callable[[], Figures]) -> None:
@@ -77,17 +79,16 @@ class WorkerFace:
         before: the next process of this worker goes on with that."""
         figures = continued(self._own(), self._before)
         if not self._worker.figures.write(self._index, encoded(figures)):
+            self._worker.figures.write(self._index, encoded_life(figures))
             if not self.too_long:
-                self._log.error("the figures of this worker are too long for the others", worker=self._index)
+                self._log.error("the metrics of this worker are too long for the others", worker=self._index)
             self.too_long += 1
         return figures
 
-    def _told(self) -> dict[int, Figures]:
-        """Return what all workers tell: this one now, the others a second ago at most."""
+    def _told(self, read: Callable[[bytes], Figures]) -> dict[int, Figures]:
+        """Return what all workers tell: this one now, the others a second ago at most. `read` decodes what is needed of it."""
         figures = self._worker.figures
-        return {
-            index: self.tell() if index == self._index else decoded(figures.read(index)) for index in figures.indexes
-        }
+        return {index: self.tell() if index == self._index else read(figures.read(index)) for index in figures.indexes}
 
     def not_ready(self) -> list[str]:
         """Return why other workers are not ready, for worker 0, which has the health check."""
@@ -95,7 +96,7 @@ class WorkerFace:
             return []
         found: list[str] = []
         for index in range(1, self._worker.place.count):
-            told = decoded(self._worker.figures.read(index))
+            told = decoded_life(self._worker.figures.read(index))
             reasons = told.not_ready
             if reasons != [STARTING] and time.monotonic() - told.at > SILENT_SECONDS_MAX:
                 reasons = [f"it has not told its figures for {SILENT_SECONDS_MAX:g} s"]
@@ -104,10 +105,10 @@ class WorkerFace:
 
     def metrics(self) -> list[Metric]:
         """Return the metrics of the node."""
-        told = self._told()
+        told = self._told(decoded)
         return joined_metrics({index: one.metrics for index, one in told.items()}) + self._worker.metrics()
 
     def numbers(self) -> tuple[Numbers, Numbers]:
         """Return the totals of the node, and its numbers of now."""
-        told = self._told().values()
+        told = self._told(decoded_life).values()
         return summed(one.totals for one in told), summed(one.present for one in told)

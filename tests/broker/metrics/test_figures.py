@@ -5,7 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.metrics.figures import NOTHING, Figures, continued, decoded, encoded, ended, joined_metrics, summed
+from broker.metrics.figures import (
+    NOTHING,
+    STARTING,
+    Figures,
+    continued,
+    decoded,
+    decoded_life,
+    encoded,
+    encoded_life,
+    ended,
+    joined_metrics,
+    summed,
+)
 from broker.metrics.metric import Metric, counter, counters, gauge
 from broker.server.shared_figures import SLOT_BYTES, Place
 
@@ -73,3 +85,12 @@ def test_a_text_that_is_too_long_changes_nothing() -> None:
     place.write(b"a")
     assert not place.write(bytes(SLOT_BYTES))
     assert place.read() == b"a"
+
+
+def test_a_sign_of_life_is_read_without_the_metrics() -> None:
+    told = figures(3, 2)._replace(not_ready=["two\nlines"])
+    life = told._replace(metrics=[])
+    assert decoded(encoded(told)) == told
+    assert decoded(encoded_life(told)) == life
+    assert decoded_life(encoded(told).partition(b"\n")[0] + b"\nno metrics are read") == life
+    assert decoded_life(b"").not_ready == [STARTING]

@@ -1,0 +1,52 @@
+"""What the workers of a node tell each other."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+from broker.metrics.figures import Figures
+from broker.metrics.metric import Metric, counters, gauge
+from broker.server.shared_counts import SharedCounts
+from broker.server.shared_figures import SLOT_BYTES, SharedFigures
+from broker.server.worker import Worker
+from broker.server.worker_face import WorkerFace
+from broker.workers.shares import Place
+
+
+class Tells:
+    """The figures of one process."""
+
+    def __init__(self) -> None:
+        self.metrics: list[Metric] = []
+        self.clients = 0
+
+    def figures(self) -> Figures:
+        return Figures(time.monotonic(), [], self.metrics, {"sent": 1}, {"clients": self.clients})
+
+
+async def test_metrics_that_are_too_long_are_left_out_and_the_worker_lives(tmp_path: Path) -> None:
+    shared = SharedFigures(range(2))
+    sockets = socket.socketpair()
+    tells = [Tells(), Tells()]
+    faces = []
+    for index in range(2):
+        place = Place(index, 2, False, {}, "")
+        worker = Worker(place, str(tmp_path), sockets, {}, sockets[0], SharedCounts(2), True, shared, 0.0)
+        faces.append(WorkerFace(worker, tells[index].figures))
+    first, second = faces
+    assert len(first.not_ready()) == 1  # the second one is starting
+    tells[1].metrics = [gauge("g", "G.", 7)]
+    second.tell()
+    assert first.not_ready() == []
+    assert any(one.name == "g" for one in first.metrics())
+    tells[1].clients = 5
+    tells[1].metrics = [counters("k_total", "K.", "name", [("x" * SLOT_BYTES, 1.0)])]
+    second.tell()
+    assert second.too_long == 1
+    assert first.not_ready() == []
+    assert first.numbers() == ({"sent": 2}, {"clients": 5})  # those of now, not of before
+    assert not any(one.name in ("g", "k_total") for one in first.metrics())
+    for one in sockets:
+        one.close()
