@@ -130,7 +130,7 @@ class Node(Nodes):
         if has_seeds or self.senders:
             until = now + self.settings.startup_wait
             if self.sessions is not None:
-                self.sessions.starting_until = until
+                self.sessions.homes.starting_until = until
             if journal is not None:
                 hold_wills(broker, until)
                 self._unheard_until = until

@@ -101,7 +101,7 @@ OPTIONAL: Final = {
     STORE: ("formerly",),
     OUTBOX: ("is_kept",),
     HOME: ("adopted", "includes", "lineage"),
-    DEPARTING: ("adopted", "includes", "lineage"),
+    DEPARTING: ("adopted", "includes", "lineage", "switched"),
 }
 KINDS: Final = {
     **{"session": SESSION, "subscription": SUBSCRIPTION, "message": MESSAGE},

@@ -132,7 +132,7 @@ class Copies(LostHomes):
 
     def asked_until(self, node: str) -> float:
         if node in self.replication.listed.names:
-            found = self._sessions.starting_until
+            found = self._sessions.homes.starting_until
         else:
             found = 0.0
         until = self._asked_until.get(node, 0.0)
@@ -171,7 +171,7 @@ class Copies(LostHomes):
         for replica in list(self.replicas.by_store.values()):
             if replica.is_complete and self._is_away(replica) and self._is_first(replica):
                 found = True
-                if now >= self._sessions.starting_until:
+                if now >= self._sessions.homes.starting_until:
                     self.adoptions.begin(replica)
         return found
 
@@ -189,7 +189,7 @@ class Copies(LostHomes):
     def wanted(self, client_id: str, node: str, now: float) -> None:
         for replica in list(self.replicas.by_store.values()):
             if client_id in replica.by_client and self._is_away(replica) and self._is_first(replica):
-                known_at = 0.0 if self._is_replaced(replica) else self._sessions.starting_until  # who lives
+                known_at = 0.0 if self._is_replaced(replica) else self._sessions.homes.starting_until  # who lives
                 if now < known_at:
                     self._adopt_at[replica.store_id] = min(self._adopt_at.get(replica.store_id, NEVER), known_at)
                     self._look_at = min(self._look_at, known_at)
@@ -332,4 +332,4 @@ class Copies(LostHomes):
             if stream is not None:
                 receiver.close_stream(stream)
                 stream.end(STOOD_STILL)
-        self._sessions.starting_until = now + self._startup_wait
+        self._sessions.homes.starting_until = now + self._startup_wait

@@ -18,7 +18,7 @@ from broker.store.kinds import OUTGOING, RECEIVED, SUBSCRIPTION
 from broker.store.records import encode, encode_session, encode_subscription
 from broker.store.restoring import begin_restored, insert_restored, message_of, outgoing_of, session_of, subscription_of
 from broker.store.shapes import between, check_shape
-from federation.sessions.wire import AWAITED, COPIED, COUNTER_MAX, INCLUDES, Record
+from federation.sessions.wire import AWAITED, BLOCK_OF, COPIED, COUNTER_MAX, INCLUDES, Record
 from federation.stream.frames import FrameError
 
 RECORDS_MAX: Final = 64  # in one frame
@@ -35,6 +35,10 @@ def checked_hand(more: tuple[object, ...]) -> tuple[list[str], list[Record], int
             check_shape(record)
             if record[0] == COPIED:
                 _check_claim(record[1:])
+            if record[0] == BLOCK_OF:
+                _, node, store_id, serial = record
+                _check_claim((store_id, serial))
+                checked(str, node)
             for claim in checked(tuple, record[1]) if record[0] == INCLUDES else ():
                 _check_claim(claim)
             for name in checked(tuple, record[1]) if record[0] == AWAITED else ():

@@ -111,7 +111,12 @@ class Departing(Sources):
         self.due: dict[Departing, None] | None = None
         self.older_until = older_until  # messages of nodes that do not say when they switch are taken
         self._own_name = own_name
-        self._known = dict(waiting)  # nodes that say when they switch
+        self._known = dict(waiting)  # nodes that say when they switch, or have said it
+
+    def restore_switched(self, names: tuple[str, ...], now: float) -> None:
+        """These have switched; others that the process before this one did not know send here still."""
+        self._known.update(dict.fromkeys(names))
+        self.older_until = now + OLDER_SECONDS
 
     def came(self, adopted: Adopted | None, includes: dict[str, int] | None) -> None:
         """It had come here so."""
@@ -122,14 +127,16 @@ class Departing(Sources):
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(DEPARTING, number of the session's record, counter, store id, since, node, nodes that still send here, whether its
-        head has left, how it had arrived here (Arriving.values), None when all of it was here); behind them former_values."""
+        head has left, how it had arrived here (Arriving.values), None when all of it was here); behind them
+        former_values in full, and the nodes that have switched, which a store of an earlier build does not have."""
         records = self.session.records
         assert records is not None
         counter, store_id = self.epoch
         before = None if self.before is None else self.before.values(wall_offset)
         where = records.number, counter, store_id, self.since, self.home, tuple(self.waiting)
         former = former_values(self.adopted, self.includes, self.before)
-        return (DEPARTING, *where, self.marks is None, before, *former)
+        none = (None, (), ((), ()))[len(former) :]
+        return (DEPARTING, *where, self.marks is None, before, *former, *none, tuple(self.switched_nodes()))
 
     def takes(
         self,
@@ -154,6 +161,7 @@ class Departing(Sources):
         own = self.since, self.session.context.identity.store_id
         if own < epoch:
             self.waiting.pop(name, None)
+            self._known[name] = None
         if self.before is not None:
             self.before.switched(name, epoch, own)
 

@@ -39,6 +39,7 @@ class Homes(Told):
     ended      sessions that have ended while another node was away that may have one, by client id
     senders    to the other nodes, by name
     not_waited_for  sessions whose former homes did not hand over everything in time
+    starting_until  nodes that are away may be about to be reached
     journal    of the store, None without one
     """
 
@@ -49,6 +50,7 @@ class Homes(Told):
         self.ended: dict[str, Ended] = {}
         self.senders = senders
         self.not_waited_for = 0
+        self.starting_until = 0.0
         self.journal: Journal | None = None
         self._broker = broker
         self._number = 0  # of the newest claim or move

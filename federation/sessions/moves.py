@@ -21,7 +21,7 @@ from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.content import checked_hand, take_head, take_outgoing
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
-from federation.sessions.home import NOT_TAKEN, Head, Home, is_included
+from federation.sessions.home import NOT_TAKEN, Head, Home
 from federation.sessions.homes import Homes
 from federation.sessions.relayed import Relayed
 from federation.sessions.switches import Nodes, Switches
@@ -68,7 +68,7 @@ class Moves:
         self, session: Session, home: Home, sender: PeerSender, epoch: Epoch, marks: Marks, now: float
     ) -> Departing:
         waiting: dict[str, None] = {self.name: None}
-        older_until = now
+        older_until = now + OLDER_SECONDS if now < self._homes.starting_until else now  # it may not know all nodes yet
         for name, other in self._senders.items():
             if other.moves_sessions:
                 waiting[name] = None
@@ -239,7 +239,7 @@ class Moves:
         elif frame.epoch > self._homes.epoch_of(home):
             self._raise(home, frame.epoch)
         served: Home | None = None
-        is_known = False  # from a copy of a home that has handed it on itself
+        is_known = False
         key = (homes[0], client_id)
         for record in contents:
             kind = record[0]
@@ -260,12 +260,8 @@ class Moves:
                 if head is not None:  # of an older hand-over
                     head.forget(self.heads, self._homes.journal)
                 self.heads[key] = Head(homes[0], client_id, [record])
-            elif kind == COPIED:
-                is_known = is_included(record, home.includes, self._broker.identity)
-            elif kind == BLOCK_OF:
-                is_known = (
-                    bool(adopted) and self._broker.identity.is_or_was(adopted[0]) and self.relayed.is_done(record)
-                )
+            elif kind in (COPIED, BLOCK_OF):
+                is_known = self.relayed.is_here(record, home.includes, adopted, self._broker.identity)
             elif is_known and kind == OUTGOING:
                 pass
             elif head is not None:
@@ -316,7 +312,7 @@ class Moves:
 
     def _goes_with(self, frame: SessionFrame, home: str, now: float) -> bool:
         """Return whether the records are the rest of what a former home hands over, and the session has not gone on yet."""
-        records = checked(tuple, frame.more[1])
+        _, records, _, adopted = checked_hand(frame.more)
         for departing in self.departing.get(frame.client_id, ()):
             before = departing.before
             if before is None or home not in before.handing:
@@ -329,8 +325,8 @@ class Moves:
             for record in records:
                 if record[0] == HANDED:
                     before.handed(home, now)
-                elif record[0] == COPIED:
-                    is_known = is_included(record, departing.includes, self._broker.identity)
+                elif record[0] in (COPIED, BLOCK_OF):
+                    is_known = self.relayed.is_here(record, departing.includes, adopted, self._broker.identity)
                 elif record[0] == OUTGOING and not is_known:
                     take_outgoing(self._broker, departing.session, record, False, now)
             return True
@@ -361,7 +357,9 @@ class Moves:
     def _head_came(self, home: Home, head: Head, homes: list[str], since: int, now: float) -> None:
         head.forget(self.heads, self._homes.journal)
         former = self._senders.get(homes[0])
+        behind_copy = False  # the home leaves out what is in the copy, and says the rest
         if home.adopted is not None and former is not None and former.peer_store_id == home.adopted[0]:
+            behind_copy = home.taken_at == since
             home.include(((home.adopted[0], since),))  # the rest of it comes now
             home.adopted = None  # the lost home was not lost, and has no session any more
         known = self._broker.sessions.get(home.client_id)
@@ -372,8 +370,10 @@ class Moves:
         for record in head.records:
             if record[0] == AWAITED:
                 self.switches.meet(cast(tuple[str, ...], record[1]), now)
-        session, packet_ids = take_head(self._broker, home.client_id, head.records, has_newer, now)
-        if has_newer:
+        session, packet_ids = take_head(self._broker, home.client_id, head.records, has_newer or behind_copy, now)
+        if behind_copy:
+            home.packet_ids = [*(home.packet_ids or ()), *packet_ids] or None
+        elif has_newer:
             for packet_id in home.packet_ids or ():
                 if packet_id not in packet_ids:
                     session.release(packet_id)

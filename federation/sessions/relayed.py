@@ -11,9 +11,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
+from broker.store.identity import StoreIdentity
 from broker.store.journal import checked
 from broker.store.shapes import count_of
-from federation.sessions.wire import BLOCK_OF, NOT_COPIED, Record
+from federation.sessions.home import is_included
+from federation.sessions.wire import BLOCK_OF, COPIED, NOT_COPIED, Record
 from federation.stream.positions import Positions
 
 RELAYED_MAX: Final = 16_384  # blocks; policy: the older half is forgotten, and QoS 2 may come twice
@@ -45,6 +47,16 @@ class Relayed:
             if number < end and lost == store_id:
                 return block
         return NOT_COPIED
+
+    def is_here(
+        self, mark: Record, includes: dict[str, int] | None, adopted: list[object], identity: StoreIdentity
+    ) -> bool:
+        """Return whether the session has the messages behind COPIED or BLOCK_OF by now: from the home of that copy, or because
+        this node has done the block and they come from who had adopted its session. includes: of the session (Home).
+        adopted: of the HAND (wire)."""
+        if mark[0] == COPIED:
+            return is_included(mark, includes, identity)
+        return bool(adopted) and identity.is_or_was(adopted[0]) and self.is_done(mark)
 
     def is_done(self, block: Record) -> bool:
         """Return whether this node has done the block of BLOCK_OF, which others had for it before it was relayed. Raises

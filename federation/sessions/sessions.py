@@ -62,7 +62,6 @@ class Sessions(Ownership):
     moves      sessions on their way
     lost       copies of sessions whose homes are lost, None without copies
     silent     nodes that have not answered a claim in time, with its number: they are not waited for until they have heard it
-    starting_until  nodes that are away may be about to be reached
     active     a turn may have something to do
     """
 
@@ -76,7 +75,6 @@ class Sessions(Ownership):
         self.moves = Moves(name, broker, self.homes, self.counters, nodes)
         self.lost: LostHomes | None = None
         self.silent: dict[str, int] = {}
-        self.starting_until = 0.0
         self.active = False
         self._name = name
         self._broker = broker
@@ -135,7 +133,7 @@ class Sessions(Ownership):
 
     def _is_starting(self, now: float) -> bool:
         """Return whether it is just after a start, or after a time without the keepers of this node's sessions."""
-        return now < self.starting_until or now < self._asked_until(self._senders)
+        return now < self.homes.starting_until or now < self._asked_until(self._senders)
 
     def _asked_until(self, names: Iterable[str]) -> float:
         """Return until when a client with a session here waits for answers of these nodes, beyond `claim_wait`."""
@@ -161,7 +159,7 @@ class Sessions(Ownership):
                     sender.want_attention()
                 if self._is_awaited(name, sender, now):
                     awaited[name] = None
-        if not self._senders and now < self.starting_until:
+        if not self._senders and now < self.homes.starting_until:
             awaited[NOBODY] = None
         if home.client_id in self.moves.departing:  # it comes back from where it went
             home.is_promised = True
@@ -181,7 +179,7 @@ class Sessions(Ownership):
         """Return whether the node may answer soon. Its stream may have ended with its process, which is back."""
         if now < self._asked_until((name,)):
             return True
-        if not sender.is_living and now >= self.starting_until:
+        if not sender.is_living and now >= self.homes.starting_until:
             return False
         if sender.outbox.claims_told < self.silent.get(name, 0):
             return False
@@ -354,7 +352,7 @@ class Sessions(Ownership):
         home = self.homes.by_client.get(frame.client_id)
         if is_direct and session is not None and home is not None and self.homes.epoch_of(home) < frame.epoch:
             self._others.sent_there(home, session, name, frame.epoch, now)
-            self._others.wait_for(home.client_id, frame.epoch, max(now + KNOWN_SECONDS_MAX, self.starting_until))
+            self._others.wait_for(home.client_id, frame.epoch, max(now + KNOWN_SECONDS_MAX, self.homes.starting_until))
 
     def _give_to_store(self, home: Home, epoch: Epoch, now: float) -> bool:
         """Hand the session over to the node with this claim. False where none is known to have its store."""
@@ -496,5 +494,5 @@ class Sessions(Ownership):
         if home.awaited is not None:
             for name in home.awaited:
                 sender = self._senders.get(name)
-                if sender is not None and (sender.reachable or now >= self.starting_until):
+                if sender is not None and (sender.reachable or now >= self.homes.starting_until):
                     self.silent[name] = home.number

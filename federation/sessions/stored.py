@@ -53,6 +53,8 @@ def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: i
         departing.came(adopted_of(more[0]), more_included(None, more[1]) if len(more) > 1 else None)
     if len(more) > 2 and departing.before is not None:
         departing.before.take_lineage(more[2])
+    if len(more) > 3:
+        departing.restore_switched(checked(tuple, more[3]), now)
     departing.record = number
     departing.told_until = now + TOLD_SECONDS_MAX
     journal.kept[number] = departing

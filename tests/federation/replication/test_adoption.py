@@ -48,7 +48,7 @@ def kept_for_n2() -> Station:
 def test_a_home_is_not_lost_for_a_client_before_this_node_knows_who_lives() -> None:
     station = kept_for_n2()
     assert station.node.sessions is not None
-    station.node.sessions.starting_until = 5.0
+    station.node.sessions.homes.starting_until = 5.0
     for at in (0.5, 4.9):
         assert station.node.sessions.lost is not None
         station.node.sessions.lost.wanted("c", "n1", at)
@@ -71,7 +71,7 @@ def test_a_home_whose_stream_is_here_is_not_lost() -> None:
     receiver.open_stream(stream, 1.0)
     for sessions in ([], ["c"]):
         assert station.node.sessions is not None
-        station.node.sessions.starting_until = 0.0
+        station.node.sessions.homes.starting_until = 0.0
         assert station.node.sessions.lost is not None
         station.node.sessions.lost.wanted("c", "n1", 1.0)
         station.node.turn_ended(1.0)
@@ -174,7 +174,7 @@ def test_the_session_of_a_client_that_connects_elsewhere_goes_on(monkeypatch: py
     station.node.member_events([MemberJoin(member)], 3.0)
     sessions = station.node.sessions
     assert sessions is not None
-    sessions.starting_until = 0.0
+    sessions.homes.starting_until = 0.0
     claim = encode_session_frame(CLAIM, "c", (2_000, there), (True, False, False))
     sessions.receive("n3", claim[HEADER_SIZE:], 3.0)
     assert sessions.moves.passed_on["c"] == ("n3", (2_000, there))
@@ -240,8 +240,8 @@ INCLUDED = (("0a" * 16, 800),)
 
 @pytest.mark.parametrize(
     "former",
-    [(), (("0a" * 16, 5, 1, 2, 3),), (None, INCLUDED), (None, INCLUDED, LINEAGE)],
-    ids=["none", "adopted", "includes", "lineage"],
+    [(), (("0a" * 16, 5, 1, 2, 3),), (None, INCLUDED), (None, INCLUDED, LINEAGE), (None, INCLUDED, LINEAGE, ("n5",))],
+    ids=["none", "adopted", "includes", "lineage", "switched"],
 )
 def test_a_session_that_leaves_knows_after_a_restart_where_it_came_from(former: tuple[object, ...]) -> None:
     broker = Broker(MqttSettings(), random.Random(1), 0.0)
@@ -255,7 +255,7 @@ def test_a_session_that_leaves_knows_after_a_restart_where_it_came_from(former: 
     assert broker.commits.journal is not None
     kept = broker.commits.journal.kept[3]
     assert isinstance(kept, Departing)
-    assert kept.values(0.0) == leaving
+    assert kept.values(0.0) == (*leaving, *(None, (), ((), ()), ())[len(former) :])
 
 
 def test_a_session_that_leaves_a_lost_home_knows_where_it_came_from() -> None:
@@ -298,7 +298,7 @@ def test_wills_of_a_lost_home_are_published_once(comes_back: bool) -> None:
     if comes_back:
         assert node.sessions is not None
         assert node.sessions.lost is not None
-        node.sessions.starting_until = 0.0
+        node.sessions.homes.starting_until = 0.0
         node.sessions.lost.wanted("c", "n1", 3.0)
         assert published(station) == [b"w/c"]
     else:

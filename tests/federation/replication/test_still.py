@@ -79,7 +79,7 @@ def test_durable_clients_and_streams_of_nodes_begin_anew() -> None:
     assert (durable.is_closed, other.is_closed) == (True, False)
     assert (receiver.stream, bool(stream.reason)) == (None, True)
     assert node.node.sessions is not None
-    assert node.node.sessions.starting_until > 60.0
+    assert node.node.sessions.homes.starting_until > 60.0
 
 
 def test_a_stream_is_not_read_before_the_clock_was_looked_at() -> None:

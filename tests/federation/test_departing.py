@@ -1,0 +1,94 @@
+"""A session that leaves for another node: whose messages it takes, and what still comes of a former home."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.message import Message
+from broker.publisher import NodePublisher
+from broker.session.durable import attach_records
+from broker.session.session import Session
+from broker.store.restoring import StoredDeparture
+from federation.sessions.content import checked_hand
+from federation.sessions.departing import OLDER_SECONDS, Departing, Marks
+from federation.sessions.stored import restore
+from federation.sessions.wire import BLOCK_OF, CLAIM, COPIED, HAND, HEAD_END, SWITCH, Record
+from federation.stream.frames import FrameError
+from session_home import STORES, Home, session_records
+from stored_node import STORE_ID
+
+NEXT = (5, STORES["n2"])
+
+
+def leaving(home: Home) -> Departing:
+    """n2 has claimed the session, when this node knows n2 alone."""
+    session = Session(home.broker, "c", 0.0)
+    home.broker.sessions["c"] = session
+    at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 1)
+    senders = home.node.senders
+    others = {name: senders.pop(name) for name in ("n3", "n4")}
+    found = home.sessions.moves.depart(session, at, senders["n2"], NEXT, Marks([], 0.0), 0.0)
+    senders.update(others)
+    return found
+
+
+def takes(departing: Departing, name: str, now: float) -> bool:
+    return departing.takes(Message(b"t", b"x", 2, False), 2, False, (), NodePublisher(name), now)
+
+
+@pytest.mark.parametrize("is_starting", [False, True])
+def test_a_process_that_has_just_started_takes_messages_of_nodes_that_it_did_not_know(is_starting: bool) -> None:
+    home = Home()
+    home.sessions.homes.starting_until = 10.0 if is_starting else 0.0
+    departing = leaving(home)
+    assert [takes(departing, name, 1.0) for name in ("n1", "n2", "n3")] == [True, True, is_starting]
+    home.hear("n2", SWITCH, NEXT)
+    home.hear("n3", SWITCH, NEXT)
+    assert [takes(departing, name, 1.0) for name in ("n2", "n3", "n4")] == [False, False, is_starting]
+    assert not takes(departing, "n4", OLDER_SECONDS)
+
+
+def test_a_restart_keeps_which_nodes_have_switched() -> None:
+    home = Home()
+    home.sessions.homes.starting_until = 10.0
+    departing = leaving(home)
+    departing.session.expiry_interval = 60
+    attach_records(departing.session, home.journal)
+    home.hear("n2", SWITCH, NEXT)
+    record = departing.values(0.0)
+    again = Home()
+    again.journal.kept[900] = StoredDeparture(record, Session(again.broker, "c", 0.0))
+    restore(again.broker, again.sessions.homes, again.sessions.moves)
+    (restored,) = again.sessions.moves.departing["c"]
+    assert restored.switched_nodes() == ["n2"]
+    assert [takes(restored, name, 1.0) for name in ("n1", "n2", "n3")] == [True, False, True]
+    assert not takes(restored, "n3", OLDER_SECONDS)
+
+
+def outgoing(payload: bytes) -> Record:
+    _, (kind, number, message, *rest) = session_records()
+    assert isinstance(message, tuple)
+    return (kind, number, (*message[:2], payload, *message[3:]), *rest)
+
+
+@pytest.mark.parametrize(("adopted", "taken"), [(STORE_ID, [b"new"]), (STORES["n4"], [b"done", b"new"])])
+def test_what_a_former_home_hands_over_to_a_session_that_leaves_again_is_known_by_its_marks(
+    adopted: str, taken: list[bytes]
+) -> None:
+    """Of the copy of this node's store nothing is taken; of the blocks behind it those that were not done here."""
+    home = Home()
+    session, _ = session_records()
+    home.sessions.moves.relayed.positions.of("n2", STORES["n2"]).done_whole(7)
+    home.hear("n3", HAND, (20, STORE_ID), ("n3",), (session, (HEAD_END,)), 15)
+    home.hear("n4", CLAIM, (25, STORES["n4"]), True, False, False)
+    (departing,) = home.sessions.moves.departing["c"]
+    of_7, of_8 = (BLOCK_OF, "n2", STORES["n2"], 7), (BLOCK_OF, "n2", STORES["n2"], 8)
+    records = (COPIED, STORE_ID, 5), outgoing(b"copied"), of_7, outgoing(b"done"), of_8, outgoing(b"new")
+    home.hear("n3", HAND, (20, STORE_ID), ("n3",), records, 15, adopted, 9)
+    assert [each.message.payload for each in departing.session.queued() if each.message is not None] == taken
+
+
+@pytest.mark.parametrize("block", [("n2", 7), (2, "2", 7), ("n2", b"2", 7), ("n2", "2", -1), ("n2", "2", "7")])
+def test_a_block_that_no_node_names_is_refused(block: tuple[object, ...]) -> None:
+    with pytest.raises(FrameError):
+        checked_hand((("n3",), ((BLOCK_OF, *block),), 15))
