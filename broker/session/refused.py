@@ -86,11 +86,13 @@ def refuse_waiting(broker: Broker, now: float) -> None:
         if session is None:
             continue
         broker.counters.publishes_not_stored += 1
-        if _may_be_told(broker, connection, STORE_IS_FULL, NOT_STORED, now):
+        if waiting[0] >> 4 == PUBREC:
+            # The message is routed. A PUBREC with an error would end the exchange [MQTT5 4.3.3], and its repetition would be a
+            # second one; so the client asks once more.
+            broker.close_connection(connection, NO_REASON, STORE_IS_FULL, now)
+        elif _may_be_told(broker, connection, STORE_IS_FULL, NOT_STORED, now):
             packet_id = waiting[2] << 8 | waiting[3]
-            if waiting[0] >> 4 == PUBREC:
-                session.release(packet_id)  # a PUBREC with an error ends the exchange [MQTT5 4.3.3]
-            connection.write_answer(encode_ack(waiting[0] >> 4, packet_id, QUOTA_EXCEEDED, 5))
+            connection.write_answer(encode_ack(PUBACK, packet_id, QUOTA_EXCEEDED, 5))
 
 
 def _may_be_told(broker: Broker, connection: Output, text: str, reason: str, now: float) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.codec.packets import PubAck, PubRec
+from broker.codec.packets import PubAck, Publish, PubRec
 from broker.hooks import Forwarder, Peer, RemoteRoute
 from broker.message import Message
 from broker.session.refused import refuse_waiting
@@ -89,22 +89,45 @@ def test_publishes_that_wait_for_the_store_are_refused(make_world: Any) -> None:
     client = world.connect("c", auto=False)
     old = world.connect("old", 4, auto=False)
     client.publish(b"kept", qos=1, packet_id=1)
-    client.publish(b"kept", qos=2, packet_id=2)
     old.publish(b"kept", qos=1, packet_id=3)
     world.broker.commits.journal.is_full = True
     refuse_waiting(world.broker, world.now)
     world.flush()
-    assert client.take_packets() == [PubAck(1, QUOTA_EXCEEDED), PubRec(2, QUOTA_EXCEEDED)]
+    assert client.take_packets() == [PubAck(1, QUOTA_EXCEEDED)]
     assert (old.closed, old.take_packets()) == (True, [])
-    assert not world.broker.sessions["c"].is_unreleased(2)
     assert client.connection.acks_waiting == 0
-    world.broker.commits.journal.is_full = False
-    assert world.write()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_message_of_qos_2_that_waits_for_the_store_is_asked_for_again_and_is_published_once(
+    make_world: Any, version: int
+) -> None:
+    """It is routed: its packet identifier stays, and the client sends it again where it has connected again."""
+    world = full(make_world)
+    options = {"expiry": 100} if version == 5 else {}
+    client = world.connect("c", version, clean_start=False, auto=False, **options)
+    world.write()
     world.flush()
+    client.take_packets()
     client.publish(b"kept", qos=2, packet_id=2)
-    assert world.write()
+    world.broker.commits.journal.is_full = True
+    refuse_waiting(world.broker, world.now)
     world.flush()
-    assert client.take_packets() == [PubRec(2)]
+    assert client.closed
+    assert client.take_packets() == []
+    assert world.broker.sessions["c"].is_unreleased(2)
+    assert world.broker.counters.publishes_not_stored == 1
+    world.broker.commits.journal.is_full = False
+    world.write()
+    again = world.connect("c", version, clean_start=False, auto=False, **options)
+    world.write()
+    world.flush()
+    again.publish(b"kept", qos=2, packet_id=2, dup=True)
+    world.write()
+    world.flush()
+    assert again.take_packets()[-1] == PubRec(2)
+    member = world.clients[world.broker.sessions["member"].connection]
+    assert len([packet for packet in member.take_packets() if isinstance(packet, Publish)]) == 1
 
 
 class SlowCopies(Replicator):
@@ -121,24 +144,21 @@ class SlowCopies(Replicator):
 def test_what_waits_for_copies_of_the_store_is_refused_only_where_it_must_have_them(
     make_world: Any, is_short: bool
 ) -> None:
-    """A PUBREC with an error gives a packet identifier free that is on disk, and comes back with a restart."""
+    """What is on disk is acknowledged when the copies have it."""
     world = full(make_world)
     commits = world.broker.commits
     commits.replicator = SlowCopies()
     client = world.connect("c", auto=False)
-    client.publish(b"kept", qos=2, packet_id=1)
+    client.publish(b"kept", qos=1, packet_id=1)
     commit = commits.journal.commit
     commits.journal.take()
     commits.stored([commit])
-    client.publish(b"kept", qos=2, packet_id=2)
+    client.publish(b"kept", qos=1, packet_id=2)
     commits.journal.is_short = is_short
     refuse_waiting(world.broker, world.now)
     world.flush()
     refused = [1, 2] if is_short else [2]
-    assert client.take_packets() == [PubRec(packet_id, QUOTA_EXCEEDED) for packet_id in refused]
-    assert [packet_id for packet_id in (1, 2) if world.broker.sessions["c"].is_unreleased(packet_id)] == (
-        [] if is_short else [1]
-    )
+    assert client.take_packets() == [PubAck(packet_id, QUOTA_EXCEEDED) for packet_id in refused]
 
 
 def test_a_durable_publisher_of_qos_2_is_refused(make_world: Any) -> None:
