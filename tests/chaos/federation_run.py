@@ -213,7 +213,7 @@ class FederationRun(Stage, Scene):
         player.moves += before != node
         incident = self._incident
         # Of a node with workers nobody knows here which of them it was, and which it is.
-        is_elsewhere = before != node or node in self._several
+        is_elsewhere = before != node or (node in self._several and node in self._hit)
         unsure: Unsure | None = None
         if has_session is False:
             unsure = Unsure.BEGUN
