@@ -40,6 +40,7 @@ from federation.sessions.wire import (
 ORDER_SECONDS_MAX: Final = 1.0  # so long the session waits for what this node has for others
 OLDER_SECONDS: Final = 5.0  # so long messages of nodes are taken that do not say when they switch
 HAND_MESSAGES_MAX: Final = 1_024  # in one turn
+NO_FORMER: Final[Record] = (None, (), ((), ()))  # former_values in full
 
 
 class Marks:
@@ -135,8 +136,15 @@ class Departing(Sources):
         before = None if self.before is None else self.before.values(wall_offset)
         where = records.number, counter, store_id, self.since, self.home, tuple(self.waiting)
         former = former_values(self.adopted, self.includes, self.before)
-        none = (None, (), ((), ()))[len(former) :]
-        return (DEPARTING, *where, self.marks is None, before, *former, *none, tuple(self.switched_nodes()))
+        return (
+            DEPARTING,
+            *where,
+            self.marks is None,
+            before,
+            *former,
+            *NO_FORMER[len(former) :],
+            tuple(self.switched_nodes()),
+        )
 
     def takes(
         self,
