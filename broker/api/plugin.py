@@ -19,6 +19,7 @@ class AdminPlugin(Plugin):
     """Registers the services with the API of the node. A node without `api` addresses has no API."""
 
     _parts: tuple[NodeService | ClientService, ...] = ()  # those that see what happens while the node runs
+    _traces: TraceService | None = None
 
     async def prepare(self) -> None:
         api = self.server.api
@@ -27,10 +28,11 @@ class AdminPlugin(Plugin):
         services = admin_pb2.DESCRIPTOR.services_by_name
         node, clients = NodeService(self.server, api.siblings), ClientService(self.server, api.long_calls)
         self._parts = (node, clients)
+        self._traces = TraceService(self.server, api.long_calls, api.siblings)
         api.register(services["ClientService"], clients)
         api.register(services["SubscriptionService"], SubscriptionService(self.server, api.long_calls))
         api.register(services["NodeService"], node)
-        api.register(services["TraceService"], TraceService(self.server, api.long_calls, api.siblings))
+        api.register(services["TraceService"], self._traces)
         api.register(services["PublishService"], PublishService(self.server))
         api.register(services["BackupService"], BackupService(self.server))
         api.register(services["TokenService"], TokenService(api.guard))
@@ -44,3 +46,5 @@ class AdminPlugin(Plugin):
     async def stop(self) -> None:
         for part in self._parts:
             part.stop()
+        if self._traces is not None:
+            self._traces.stop()

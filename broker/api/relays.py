@@ -133,6 +133,12 @@ class TraceRelay:
             with suppress(ApiError):
                 await self._delete(index, theirs)
 
+    def stop(self) -> None:
+        """End all following. The others end their traces by themselves, after the seconds that they were told."""
+        for following in self._followings:
+            following.stop()
+        self._followings = []
+
     async def _delete(self, index: int, trace_id: str) -> None:
         """Raises ApiError."""
         deleting = pb.DeleteTraceRequest(id=trace_id).SerializeToString()

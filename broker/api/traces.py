@@ -37,6 +37,10 @@ class TraceService(TraceServiceServicer):
         if siblings is not None:
             self._relay = TraceRelay(siblings, server.made_traces, server.now, get_logger("api"))
 
+    def stop(self) -> None:
+        if self._relay is not None:
+            self._relay.stop()
+
     async def Start(self, request: pb.StartTraceRequest, context: object) -> pb.Trace:
         selection = selection_of(request)
         if request.seconds > SECONDS_MAX:

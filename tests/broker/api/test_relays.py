@@ -99,3 +99,13 @@ async def test_lines_of_a_trace_come_from_all_workers_until_it_is_deleted(node: 
     own.delete(trace)
     await relay.end(trace.id)
     await eventually(lambda: not siblings.traces.by_id, "the other one is deleted, too")
+
+
+async def test_no_other_worker_is_asked_for_a_trace_after_the_stop(node: Any) -> None:
+    own = Traces(node.now, node.wall_time, 1000)
+    before = asyncio.all_tasks()
+    service = TraceService(node, node.api.long_calls, Traced(node))
+    await service._relay.begin(own.start(Selection(client_id="c"), 60, False))  # type: ignore[union-attr]
+    assert asyncio.all_tasks() - before
+    service.stop()
+    await eventually(lambda: not asyncio.all_tasks() - before, "nothing follows any more")
