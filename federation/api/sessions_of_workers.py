@@ -27,9 +27,13 @@ PLACES: Final = ("here", "arriving", "leaving", "elsewhere", "ended", "unknown")
 async def drain(merged: Merged, request: DrainRequest, context: object) -> DrainStatus:
     """Each worker gives what it has, at its part of the rate. One that does not answer is found before any begins."""
     rate = checked_rate(request)
+    count = len(merged.indexes) + 1
+    if rate < count:
+        raise invalid_argument(
+            f"rate is {rate}, may be {count} to {RATE_MAX} clients a second on a node of {count} workers"
+        )
     for index in merged.indexes:
         await merged.siblings.call(index, f"{SERVICE}GetDrain", b"")
-    count = len(merged.indexes) + 1
     rates = [share(rate, count, index) for index in range(count)]
     own: DrainStatus = await merged.own(DrainRequest(rate=rates[0]), context)
     return joined([own, *[await merged.call(index, DrainRequest(rate=rates[index])) for index in merged.indexes]])

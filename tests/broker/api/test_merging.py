@@ -245,9 +245,11 @@ async def test_a_drain_is_divided_among_workers_and_refused_before_it_begins_whe
     assert fault.value.code is grpc.StatusCode.UNAVAILABLE
     assert len(workers[0].asked) == asked
     others.is_away = False
-    with pytest.raises(ApiError) as fault:
-        await method.call(DrainRequest(rate=RATE_MAX + 1), None)
-    assert "rate" in fault.value.text
+    for rate in (RATE_MAX + 1, 2):  # at one a second for each of three workers it would be faster than asked
+        with pytest.raises(ApiError) as fault:
+            await method.call(DrainRequest(rate=rate), None)
+        assert f"rate is {rate}" in fault.value.text
+    assert len(workers[0].asked) == asked
 
 
 async def test_a_session_is_moved_by_the_worker_that_has_it() -> None:
