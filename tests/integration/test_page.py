@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from browser_page import CHROMIUM, LIVE_MS, Window, address_of, federation, window
+from browser_page import CHROMIUM, LIVE_MS, Window, address_of, federation, needs_axe, window
 from waiting import eventually
 
 if TYPE_CHECKING:
     from mqtt_client import Clients
     from node_process import Nodes
 
-AXE: Final = Path(__file__).resolve().parents[2] / "run/clients/node_modules/axe-core/axe.min.js"
 VIEWS: Final = ("overview", "clients", "topics?topic=sensors/one", "log", "links", "pipelines", "access")
 NAME: Final = "<img src=x onerror=alert(1)>\u202egnp"  # markup, and a mark that turns the writing around
 pytestmark = [
@@ -85,21 +84,17 @@ async def test_each_view_shows_what_the_api_says(nodes: Nodes, clients: Clients,
     await tab.page.screenshot(path=str(tmp_path / "page.png"))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_axe_finds_nothing_serious(nodes: Nodes, clients: Clients, browser: Any, scheme: str) -> None:
-    if not AXE.exists():
-        pytest.skip("no axe-core: scripts/setup --clients")
+@needs_axe
+async def test_axe_finds_nothing_serious(nodes: Nodes, clients: Clients, browser: Any) -> None:
     node, *_ = await federation(nodes)
     subscriber = await clients.connect(node.port, "view")
     await subscriber.subscribe("sensors/#", "orders/#")
     await subscriber.publish("sensors/one", b"x", qos=1, retain=True)
-    tab = await window(browser, node, color_scheme=scheme)
+    tab = await window(browser, node)
     for view in VIEWS:
         await tab.open(view)
         await tab.page.locator("main section").first.wait_for(timeout=LIVE_MS)
-        await tab.page.evaluate(AXE.read_text())
-        found = (await tab.page.evaluate("axe.run()"))["violations"]
-        assert [(view, item["id"]) for item in found if item["impact"] in {"serious", "critical"}] == []
+        assert await tab.serious() == [], view
 
 
 async def test_a_page_that_is_left_open_says_when_the_node_is_away(nodes: Nodes, browser: Any) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from broker.codec.packets import MQTT_5, ConnAck, Connect
-from browser_page import CHROMIUM, LIVE_MS, Window, address_of, federation, window
+from browser_page import CHROMIUM, LIVE_MS, Window, address_of, federation, needs_axe, window
 from mqtt_client import MqttClient
 from waiting import eventually
 
@@ -138,6 +138,58 @@ async def test_access_shows_accounts_rules_tokens_and_who_is_locked_out(nodes: N
     await reader.shows("Accounts, rules and tokens are shown to the role admin")
     assert await reader.page.get_by_text("home/alice").count() == 0
     await context.close()
+
+
+@needs_axe
+async def test_axe_finds_nothing_serious_in_views_that_are_full(nodes: Nodes, clients: Clients, browser: Any) -> None:
+    """The form to log in, a client, records, readers and their batches, rules, a new token, a locked out address."""
+    node = nodes.make_federated(overrides={"api": {"token_file": "tokens.yml"}})
+    (node.directory / "acl").write_text("topic readwrite #\nuser alice\ntopic readwrite home/alice/#\n")
+    (node.directory / "accounts.yml").write_text("- {username: alice, password: right}\n")
+    node.config["plugin_order"] = ["admin", "auth", "federation", "event_log"]
+    node.config["plugins"]["event_log"] = {"dir": str(node.directory / "log")}
+    node.config["plugins"]["auth"] = {
+        **{"hash": "plain", "password_file": str(node.directory / "accounts.yml"), "failures_per_user": 1},
+        **{"acl_file": str(node.directory / "acl"), "allow_anonymous": True},
+    }
+    await node.start()
+    writer = await clients.connect(node.port, "writer")
+    await writer.subscribe("sensors/#", qos=1)
+    await writer.publish("sensors/one", b"x", qos=1, retain=True)
+    guess = await MqttClient.open(node.port, MQTT_5)
+    guess.send(Connect("guess", MQTT_5, True, 0, "alice", b"wrong", None, {}))
+    assert (await guess.answer(ConnAck)).reason_code != 0
+    tab = await window(browser, node)
+    await tab.open("overview")
+    await tab.shows("This node asks for a token")
+    assert await tab.serious() == []
+    token = await made_token(node, "admin")
+    await log_in(tab, token)
+    headers = {"Authorization": f"Bearer {token}"}
+    log = await (await tab.page.request.get(f"{tab.base}/v1/event_log", headers=headers)).json()
+    hold = {"group": "reports", "query": "q1", "log_id": log["log_id"], "offset": "0"}
+    assert (await tab.page.request.post(f"{tab.base}/v1/event_log/hold", headers=headers, data=hold)).ok
+    for view, text in (
+        ("overview", "clients connected"),
+        *(
+            ("clients", "writer"),
+            ("topics?topic=sensors/one", "writer"),
+            ("log", "sensors/one"),
+            ("pipelines", "reports"),
+        ),
+        ("access", "home/alice/#"),
+    ):
+        await tab.open(view)
+        await tab.shows(text)
+        assert await tab.serious() == [], view
+    await tab.page.locator("input[name=name]").fill("grafana")
+    await tab.click("make a token")
+    await tab.shows("The token is shown this once")
+    assert await tab.serious() == []
+    await tab.open("clients")
+    await tab.page.get_by_role("link", name="writer").click()
+    await tab.shows("sensors/#")
+    assert await tab.serious() == []
 
 
 async def test_what_is_published_from_the_page_is_what_was_chosen(nodes: Nodes, clients: Clients, browser: Any) -> None:

@@ -6,11 +6,17 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
+from repository import ROOT
+
 if TYPE_CHECKING:
     from node_process import Node, Nodes
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 LIVE_MS: Final = 20_000
+AXE: Final = ROOT / "run/clients/node_modules/axe-core/axe.min.js"
+needs_axe: Final = pytest.mark.skipif(not AXE.exists(), reason="no axe-core: scripts/setup --clients")
 
 
 class Window:
@@ -43,6 +49,21 @@ class Window:
             await self.page.locator("table").first.locator(f"tbody td:nth-child({column})").all_inner_texts()
         )
         return found
+
+    async def serious(self) -> list[str]:
+        """What axe-core says against what is shown, in light and in dark: rules and places, of serious and critical ones."""
+        told = []
+        for scheme in ("light", "dark"):
+            await self.page.emulate_media(color_scheme=scheme)
+            await self.page.evaluate(AXE.read_text())
+            found = (await self.page.evaluate("axe.run()"))["violations"]
+            told += [
+                f"{scheme} {item['id']}: {place['target']}"
+                for item in found
+                if item["impact"] in {"serious", "critical"}
+                for place in item["nodes"]
+            ]
+        return told
 
 
 def address_of(node: Node) -> str:
