@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ ROAMERS: Final = 4
 NAPPERS: Final = 3
 ROAMING_PUBLISHERS: Final = 2
 HEAL_SECONDS_MAX: Final = 180.0
+NOTE_SECONDS: Final = 20.0  # the log says what is waited for
 CUTS: Final = frozenset((Trouble.CUT, Trouble.STILL, Trouble.STILL_LONG, Trouble.KILL_BESIDE_STILL))
 CONFIG: Final[dict[str, Any]] = {
     "mqtt": {
@@ -272,11 +273,16 @@ class FederationRun(Stage, Scene):
         def are_left() -> bool:
             return all(left.done() for lefts in self._left.values() for left in lefts)
 
+        def waiting_ends() -> list[str]:
+            return [client_id for client_id, lefts in self._left.items() if not all(left.done() for left in lefts)]
+
         owners = Owners(self.nodes, self.client_ids())
         try:
-            await eventually(is_delivered, "", HEAL_SECONDS_MAX)
-            await eventually(owners.look, "", HEAL_SECONDS_MAX)
-            await eventually(are_left, "", HEAL_SECONDS_MAX)
+            await self._until(
+                is_delivered, lambda: f"messages: {[(who.client_id, what) for who, what in missing if what]}"
+            )
+            await self._until(owners.look, lambda: f"owners: {owners.wrong()}")
+            await self._until(are_left, lambda: f"ends of sessions: {sorted(waiting_ends())}")
         except AssertionError:
             self._complete = []
             await self._explain(missing, owners, report)
@@ -286,6 +292,18 @@ class FederationRun(Stage, Scene):
             self._adopted[node.name, node.pid] = sum(adopted)
         self._complete = [client.receipts for client in self._subscribers if not client.player.is_away]
         return True
+
+    async def _until(
+        self, condition: Callable[[], bool] | Callable[[], Awaitable[bool]], lacking: Callable[[], str]
+    ) -> None:
+        """As eventually, and notes from time to time what is lacking."""
+        waiting = asyncio.ensure_future(eventually(condition, "", HEAL_SECONDS_MAX))
+        try:
+            while not (await asyncio.wait([waiting], timeout=NOTE_SECONDS))[0]:
+                self._note(f"waits for {lacking():.500}")
+            await waiting
+        finally:
+            waiting.cancel()
 
     async def _explain(
         self, missing: list[tuple[Player, dict[str, set[int]]]], owners: Owners, report: FederationReport

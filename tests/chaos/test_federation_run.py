@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import federation_run
 from federation_run import FederationRun
 from federation_schedule import Trouble, draw_incidents, troubles
 
@@ -31,3 +32,12 @@ def test_incidents_are_within_their_bounds() -> None:
     assert all(incident.seconds >= 15.0 for incident in incidents if incident.trouble is Trouble.STILL_LONG)
     assert incidents == list(islice(draw_incidents(2, 5, 20.0), 60))
     assert all(set(incident.nodes) <= set(range(5)) for incident in incidents)
+
+
+async def test_the_log_says_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(federation_run, "NOTE_SECONDS", 0.0)
+    run = FederationRun.__new__(FederationRun)
+    notes: list[str] = []
+    monkeypatch.setattr(run, "_note", notes.append)
+    await run._until(lambda: bool(notes), lambda: "messages: c")
+    assert notes[0] == "waits for messages: c"
