@@ -71,7 +71,7 @@ class ReaderProcess:
 
     def has_read(self, ends: Mapping[str, Position]) -> bool:
         """Whether the last batch that is done reaches these ends, by node."""
-        raise NotImplementedError
+        raise AssertionError("a subclass implements this")
 
     def restart_when_ended(self) -> bool:
         """Start again what has ended by itself, as a supervisor does."""
