@@ -12,7 +12,7 @@ from broker.hooks import ClientObserver
 EVENTS_MAX: Final = 5000  # of all clients together; the oldest go
 BYTES_MAX: Final = 4 * 1024 * 1024  # of their texts: a client id may have 64 KiB, also that of a client that is refused
 TEXT_MAX: Final = 200  # characters of a reason or a user name
-VERSIONS: Final = {3: "3.1", 4: "3.1.1", 5: "5"}
+VERSIONS: Final = {3: "MQTT 3.1", 4: "MQTT 3.1.1", 5: "MQTT 5"}  # whole texts: clients without a user name share them
 
 
 class ClientEvent:
@@ -41,8 +41,8 @@ class ClientHistory(ClientObserver):
         return [event for event in reversed(self._events) if event.client_id == client_id]
 
     def client_connected(self, client_id: str, addr: str, version: int, username: str, keep_alive: int) -> None:
-        text = f"MQTT {VERSIONS.get(version, version)}" + (f", user {username[:TEXT_MAX]}" if username else "")
-        self._note(client_id, "connected", addr, text)
+        text = VERSIONS.get(version) or f"MQTT {version}"
+        self._note(client_id, "connected", addr, f"{text}, user {username[:TEXT_MAX]}" if username else text)
 
     def client_disconnected(self, client_id: str, addr: str, reason: str) -> None:
         self._note(client_id, "disconnected", addr, reason)
