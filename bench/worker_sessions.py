@@ -12,14 +12,12 @@ import socket
 import statistics
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mqtt_load import connect_packet, cpu_seconds, log_in, one_publish, open_client, open_socket, read_packet, subscribe
 from mqtt_offline import leave
 from mqtt_takeover import publish
-
-if TYPE_CHECKING:
-    from run_workers import Node
+from worker_node import Node
 
 EMPTY_MS_MAX: Final = 5.0  # p50 from CONNECT to CONNACK, with an empty queue
 OWN_MIB_MAX: Final = 35.0  # of a worker at idle, beside what it shares
