@@ -351,8 +351,8 @@ class Node(Nodes):
         if self.sessions is not None and sender.peer_store_id not in ("", store_id):
             self.sessions.moves.store_replaced(name)
         sender.peer_store_id = self.receivers.expected[name] = store_id
-        # A worker of this node is lost with the same machine.
-        sender.keeps_copies = moves_sessions and EXTENSION_COPIES in extensions and not path
+        sender.knows_adoptions = moves_sessions and EXTENSION_COPIES in extensions
+        sender.keeps_copies = sender.knows_adoptions and not path
         sender.zone = member.tags.get(TAG_ZONE, "")[:ZONE_CHARS_MAX]
         sender.node = member.tags.get(TAG_WORKER_OF, name)
         sender.is_living = True

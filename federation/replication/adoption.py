@@ -263,7 +263,7 @@ class Adoptions:
         home.adopted = replica.store_id, adoption.below, first, self._next_number(), counter
         home.is_deserted = is_new
         for name, sender in self._senders.items():
-            if sender.reachable and sender.keeps_copies and name != replica.node:
+            if sender.reachable and sender.knows_adoptions and name != replica.node:
                 home.arriving.handing[name] = None
         # The others hear of the move before they are asked for what they have for the lost home: it gets nothing in between.
         self._homes.say_move(home, home.arriving, home.arriving.move_number)
@@ -335,7 +335,7 @@ class Adoptions:
         frame = encode_session_frame(ADOPTED, "", (0, replica.store_id), more)
         # They hear of it, also if this process ends, as soon as the store has all that, and behind the moves of the sessions.
         for sender in self._senders.values():
-            if sender.keeps_copies:
+            if sender.knows_adoptions:
                 sender.append_session(frame, 0, True, now)
         self.handed_over(self._name, replica.store_id, is_back, now)
         self._replicas.drop(replica)

@@ -154,6 +154,7 @@ class Copies(LostHomes):
         """Return whether the member, which has another store than before, has to wait: what is here for the former one goes to
         the node that adopts its sessions, and not to a store that knows nothing of them. Nor does the new store know what the
         sessions of homes that are away subscribe to, until they are adopted here."""
+        self._replaced.pop(store_id, None)  # the store is back
         lost = sender.peer_store_id
         if not lost or lost == store_id:
             return False

@@ -32,6 +32,7 @@ from federation.sessions.wire import (
     KEEPERS,
     OTHERS,
     RELAY,
+    RELAYED,
     REST_OF,
     SWITCH,
     decode_session_frame,
@@ -255,7 +256,7 @@ class Relay:
             self.apply(checked(bytes, data), skip, now)
         elif frame.operation == BLOCK and self._relayed_to == self._home:
             self._block = frame.epoch[1], count_of(frame.more[0])
-        elif frame.operation in (REST_OF, KEEPERS) and self._receiver is not None:
+        elif frame.operation in (ADOPTED, RELAY, RELAYED, REST_OF, KEEPERS) and self._receiver is not None:
             self._receiver.sessions.receive(self._name, body, now)
 
     def _is_of(self, home: str, store_id: str) -> bool:

@@ -47,7 +47,7 @@ class Answers:
     ) -> None:
         """Answer at once. home: which refuses the claim."""
         adopted: tuple[object, ...] = ()
-        if home is not None and home.adopted is not None and sender.keeps_copies:
+        if home is not None and home.adopted is not None and sender.knows_adoptions:
             adopted = home.adopted[:2]
         more = (verdict, epoch[0], epoch[1], *adopted)
         self._send(sender, encode_session_frame(ANSWER, frame.client_id, frame.epoch, more))

@@ -77,7 +77,7 @@ class Moves:
         departing = Departing(
             session, epoch, home.counter, sender.name, self.name, waiting, home.arriving, marks, older_until
         )
-        if sender.keeps_copies:
+        if sender.knows_adoptions:
             departing.came(home.adopted, home.includes)
         self._homes.arriving.pop(home, None)
         journal = self._homes.journal

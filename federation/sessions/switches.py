@@ -112,7 +112,7 @@ class Switches:
     def say_left(self, client_id: str, epoch: Epoch, home: str, names: list[str], now: float) -> None:
         """The node `home` may have adopted the session from copies of these: it is told before what waits for them."""
         adopter = self._senders.get(home)
-        if adopter is None or not adopter.keeps_copies:
+        if adopter is None or not adopter.knows_adoptions:
             return
         for name in dict.fromkeys(names):
             lost = self._senders.get(name)

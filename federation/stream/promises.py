@@ -35,7 +35,8 @@ class PromisedPeer(Peer):
     promise     the last one that waits for it, with promised_serial and promised_change (Promise)
     round_trip  seconds from sending events to their acknowledgement, the last time; -1.0 before the first one
     peer_store_id  of the node, as its tag says, "" for none
-    keeps_copies   of other stores (likewise)
+    knows_adoptions  the node is told who has adopted sessions (likewise)
+    keeps_copies   of other stores (likewise); not a worker of this node, which is lost with the same machine
     zone           of the node (likewise)
     node           of the member, as its tag says: other workers of the node have the same one
     living_since   time at which it became a member, or was one again after a failure
@@ -52,6 +53,7 @@ class PromisedPeer(Peer):
         self.promised_change = 0
         self.round_trip = -1.0
         self.peer_store_id = ""
+        self.knows_adoptions = False
         self.keeps_copies = False
         self.zone = ""
         self.node = ""

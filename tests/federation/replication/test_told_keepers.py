@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import pytest
+
 from federation.replication.copies import ADOPTED_SECONDS_MAX
+from federation.replication.relay import Relay
+from federation.serf.events import Member, MemberJoin, MemberStatus
+from federation.sessions.wire import (
+    ADOPTED,
+    ADOPTED_SESSIONS,
+    ALL,
+    KEEPERS,
+    RELAY,
+    RELAYED,
+    REST_OF,
+    encode_session_frame,
+)
+from federation.tags import own_tags
 from simulator.federation import Federation
 from simulator.node_store import Disk
+from stored_node import Station
 
 OTHER_STORE = "0d" * 16
+THIRD_STORE = "0e" * 16
+
+
+class TakenFrames:
+    """The sessions that a receiver gives frames to."""
+
+    def __init__(self, taken: list[bytes]) -> None:
+        self._taken = taken
+
+    def receive(self, name: str, body: bytes, now: float) -> None:
+        self._taken.append(body)
 
 
 def test_a_node_that_has_started_again_waits_for_the_adoption_of_a_lost_store() -> None:
@@ -30,3 +57,55 @@ def test_a_node_that_has_started_again_waits_for_the_adoption_of_a_lost_store() 
     sender.is_living = False  # it may be back soon
     assert node.copies.holds_back(node.senders["n1"], OTHER_STORE, federation.world.now)
     assert not node.copies.holds_back(node.senders["n1"], OTHER_STORE, federation.world.now + ADOPTED_SECONDS_MAX)
+
+
+def test_a_worker_of_the_same_node_hears_of_adoptions_and_keeps_no_copies() -> None:
+    """It is lost with the same machine, and has messages for the lost home as any other member."""
+    node = Station({}).node
+    node.siblings["n2"] = "unix:///run/n2"
+    for name in ("n2", "n3"):
+        member = Member(name, "127.0.0.1", 8902, own_tags("127.0.0.1:8901", True), MemberStatus.ALIVE)
+        node.member_events([MemberJoin(member)], 0.0)
+    assert [(name, sender.knows_adoptions, sender.keeps_copies) for name, sender in node.senders.items()] == [
+        ("n2", True, False),
+        ("n3", True, True),
+    ]
+
+
+def test_a_store_that_is_back_is_replaced_no_more() -> None:
+    node = Station({}).node
+    node.added("n2", 0.0)
+    sender = node.senders["n2"]
+    sender.peer_store_id = THIRD_STORE
+    assert node.copies is not None
+    node.copies.holds_back(sender, OTHER_STORE, 0.0)
+    assert THIRD_STORE in node.copies._replaced
+    sender.peer_store_id = OTHER_STORE
+    node.copies.holds_back(sender, THIRD_STORE, 1.0)
+    assert list(node.copies._replaced) == [OTHER_STORE]
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(
+    ("operation", "more"),
+    [
+        (KEEPERS, ()),
+        (REST_OF, ("w", 1, 0, 1, b"")),
+        (RELAY, ("w", ADOPTED_SESSIONS, b"", 0)),
+        (ADOPTED, ("w", (), 0)),
+        (RELAYED, (False,)),
+    ],
+)
+def test_what_a_lost_home_had_told_is_taken_from_who_has_adopted_its_sessions(
+    operation: int, more: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    station = Station({})
+    station.node.added("n2", 0.0)
+    taken: list[bytes] = []
+    sessions = station.node.sessions
+    assert sessions is not None
+    receiver = station.node.receivers.by_name["n2"]
+    monkeypatch.setattr(receiver, "sessions", TakenFrames(taken))
+    frame = encode_session_frame(operation, "", (0, OTHER_STORE), more)
+    Relay(station.broker, sessions, "n2", "n2", ALL, receiver, {}).apply(frame, 0, 0.0)
+    assert len(taken) == 1
