@@ -256,7 +256,10 @@ class Relay:
             self.apply(checked(bytes, data), skip, now)
         elif frame.operation == BLOCK and self._relayed_to == self._home:
             self._block = frame.epoch[1], count_of(frame.more[0])
-        elif frame.operation in (ADOPTED, RELAY, RELAYED, REST_OF, KEEPERS) and self._receiver is not None:
+        elif self._receiver is not None and (
+            frame.operation == KEEPERS
+            or (self._sessions == ALL and frame.operation in (ADOPTED, RELAY, RELAYED, REST_OF))
+        ):
             self._receiver.sessions.receive(self._name, body, now)
 
     def _is_of(self, home: str, store_id: str) -> bool:
