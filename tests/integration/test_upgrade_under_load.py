@@ -25,19 +25,29 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Timed(SessionClient):
-    """away  the longest time in seconds from the end of a connection to the CONNACK of the next one"""
+    """away  the longest time in seconds from the end of a connection to the CONNACK of the next one
+    ways  of that time: seconds since its beginning, port and what ended the connection, for each one
+    """
 
     away = 0.0
+    ways: tuple[str, ...] = ()
     _ended_at = 0.0
+    _tried: tuple[str, ...] = ()
 
     def _ended(self, error: BaseException | None) -> None:
-        self._ended_at = self._ended_at or time.monotonic()
+        port, now = self.port, time.monotonic()
         super()._ended(error)
+        self._ended_at = self._ended_at or now
+        self._tried += (
+            f"{now - self._ended_at:.3f} s: {port} {'closed' if error is None else error!r}, next {self.port}",
+        )
 
     def connected(self) -> None:
         if self._ended_at:
-            self.away = max(self.away, time.monotonic() - self._ended_at)
-            self._ended_at = 0.0
+            passed = time.monotonic() - self._ended_at
+            if passed > self.away:
+                self.away, self.ways = passed, (*self._tried, f"{passed:.3f} s: {self.port} CONNACK")
+            self._ended_at, self._tried = 0.0, ()
         super().connected()
 
 
@@ -109,3 +119,4 @@ async def test_nothing_is_lost_in_an_upgrade_under_load(
             f"\nupgrade of 3 nodes in {passed:.1f} s, {sum(sent.values())} messages to each of {SUBSCRIBERS} clients: "
             f"away at most {away[-1]:.3f} s, median {away[len(away) // 2]:.3f} s"
         )
+        print("the longest:", *max(everybody, key=lambda client: client.away).ways, sep="\n  ")
