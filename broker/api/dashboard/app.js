@@ -40,8 +40,7 @@ function Page() {
     : late > 0 ? html`<div class="banner" role="status">The node answers slowly. What is shown may be older.</div>`
     : isOld ? html`<div class="banner" role="status">The node runs version ${node.version} now: <a href=${location.href} onClick=${() => location.reload()}>load this page again</a></div>`
     : null;
-  if (!who) return banner;
-  if (who.needed && !who.role) return html`${banner}<${Login} done=${ask}/>`;
+  if (who?.needed && !who.role) return html`${banner}<${Login} done=${ask}/>`;
   if (!node) return banner || html`<p class="soft">asking the node …</p>`;
   const has = (plugin) => rows(node, "plugins").includes(plugin);
   const rank = ROLES.indexOf(who.role), may = {write: rank >= 1, admin: rank >= 2};
