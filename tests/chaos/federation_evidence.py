@@ -61,7 +61,8 @@ async def connections(node: Node) -> list[tuple[str, bool]]:
 
 
 class Owners:
-    """Which of the clients have a session on two nodes, or a connection to two."""
+    """Which of the clients have a session on two nodes, or a connection to two, or a session that is not as a whole on its
+    node: others may send to a former one still."""
 
     def __init__(self, nodes: Sequence[Node], client_ids: Iterable[str]) -> None:
         self._nodes = nodes
@@ -79,8 +80,21 @@ class Owners:
             for client_id, is_connected in found:
                 owners.setdefault(client_id, []).append(f"{node.name}{' (connected)' if is_connected else ''}")
         self._last = owners
-        self._left = {client_id for client_id in self._left if len(owners.get(client_id, [])) != 1}
+        for client_id in sorted(self._left):
+            homes = owners.get(client_id, [])
+            if len(homes) == 1 and await self._is_whole(client_id, homes):
+                self._left.discard(client_id)
         return not self._left
+
+    async def _is_whole(self, client_id: str, homes: list[str]) -> bool:
+        """Whether all of the session is at its home. Adds what that waits for to the text about the home."""
+        (node,) = (node for node in self._nodes if node.name == homes[0].partition(" ")[0])
+        try:
+            _, place = await node.rest("GET", f"/v1/federation/sessions/{quote(client_id)}")
+        except OSError:
+            return False
+        homes[0] += f" ({place.get('state')}, waits for {place.get('waits_for')})"
+        return bool(place.get("state") == "here")
 
     def wrong(self) -> list[str]:
         return [f"{client_id} has a session on {self._last.get(client_id, [])}" for client_id in sorted(self._left)]

@@ -84,6 +84,7 @@ class FederationRun(Stage, Scene):
         self._several = {self.nodes[number].name for number in self.with_workers}
         self._seed = seed
         self._log = (directory / "clients.log").open("w")
+        self._number = 0  # of the newest incident
         self._begins: Counter[Trouble | None] = Counter()
         self._incident: Incident | None = None
         self._hit: frozenset[str] = frozenset()
@@ -172,7 +173,9 @@ class FederationRun(Stage, Scene):
             names = ", ".join(node.name for node in hit)
             self.say(f"{number}: {incident.trouble} for {incident.seconds:.1f} s ({names}){incident.end}")
             report.lengths[incident.trouble].append(incident.seconds)
+            self._number = number
             self._incident, self._hit = incident, frozenset(node.name for node in hit)
+            self._mark()
             self._note(f"{number}: {incident}")
             await FAULTS[incident.trouble](self, incident, hit)
             healed = time.monotonic()
@@ -209,6 +212,7 @@ class FederationRun(Stage, Scene):
         assert isinstance(port, int)
         before, node = player.node, self._names[port]
         player.node = node
+        self._is_at(player, datetime.now(UTC))
         if not before:
             return
         player.moves += before != node
@@ -244,6 +248,21 @@ class FederationRun(Stage, Scene):
         self._log.write(f"{datetime.now(UTC).isoformat()} {text}\n")
         self._log.flush()
 
+    def _mark(self) -> None:
+        """An incident begins, or is over."""
+        now = datetime.now(UTC)
+        for player in self._players:
+            self._is_at(player, now)
+
+    def _is_at(self, player: Player, now: datetime) -> None:
+        """What the client publishes, and gets, from now on is from and at this place."""
+        incident = f"{'after' if self._incident is None else 'in'} incident {self._number}"
+        place = f"{player.node} since {now:%H:%M:%S.%f} {incident}"
+        if player.receipts is not None:
+            player.receipts.is_at(place)
+        for topic in player.topics:
+            self.ledger.publisher_is(topic, place)
+
     def client_ids(self) -> list[str]:
         return [player.client_id for player in self._players if player.is_durable]
 
@@ -265,7 +284,7 @@ class FederationRun(Stage, Scene):
         def is_delivered() -> bool:
             for player, lacking in missing:
                 for topic in list(lacking):
-                    lacking[topic] -= player.came(topic)
+                    lacking[topic].difference_update(player.came(topic))
                     if not lacking[topic]:
                         del lacking[topic]
             return all(player.is_away or not lacking for player, lacking in missing)
@@ -329,10 +348,10 @@ class FederationRun(Stage, Scene):
             player.is_moved = False
         self.ledger.delivered.update(self._at_heal)
         for receipts in self._complete:
-            receipts.unsure = None
-            receipts.is_moving = False
+            receipts.is_well(self._at_heal, self.ledger.sent)
         self._incident, self._hit = None, frozenset()
         self.wiped.clear()
+        self._mark()
 
     async def _end(self, report: FederationReport) -> None:
         await self._rest()

@@ -37,6 +37,7 @@ class Ledger:
     unordered     ranges in which the order is not promised: the publisher changed nodes meanwhile, and the former one was not
                   reached
     delivered     how many had been published when everything that was acknowledged was seen to be delivered, the last time
+    places        where it was published: from which number on, and a text that names the node
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,7 @@ class Ledger:
         self.unsure: dict[str, dict[int, Unsure]] = {}
         self.unordered: dict[str, list[range]] = {}
         self.delivered: dict[str, int] = {}
+        self.places: dict[str, list[tuple[int, str]]] = {}
 
     def add_topic(self, topic: str) -> None:
         self.sent[topic] = self.delivered[topic] = 0
@@ -53,13 +55,50 @@ class Ledger:
         self.refused[topic] = set()
         self.unsure[topic] = {}
         self.unordered[topic] = []
+        self.places[topic] = []
 
     def publisher_moved(self, topic: str, sent: int) -> None:
         """While something goes wrong that has begun behind `delivered`, and is over behind `sent`."""
         self.unordered[topic].append(range(self.delivered[topic], sent))
 
+    def publisher_is(self, topic: str, place: str) -> None:
+        """What is published from now on comes from this place."""
+        self.places[topic].append((self.sent[topic], place))
+
+    def place(self, topic: str, number: int) -> str:
+        """Where the message was published, the first time."""
+        return next((place for first, place in reversed(self.places[topic]) if first <= number), "")
+
     def is_ordered(self, topic: str, number: int) -> bool:
         return not any(number in numbers for numbers in self.unordered[topic])
+
+
+@dataclass(frozen=True)
+class Double:
+    """A QoS 2 message that came again.
+
+    heals   how often all of the client had been seen to be well before
+    places  where it came first, and where it came now
+    """
+
+    topic: str
+    number: int
+    heals: int
+    places: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Late:
+    """A message that came behind a greater number, where the order is promised.
+
+    is_moving  the client had changed nodes while something went wrong
+    places     where the greater number came, and where it came
+    """
+
+    topic: str
+    number: int
+    is_moving: bool
+    places: tuple[str, str]
 
 
 class Receipts:
@@ -68,9 +107,8 @@ class Receipts:
     qos       of its subscription
     unsure    why it may get something twice now; None otherwise
     is_moving  it changed nodes while something went wrong that is not over yet
-    came      the numbers by topic
+    came      by topic and number: which of the places it came to first
     repeated  of QoS 1
-    doubles   of QoS 2, as (topic, number, unsure)
     """
 
     def __init__(self, client_id: str, qos: int) -> None:
@@ -78,46 +116,71 @@ class Receipts:
         self.qos = qos
         self.unsure: Unsure | None = None
         self.is_moving = False
-        self.came: dict[str, set[int]] = {}
+        self.came: dict[str, dict[int, int]] = {}
         self.repeated = 0
-        self.doubles: list[tuple[str, int, Unsure | None]] = []
-        self._firsts: dict[str, list[int]] = {}  # numbers, in the order in which they came first
-        self._unsure: dict[str, set[int]] = {}  # of these, those that came while it was unsure
+        self.doubles: list[Double] = []
+        self._places = [""]
+        # Why it was unsure until it was seen to be well, and how many were published by topic before that, and by then.
+        self._times: list[tuple[Unsure | None, dict[str, int], dict[str, int]]] = []
+        self._settled: dict[str, int] = {}
+        self._unsure: dict[str, set[int]] = {}  # those that came first while it was unsure
         self._moving: dict[str, set[int]] = {}  # and those that came while it was moving
 
+    def is_at(self, place: str) -> None:
+        """What comes from now on comes there."""
+        self._places.append(place)
+
+    def is_well(self, settled: dict[str, int], sent: dict[str, int]) -> None:
+        """It has one session, on one node, and got all of the first numbers of each topic in `settled`. sent: how many are
+        published by now."""
+        self._times.append((self.unsure, self._settled, dict(sent)))
+        self._settled = dict(settled)
+        self.unsure = None
+        self.is_moving = False
+
     def note(self, topic: str, number: int) -> None:
-        came = self.came.setdefault(topic, set())
+        came = self.came.setdefault(topic, {})
         if number not in came:
-            came.add(number)
-            self._firsts.setdefault(topic, []).append(number)
+            came[number] = len(self._places) - 1
             if self.unsure is not None:
                 self._unsure.setdefault(topic, set()).add(number)
             elif self.is_moving:
                 self._moving.setdefault(topic, set()).add(number)
         elif min(self.qos, qos_of(topic)) == 2:
-            self.doubles.append((topic, number, self.unsure))
+            places = self._places[came[number]], self._places[-1]
+            self.doubles.append(Double(topic, number, len(self._times), places))
         else:
             self.repeated += 1
+
+    def excuse(self, double: Double) -> Unsure | None:
+        """Why it may have come twice: it was published while the client was unsure, and came before the client was well once
+        more."""
+        times = [*self._times, (self.unsure, self._settled, {})]
+        for unsure, first, sent in times[max(0, double.heals - 1) : double.heals + 1]:
+            is_before = not sent or double.number < sent[double.topic]
+            if unsure is not None and is_before and double.number >= first.get(double.topic, 0):
+                return unsure
+        return None
 
     def missing(self, ledger: Ledger) -> dict[str, set[int]]:
         """What was acknowledged and did not come."""
         found: dict[str, set[int]] = {}
         for topic, numbers in ledger.acknowledged.items():
-            if lacking := numbers - self.came.get(topic, set()):
+            if lacking := numbers - self.came.get(topic, {}).keys():
                 found[topic] = lacking
         return found
 
-    def late(self, ledger: Ledger) -> list[tuple[str, int, bool]]:
-        """(topic, number, is_moving) of what came behind a greater number, where the order is promised."""
-        found: list[tuple[str, int, bool]] = []
-        for topic, firsts in self._firsts.items():
+    def late(self, ledger: Ledger) -> list[Late]:
+        found: list[Late] = []
+        for topic, came in self.came.items():
             newest = settled = -1
             unsure, moving = self._unsure.get(topic, set()), self._moving.get(topic, set())
-            for number in firsts:
+            for number, at in came.items():
                 if number in unsure or not ledger.is_ordered(topic, number):
                     continue
                 if number < newest:
-                    found.append((topic, number, number in moving or number > settled))
+                    places = self._places[came[newest]], self._places[at]
+                    found.append(Late(topic, number, number in moving or number > settled, places))
                 newest = max(newest, number)
                 if number not in moving:
                     settled = max(settled, number)
@@ -169,25 +232,28 @@ def settle(ledger: Ledger, all_receipts: Iterable[Receipts]) -> Account:
         account.repeated += receipts.repeated
         for topic, numbers in missing.items():
             account.example(f"{receipts.client_id} lacks {len(numbers)} of {topic}: {spans(numbers)}")
-        twice: dict[str, set[int]] = {}
-        for topic, number, unsure in receipts.doubles:
-            reason = unsure or ledger.unsure[topic].get(number)
+        wrong: dict[tuple[str, str, str, tuple[str, str]], set[int]] = {}
+        for double in receipts.doubles:
+            reason = receipts.excuse(double) or ledger.unsure[double.topic].get(double.number)
             if reason is not None:
                 account.unsure[reason] += 1
             else:
                 account.twice += 1
-                twice.setdefault(topic, set()).add(number)
-        for topic, numbers in twice.items():
-            account.example(f"{receipts.client_id} got {len(numbers)} of {topic} twice: {spans(numbers)}")
-        late: dict[str, set[int]] = {}
-        for topic, number, is_moving in receipts.late(ledger):
-            if is_moving:
+                from_ = ledger.place(double.topic, double.number)
+                wrong.setdefault(("twice", double.topic, from_, double.places), set()).add(double.number)
+        for late in receipts.late(ledger):
+            if late.is_moving:
                 account.late_moving += 1
             else:
-                late.setdefault(topic, set()).add(number)
-        for topic, numbers in late.items():
-            account.late += len(numbers)
-            account.example(f"{receipts.client_id} got {len(numbers)} of {topic} too late: {spans(numbers)}")
+                account.late += 1
+                from_ = ledger.place(late.topic, late.number)
+                wrong.setdefault(("too late", late.topic, from_, late.places), set()).add(late.number)
+        for (what, topic, from_, (before, then)), numbers in wrong.items():
+            order = "first" if what == "twice" else "a later one"
+            account.example(
+                f"{receipts.client_id} got {len(numbers)} of {topic} {what}: {spans(numbers)} "
+                f"[published at {from_}; {order} at {before}; this at {then}]"
+            )
     return account
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -44,8 +44,8 @@ class Player:
     is_moved: bool = False
     is_durable: bool = True
 
-    def came(self, topic: str) -> set[int]:
-        return set() if self.receipts is None else self.receipts.came.get(topic, set())
+    def came(self, topic: str) -> Iterable[int]:
+        return () if self.receipts is None else self.receipts.came.get(topic, ())
 
 
 class Stage(ABC):

@@ -47,7 +47,7 @@ def test_each_message_once_and_in_order_keeps_all_promises() -> None:
 )
 def test_what_is_broken(one: list[int], two: list[int], qos: int, broken: str) -> None:
     account = settle(ledger_of(3), [receipts_of(one, two, qos)])
-    assert account.examples == ([broken] if broken else [])
+    assert [text.partition(" [")[0] for text in account.examples] == ([broken] if broken else [])
     assert (account.lost or account.twice or account.late) == bool(broken)
 
 
@@ -59,17 +59,61 @@ def test_what_was_refused_may_be_missing_and_may_come() -> None:
         assert settle(ledger, [receipts_of(numbers, [0, 1, 2])]).lost == 0
 
 
-def test_a_client_that_was_on_both_sides_may_get_qos_2_twice_and_out_of_order_while_that_lasts() -> None:
+def well(receipts: Receipts, sent: int) -> None:
+    receipts.is_well({ONE: sent, TWO: sent}, {ONE: sent, TWO: sent})
+
+
+@pytest.mark.parametrize(
+    ("number", "heals", "is_excused"),
+    [(0, 0, False), (1, 0, True), (2, 0, True), (2, 1, True), (2, 2, False), (3, 1, False)],
+    ids=[
+        "published before the client was unsure",
+        "while it was",
+        "and out of order",
+        "the other copy came when the client was well again",
+        "and later",
+        "published when it was well",
+    ],
+)
+def test_what_was_published_while_a_client_was_on_both_sides_may_come_to_it_twice(
+    number: int, heals: int, is_excused: bool
+) -> None:
     receipts = Receipts("client", 2)
+    receipts.note(TWO, 0)
+    well(receipts, 1)
     receipts.unsure = Unsure.CROSSED
-    for number in (0, 2, 1, 1):
-        receipts.note(TWO, number)
-    receipts.unsure = None
-    ledger = ledger_of(0)
-    account = settle(ledger, [receipts])
-    assert (account.twice, account.late, account.unsure[Unsure.CROSSED]) == (0, 0, 1)
+    receipts.note(TWO, 2)
     receipts.note(TWO, 1)
-    assert settle(ledger, [receipts]).twice == 1
+    for sent in range(3, 3 + heals):
+        well(receipts, sent)
+    if number == 3:
+        receipts.note(TWO, 3)
+    receipts.note(TWO, number)
+    account = settle(ledger_of(0), [receipts])
+    assert (account.twice, account.unsure[Unsure.CROSSED], account.late) == (not is_excused, is_excused, 0)
+
+
+def test_a_fault_names_where_the_message_was_published_and_where_it_came() -> None:
+    ledger = Ledger()
+    for topic in (ONE, TWO):
+        ledger.add_topic(topic)
+    receipts = Receipts("client", 2)
+    receipts.is_at("node1 in incident 1")
+    ledger.publisher_is(TWO, "node3 in incident 1")
+    for number in (0, 1, 2):
+        receipts.note(TWO, number)
+    ledger.sent[TWO] = 1
+    ledger.publisher_is(TWO, "node4 in incident 1")
+    receipts.is_at("node2 after incident 1")
+    for number in (1, 2, 4, 3):
+        receipts.note(TWO, number)
+    twice, late = settle(ledger, [receipts]).examples
+    assert "1-2" in twice
+    assert "3-3" in late
+    for text, came in ((twice, "node1 in incident 1"), (late, "node2 after incident 1")):
+        assert ["published at node4 in incident 1" in text, came in text, "node2 after incident 1" in text] == [
+            True
+        ] * 3
 
 
 def test_order_is_counted_apart_for_a_subscriber_that_changed_nodes_while_one_did_not_answer() -> None:
