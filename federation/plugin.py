@@ -53,7 +53,7 @@ from federation.shell.peer_client import PeerClient
 from federation.shell.plugin_calls import PluginCalls
 from federation.shell.private_folder import PrivateFolder
 from federation.shell.rpc import RpcShell
-from federation.shell.sibling_workers import STREAM, know_siblings
+from federation.shell.sibling_workers import STREAM, begin_as_worker
 from federation.shell.stream_server import StreamServer
 from federation.shell.worker_leaves import WorkerLeaves
 from federation.stream.state import State
@@ -116,7 +116,7 @@ class FederationPlugin(Plugin):
         self._keepers = KeeperClients(self._changed, self._log, self.dialer)
         self.drain = DrainControl(self.node, self.membership, server.now, self._drain_changed, self._log)
         if self._worker is not None:
-            know_siblings(self.node, self.drain, self._worker)
+            begin_as_worker(self.node, self.drain, self._worker)
         self._outlet_flush = OutletFlush(self.node, self._arm_timer, server.flush_soon)
         self._leaves: WorkerLeaves | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -12,8 +12,8 @@ from federation.sessions.home import Home
 from federation.sessions.wire import ANSWER, NOTHING, SessionFrame, encode_session_frame
 from federation.stream.sender import PeerSender
 
-# A worker of this node that has died, with a client's session perhaps, is back in that time.
-SIBLING_SECONDS: Final = 5.0
+# A worker of this node that hangs, or has died, with a client's session perhaps, is ended and started again in that time.
+SIBLING_SECONDS: Final = 12.0
 
 
 def wait_seconds(awaited: dict[str, None], siblings: frozenset[str], claim_wait: float) -> float:

@@ -168,7 +168,7 @@ class Sessions(Ownership):
         home.claimant = claimant
         home.awaited = awaited
         seconds = wait_seconds(awaited, self.siblings, self.claim_wait)
-        home.until = now + (HEAD_SECONDS_MAX if home.is_promised else seconds)
+        home.until = now + (max(HEAD_SECONDS_MAX, seconds) if home.is_promised else seconds)
         if home.client_id in self._broker.sessions:
             home.until = max(home.until, self._asked_until(awaited))
         self._claiming[home] = None
@@ -179,7 +179,7 @@ class Sessions(Ownership):
         """Return whether the node may answer soon. Its stream may have ended with its process, which is back."""
         if now < self._asked_until((name,)):
             return True
-        if not sender.is_living and now >= self.homes.starting_until:
+        if not (sender.is_living or name in self.siblings) and now >= self.homes.starting_until:
             return False
         if sender.outbox.claims_told < self.silent.get(name, 0):
             return False
@@ -418,7 +418,7 @@ class Sessions(Ownership):
         elif verdict == HANDING:
             home.is_promised = True
             if home.awaited is not None:
-                home.until = now + HEAD_SECONDS_MAX
+                home.until = now + max(HEAD_SECONDS_MAX, wait_seconds({name: None}, self.siblings, 0.0))
                 self._answered(home, name, now)
         elif verdict == OTHER_USER:
             claimant = home.claimant

@@ -14,17 +14,26 @@ if TYPE_CHECKING:
 STREAM: Final = "stream"  # the Unix sockets on which a worker takes the streams of others
 
 
-def know_siblings(node: Node, control: DrainControl, worker: Worker) -> None:
-    """They are reached over Unix sockets, and are drained together; one that leaves gives its sessions to the others. The
-    process goes on with the drain of the one before it."""
+def know_siblings(
+    node: Node, addresses: dict[str, str], ending: frozenset[str] = frozenset(), is_leaving: bool = False
+) -> None:
+    """The other workers of the node are reached at these addresses, by name, and are drained together; one that leaves gives
+    its sessions to the others. ending: those that leave; is_leaving: this one does."""
+    node.siblings = addresses
+    node.ending = ending
+    if node.drain is not None:
+        node.drain.siblings = ending if is_leaving else frozenset(addresses)
+    if node.sessions is not None:
+        node.sessions.siblings = frozenset(addresses)
+
+
+def begin_as_worker(node: Node, control: DrainControl, worker: Worker) -> None:
+    """The others are reached over Unix sockets. The process goes on with the drain of the one before it."""
     place, counts = worker.place, worker.counts
     siblings = place.siblings(node.name)
-    node.siblings = {name: f"unix://{worker.path(STREAM, index)}" for name, index in siblings.items()}
-    node.ending = frozenset(name for name, index in siblings.items() if index >= place.count)
-    if node.drain is not None:
-        node.drain.siblings = node.ending if place.is_leaving else frozenset(siblings)
-    if node.sessions is not None:
-        node.sessions.siblings = frozenset(siblings)
+    ending = frozenset(name for name, index in siblings.items() if index >= place.count)
+    paths = {name: f"unix://{worker.path(STREAM, index)}" for name, index in siblings.items()}
+    know_siblings(node, paths, ending, place.is_leaving)
     if not place.is_leaving:
         control.rate_before = counts.drain_rate(place.index)
         control.note_rate = partial(counts.set_drain_rate, place.index)

@@ -24,7 +24,7 @@ class Copied(Roaming):
 
     def __init__(self, seed: int, count: int, copies: int = 2, when_short: str = "serve", **options: Any) -> None:
         replication = ReplicationSettings(copies, when_short, ADOPT_SECONDS)
-        self.cut_off: Host | None = None
+        self.cut_off: list[Host] = []
         super().__init__(seed, count, is_rough=True, replication=replication, **options)
         for station in self.stations.values():
             for client in station.clients:
@@ -34,7 +34,7 @@ class Copied(Roaming):
         """What a client has got on one side of a cut, it may get on the other one, too."""
         before = self.where.get(client)
         super()._connect(host, client)
-        if self.cut_off is not None and self.cut_off in (before, host) and before is not host:
+        if before is not None and (before in self.cut_off) != (host in self.cut_off):
             client.has_begun_anew = True
 
     def keepers_of(self, host: Host) -> list[Host]:
@@ -149,7 +149,7 @@ def homes_stand_still(seed: int) -> None:
         copied.run(copied.rng.random() * 4.0, 30.0)
         victim = copied.rng.choice(copied.federation.hosts[1:])
         seconds = copied.pause()
-        copied.cut_off = victim
+        copied.cut_off = [victim]
         if copied.rng.random() < 0.5:
             victim.stand_still(seconds)
             copied.run(seconds + copied.rng.random(), 10.0)
@@ -158,7 +158,7 @@ def homes_stand_still(seed: int) -> None:
             copied.run(seconds, 10.0)
             copied.world.heal()
         copied.run(CUT_SECONDS, 10.0)
-        copied.cut_off = None
+        copied.cut_off = []
     copied.run(copied.rng.random() * 4.0, 30.0)
     check_roaming(copied)
 

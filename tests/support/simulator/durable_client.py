@@ -42,6 +42,7 @@ class Sent:
     is_refused       the acknowledgement had an error: it is not sent again
     broker           store id of that to which it was sent last
     has_moved        it was sent to more than one
+    first_broker     that to which it was sent first
     is_orphan        the publisher has no session there any more that knows it: it is not sent again
     """
 
@@ -56,7 +57,7 @@ class Sent:
         self.acknowledged_at = NEVER
         self.is_refused = False
         self.is_orphan = False
-        self.broker = ""
+        self.broker = self.first_broker = ""
         self.has_moved = False
 
 
@@ -267,7 +268,7 @@ class DurableClient(ClientEnd):
             sent.sent_at = now
             packet_id = self._packet_id()
             self._published[packet_id] = sent
-            sent.broker = self._broker.identity.store_id
+            sent.broker = sent.first_broker = self._broker.identity.store_id
             self.send(Publish(sent.topic, sent.payload, sent.qos, packet_id=packet_id), now)
 
     def _answer(self, packet: Packet, now: float) -> None:

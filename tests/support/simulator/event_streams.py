@@ -20,6 +20,8 @@ from simulator.simulated_grpc import GRPC_PREFACE, GoClientEnd, GoServerEnd
 from simulator.stream_end import StreamEnd
 from simulator.world import Host
 
+FEDERATION_PORT: Final = 8901
+UNIX: Final = "unix://"  # before the IP address of another worker of the node
 BATCH_BYTES_MAX: Final = 1 << 20
 HTTP2_BYTES: Final = bytes(9)  # what a server that speaks only HTTP/2 answers: a SETTINGS frame
 
@@ -194,6 +196,8 @@ class EventStreams:
                 self._ends[stream] = ProbeEnd(sender, stream, now)
 
     def _open(self, sender: PeerSender) -> Stream:
+        if sender.addr.startswith(UNIX):
+            return self._host.open_stream((sender.addr.removeprefix(UNIX), FEDERATION_PORT))
         ip, _, port = sender.addr.rpartition(":")
         return self._host.open_stream((ip, int(port)))
 

@@ -17,16 +17,16 @@ from federation.serf.events import Event, JoinResult, Left, MemberFailed, Member
 from federation.serf.leaving import SerfPhase
 from federation.serf.retry_join import RetryJoin
 from federation.settings import FederationSettings, ReplicationSettings
-from federation.tags import TAG_DRAINING, TAG_EXTENSIONS, own_tags
+from federation.shell.sibling_workers import know_siblings
+from federation.tags import TAG_DRAINING, TAG_EXTENSIONS, TAG_WORKER_OF, own_tags
 from simulator.client import Client, ClientEnd
-from simulator.event_streams import EventStreams
+from simulator.event_streams import FEDERATION_PORT, UNIX, EventStreams
 from simulator.network import Stream
 from simulator.node_store import WALL_START, Disk, NodeStore
 from simulator.process import Machine
 from simulator.serf_process import GOSSIP_PORT, SerfProcess
 from simulator.world import Host
 
-FEDERATION_PORT: Final = 8901
 LOST_MEMBER_SPREAD: Final = 5.0
 RETRY_TIMEOUT: Final = 60.0
 SETTLE_ROUNDS_MAX: Final = 2_000
@@ -37,7 +37,8 @@ SETTLE_ROUNDS_MAX: Final = 2_000
 class NodeOptions:
     """`name` may differ from the host's. `seeds` are `retry_join`, tried each `retry_interval` seconds for ever. `disk`: None
     for a node without a store. `clock_error`: seconds that its clock is ahead. `extensions`: the Serf tag `fed_ext` of an
-    older version. `mqtt`: settings of the broker."""
+    older version. `siblings`: the IP addresses of the other workers of its node, by name; `worker_of`: the name of that node,
+    "" for worker 0. `mqtt`: settings of the broker."""
 
     name: str
     seeds: list[Address] = field(default_factory=list)
@@ -50,6 +51,8 @@ class NodeOptions:
     extensions: str | None = None
     session_scope: str = "federation"
     replication: ReplicationSettings = field(default_factory=ReplicationSettings)
+    siblings: dict[str, str] = field(default_factory=dict)
+    worker_of: str = ""
     mqtt: dict[str, Any] = field(default_factory=dict)
 
 
@@ -67,6 +70,8 @@ class NodeProcess(SerfProcess):
         )
         if options.extensions is not None:
             tags[TAG_EXTENSIONS] = options.extensions
+        if options.worker_of:
+            tags[TAG_WORKER_OF] = options.worker_of
         self._tags = tags
         config = SerfConfig(options.name, host.ip, GOSSIP_PORT, tags)
         super().__init__(host, config, [])
@@ -80,6 +85,7 @@ class NodeProcess(SerfProcess):
             replication=options.replication,
         )
         self.node = Node(options.name, self.broker, settings, host.rng)
+        know_siblings(self.node, {name: f"{UNIX}{ip}" for name, ip in options.siblings.items()})
         self.clients: list[ClientEnd] = []
         self._own = self.add_client("client", now)  # before there are nodes that it would wait for
         self.received = self._own.received

@@ -73,7 +73,7 @@ def _broken(promises: Promises) -> str:
     for client, _ in _sessions(promises):
         (qos,) = client.filters.values()
         seen: set[bytes] = set()
-        newest: dict[tuple[str, bytes, int], int] = {}
+        newest: dict[tuple[str, bytes, int, str], int] = {}
         for payload, _ in client.received:
             sent = by_payload.get(payload)
             if sent is None:  # QoS 0
@@ -89,7 +89,10 @@ def _broken(promises: Promises) -> str:
                 continue
             if GROUP_FILTER in client.filters:  # what another member did not take comes later
                 continue
-            key = (sent.publisher, sent.topic, sent.qos)
+            if sent.has_moved and not promises.moves_are_ordered:
+                continue
+            at = "" if promises.moves_are_ordered else sent.first_broker
+            key = (sent.publisher, sent.topic, sent.qos, at)
             if sent.serial < newest.get(key, -1):
                 return f"P5: {client.client_id} got {payload[:30]!r} behind number {newest[key]}"
             newest[key] = sent.serial

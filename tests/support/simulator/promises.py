@@ -13,7 +13,7 @@ from federation.stream.counters import DropReason
 from federation.tags import EXTENSION_FIELDS
 from simulator.durable_client import DurableClient, Sent
 from simulator.durable_station import GROUP_FILTER, GROUP_NUMBER, DurableStation
-from simulator.federation import RETURN_LIMIT, ROUGH, Federation
+from simulator.federation import RETURN_LIMIT, ROUGH, Federation, address
 from simulator.node_process import NodeProcess
 from simulator.node_store import WRITE_SECONDS_MAX, Disk
 from simulator.world import Host
@@ -27,11 +27,12 @@ ANSWERS_MAX: Final = 40  # of a client that is late, in one step
 
 class Promises:
     """A federation whose nodes have stores, except those of the numbers `plain`. Those of `older` say that they read what the
-    version before promises reads.
+    version before promises reads. Each `workers` of them in turn are the workers of one machine.
 
     sent     all messages that were published with QoS 1 and 2
     lasting_kinds  records that may stay for nobody
     clocks_jump  the clocks of nodes that run go back or forth
+    moves_are_ordered  no node is silent for longer than ORDER_SECONDS_MAX while publishers move
     drops    of all processes that have ended, by reason
     """
 
@@ -42,6 +43,7 @@ class Promises:
         plain: frozenset[int] = frozenset(),
         older: frozenset[int] = frozenset(),
         clock_errors: tuple[float, ...] = (),
+        workers: int = 1,
         **options: Any,
     ) -> None:
         rng = Random(f"stations {seed}")
@@ -52,6 +54,8 @@ class Promises:
                 one["extensions"] = EXTENSION_FIELDS
             if clock_errors:
                 one["clock_error"] = clock_errors[number - 1]
+            if workers > 1:
+                one |= as_worker(number, workers, count)
             own.append(one)
         options.setdefault("replication", ReplicationSettings(adopt_after=NEVER))
         self.federation = Federation(seed, count, [1, 2], ROUGH, each=own, **options)
@@ -64,6 +68,7 @@ class Promises:
             for number, host in enumerate(self.federation.hosts, 1)
         }
         self.clocks_jump = False
+        self.moves_are_ordered = True
         self.lasting_kinds: frozenset[int] = frozenset()
         self._promised: dict[tuple[DurableClient, str], float] = {}  # from which moment on messages count
         self._lost_disk_at: dict[str, float] = {}  # by node: when its newest disk was new
@@ -227,6 +232,16 @@ class Promises:
         if not station.is_promised or sent.acknowledged_at == NEVER:
             return False
         return sent.acknowledged_at > self._lost_disk_at.get(sent.node, -1.0)
+
+
+def as_worker(number: int, workers: int, count: int) -> dict[str, Any]:
+    """The options of a node that is one of so many workers of a machine."""
+    first = number - (number - 1) % workers
+    others = [each for each in range(first, min(first + workers, count + 1)) if each != number]
+    return {
+        "siblings": {f"n{each}": address(each)[0] for each in others},
+        "worker_of": "" if number == first else f"n{first}",
+    }
 
 
 def counted_drops(node: NodeProcess) -> Counter[str]:

@@ -23,6 +23,7 @@ from simulator.retained_schedules import RETAINED_SCHEDULES
 from simulator.roaming_schedules import ROAMING_SCHEDULES
 from simulator.serf_process import GOSSIP_PORT
 from simulator.traffic import TRAFFIC_SCHEDULES
+from simulator.worker_schedules import WORKER_SCHEDULES
 
 
 def kill_and_restart_at_once(seed: int) -> None:
@@ -293,5 +294,6 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         *COPY_SCHEDULES,
         *DRAIN_SCHEDULES,
         *GROUP_SCHEDULES,
+        *WORKER_SCHEDULES,
     )
 }

@@ -1,0 +1,154 @@
+"""Schedules for nodes of several workers: they die one by one, or with their machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from simulator.copy_schedules import CUT_SECONDS, Copied
+from simulator.roaming import Roaming, check_roaming
+from simulator.world import Host
+
+HANGS_SECONDS: Final = 8.0  # the supervisor ends a worker that has not told for so long that it lives
+
+
+class Workers(Copied):
+    """Machines of `workers` each. The supervisor starts a worker again at once."""
+
+    def __init__(self, seed: int, machines: int, workers: int, copies: int = 2) -> None:
+        super().__init__(seed, machines * workers, copies, workers=workers)
+        hosts = self.federation.hosts
+        self.machines = [hosts[at : at + workers] for at in range(0, len(hosts), workers)]
+
+    def check_keepers(self) -> None:
+        """All stores have their copies, none on the same machine, and none twice on another one while there is a third."""
+        self.until_whole()
+        for machine in self.machines:
+            for host in machine:
+                keepers = [other for other in self.machines for keeper in self.keepers_of(host) if keeper in other]
+                self.world.check(machine not in keepers, f"{host.name} has a copy on its own machine")
+                places = len({id(keeper) for keeper in keepers})
+                self.world.check(
+                    places == min(len(keepers), len(self.machines) - 1), f"{host.name}: {places} machines have copies"
+                )
+
+
+def end_worker(roaming: Roaming, host: Host) -> None:
+    """It dies, or hangs until the supervisor kills it, and is started again."""
+    if roaming.rng.random() < 0.3:
+        host.stand_still(HANGS_SECONDS + 1.0)
+        roaming.run(HANGS_SECONDS, 10.0)
+    roaming.kill(host)
+    roaming.run(roaming.rng.random(), 30.0)
+    roaming.start(host)
+
+
+def workers_of_one_node_die(seed: int) -> None:
+    """A node by itself: its clients wait for a worker that is started again, so none begins anew, nothing is repeated with
+    QoS 2, and the order holds but for publishers that move."""
+    count = 2 + seed % 3
+    roaming = Roaming(seed, count, workers=count)
+    roaming.moves_are_ordered = False
+    for _ in range(4):
+        roaming.run(roaming.rng.random() * 4.0, 30.0)
+        end_worker(roaming, roaming.rng.choice(roaming.federation.hosts))
+    roaming.run(roaming.rng.random() * 4.0, 30.0)
+    check_roaming(roaming)
+
+
+def one_node_with_workers_dies(seed: int) -> None:
+    """With all of its workers, which come back in any order, some of them late."""
+    count = 2 + seed % 3
+    roaming = Roaming(seed, count, True, workers=count)
+    hosts = roaming.federation.hosts
+    for _ in range(3):
+        roaming.run(roaming.rng.random() * 4.0, 30.0)
+        for host in hosts:
+            roaming.kill(host)
+        for host in roaming.rng.sample(hosts, count):
+            roaming.run(roaming.rng.choice((0.0, 0.5, 6.0)) * roaming.rng.random(), 10.0)
+            roaming.start(host)
+        end_worker(roaming, roaming.rng.choice(hosts))
+    roaming.run(roaming.rng.random() * 4.0, 30.0)
+    check_roaming(roaming)
+
+
+def workers_of_machines_die(seed: int) -> None:
+    """One by one, some for so long that another machine adopts their sessions."""
+    workers = Workers(seed, 2 + seed % 2, 2 + (seed // 2) % 2)
+    for _ in range(3):
+        workers.run(workers.rng.random() * 4.0, 30.0)
+        workers.check_keepers()
+        victim = workers.rng.choice(workers.federation.hosts)
+        if workers.rng.random() < 0.5:
+            end_worker(workers, victim)
+        else:
+            workers.kill(victim)
+            workers.run(workers.pause(), 10.0)
+            workers.start(victim)
+    workers.run(workers.rng.random() * 4.0, 30.0)
+    check_roaming(workers)
+
+
+def workers_are_lost(seed: int) -> None:
+    """One worker loses its store while all have their copies, and comes back with an empty one."""
+    workers = Workers(seed, 2 + seed % 2, 2)
+    for _ in range(2):
+        workers.run(workers.rng.random() * 4.0, 30.0)
+        workers.check_keepers()
+        victim = workers.rng.choice(workers.federation.hosts)
+        workers.lose(victim)
+        workers.run(workers.pause(), 10.0)
+        workers.start(victim)
+    workers.run(workers.rng.random() * 4.0, 30.0)
+    check_roaming(workers)
+
+
+def machines_are_lost(seed: int) -> None:
+    """All workers of a machine die at once, with their disks or without, and come back one after the other."""
+    workers = Workers(seed, 2 + seed % 2, 2 + (seed // 2) % 2)
+    for _ in range(2):
+        workers.run(workers.rng.random() * 4.0, 30.0)
+        workers.check_keepers()
+        machine = workers.rng.choice(workers.machines)
+        is_lost = workers.rng.random() < 0.5
+        for host in machine:
+            if is_lost:
+                workers.lose(host)
+            else:
+                workers.kill(host)
+        workers.run(workers.pause(), 10.0)
+        for host in workers.rng.sample(machine, len(machine)):
+            workers.start(host)
+            workers.run(workers.rng.random(), 10.0)
+    workers.run(workers.rng.random() * 4.0, 30.0)
+    check_roaming(workers)
+
+
+def machines_are_cut_off(seed: int) -> None:
+    """The workers of a machine reach each other, and no other machine; one of them dies meanwhile."""
+    workers = Workers(seed, 2 + seed % 2, 2)
+    for _ in range(2):
+        workers.run(workers.rng.random() * 4.0, 30.0)
+        machine = workers.rng.choice(workers.machines[1:])
+        workers.cut_off = machine
+        workers.world.partition(machine)
+        workers.run(1.0 + workers.pause() / 2, 10.0)
+        if workers.rng.random() < 0.5:
+            end_worker(workers, workers.rng.choice(machine))
+        workers.run(1.0 + workers.pause() / 2, 10.0)
+        workers.world.heal()
+        workers.run(CUT_SECONDS, 10.0)
+        workers.cut_off = []
+    workers.run(workers.rng.random() * 4.0, 30.0)
+    check_roaming(workers)
+
+
+WORKER_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
+    workers_of_one_node_die,
+    one_node_with_workers_dies,
+    workers_of_machines_die,
+    workers_are_lost,
+    machines_are_lost,
+    machines_are_cut_off,
+)
