@@ -260,7 +260,7 @@ class Adoptions:
         if home is None or home.arriving is None:
             return
         counter = 0 if home_record is None else since
-        home.adopted = replica.store_id, adoption.below, first, self._next_number(), counter
+        home.adopts((replica.store_id, adoption.below, first, self._next_number(), counter))
         home.is_deserted = is_new
         for name, sender in self._senders.items():
             if sender.reachable and sender.knows_adoptions and name != replica.node:
@@ -359,11 +359,15 @@ class Adoptions:
         if sender is not None:
             frame = encode_session_frame(REST_OF, "", (0, replica.store_id), more)
             sender.append_session(frame, block.messages, True, now)
-        if name in self._adopters:
+        if name not in self._adopters:
+            pass
+        elif sender is None or sender.peer_store_id != self._adopters[name].store_id:
             self._relay_rest(replica, name, block, now)
+        else:  # it is lost, too, unless it is back with its store
+            self.relay_again([name], now)
 
     def _relay_rest(self, replica: Replica, lost: str, block: Block, now: float) -> None:
-        """The block was for a home that is lost, too: who has adopted its sessions gets it."""
+        """The block was for a home that is lost, too, and whose node has another store: its adopter gets it."""
         adopter, _, more = self._adopters[lost]
         position = done_of(more, replica.store_id, replica.node)
         messages = block.messages
@@ -424,13 +428,14 @@ class Adoptions:
         if sender is None or sender.reachable:
             adopted = self._adopters.get(home)
             return sender is not None and adopted is not None and adopted.store_id == sender.peer_store_id
+        kept = set(sender.kept)
         self._tree.group_copies.given_up(sender, now)
         for block in take_promised(sender.outbox, self._relayed.get(home, 0), now):
             messages = block.messages
             if not behind(block, position, now):
                 continue
             data = b"".join(block.encode(now))
-            choose_again(data, sender, self._tree.group_copies, now)
+            choose_again(data, sender, kept, self._tree.group_copies, now)
             epoch = 0, self._broker.identity.store_id
             numbered = encode_session_frame(BLOCK, "", epoch, (block.serial,)) + data
             if adopter is None:

@@ -76,10 +76,14 @@ class Copies(LostHomes):
             self._name, self._broker, self.replicas, receivers, senders, positions, tree, sessions
         )
         sessions.lost = self
-        for replica in self.replicas.by_store.values():  # a home that is back with another store is lost
-            sessions.moves.switches.meet((replica.node,), self._broker.now)
-            if replica.node in senders:
-                senders[replica.node].peer_store_id = replica.store_id
+        now = self._broker.now
+        for replica in self.replicas.by_store.values():  # the oldest first
+            sessions.moves.switches.meet((replica.node,), now)
+            sender = senders.get(replica.node)
+            if sender is not None:
+                if sender.peer_store_id:  # it was back with another one before this one was adopted
+                    self._replaced[sender.peer_store_id] = now + ADOPTED_SECONDS_MAX
+                sender.peer_store_id = replica.store_id  # a home that is back with another one is lost
 
     # --- members ---
 
@@ -164,15 +168,19 @@ class Copies(LostHomes):
             for replica in self.replicas.by_store.values():
                 if replica.store_id not in self.replicas.connections:
                     replica.emptied[sender.name] = None
-        return now < self._replaced[lost] and (self._has_keeper(lost) or self._adopts_away(now))
+        return now < self._replaced[lost] and (self._has_keeper(lost) or self._adopts_away(self._replaced[lost], now))
 
-    def _adopts_away(self, now: float) -> bool:
-        """Adopt the homes that are away, as soon as it is known who lives. False when there are none."""
+    def _adopts_away(self, until: float, now: float) -> bool:
+        """Adopt the homes that are away: after `adopt_after`, or when half of the time is over that the new store waits, which
+        is until `until`. They may be back sooner, and who lives has to be known. False when there are none."""
         found = False
+        latest_at = until - ADOPTED_SECONDS_MAX / 2
+        known_at = self._sessions.homes.starting_until
         for replica in list(self.replicas.by_store.values()):
             if replica.is_complete and self._is_away(replica) and self._is_first(replica):
                 found = True
-                if now >= self._sessions.homes.starting_until:
+                adopt_at = self._adopt_at.setdefault(replica.store_id, now + self.adopt_after)
+                if now >= max(known_at, min(adopt_at, latest_at)):
                     self.adoptions.begin(replica)
         return found
 

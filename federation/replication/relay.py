@@ -8,6 +8,7 @@ nobody could adopt, when it is back: they end with their connection, or came to 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from typing import NamedTuple, cast
 
 from broker.broker import Broker
@@ -96,9 +97,10 @@ def behind(block: Block, position: Position, now: float) -> bool:
     return True
 
 
-def choose_again(data: bytes, lost: GroupPeer, copies: GroupCopies, now: float) -> None:
-    """This node chose members of a lost home before its last start, in a block of its own: it keeps none of these copies.
-    Raises FrameError."""
+def choose_again(data: bytes, lost: GroupPeer, kept: Container[int], copies: GroupCopies, now: float) -> None:
+    """This node chose members of a lost home, in a block of its own that the copy of the home does not have. kept: numbers of
+    those that were chosen again as this node kept them. Others are of before its last start, or the home had told their end
+    and is lost with their members. Raises FrameError."""
     pos = 0
     while pos < len(data):
         start = pos + HEADER_SIZE
@@ -107,7 +109,7 @@ def choose_again(data: bytes, lost: GroupPeer, copies: GroupCopies, now: float) 
             flags = data[pos + 1]
             at = body_start(data, flags, start, end) if flags & HAS_EXTENSIONS else start
             head, at = decode_copy_head(data, at, end)
-            if head.number and not lost.has_chosen(head.number):
+            if head.number and head.number not in kept:
                 message, _ = decode_packet(data, at, end, 5, now)
                 copy = GroupCopy(head.share_name, head.topic_filter, head.hops + 1, head.key)
                 copies.orphaned(copy, message, lost, now)

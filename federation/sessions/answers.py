@@ -8,7 +8,7 @@ from typing import Final
 from broker.message import NEVER
 from federation.sessions.arriving import Epoch
 from federation.sessions.departing import Marks
-from federation.sessions.home import Home
+from federation.sessions.home import Home, told_adopted
 from federation.sessions.wire import ANSWER, NOTHING, SessionFrame, encode_session_frame
 from federation.stream.sender import PeerSender
 
@@ -47,8 +47,8 @@ class Answers:
     ) -> None:
         """Answer at once. home: which refuses the claim."""
         adopted: tuple[object, ...] = ()
-        if home is not None and home.adopted is not None and sender.knows_adoptions:
-            adopted = home.adopted[:2]
+        if home is not None and sender.knows_adoptions:
+            adopted = told_adopted(home.adopted)
         more = (verdict, epoch[0], epoch[1], *adopted)
         self._send(sender, encode_session_frame(ANSWER, frame.client_id, frame.epoch, more))
 

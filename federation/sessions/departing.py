@@ -22,7 +22,7 @@ from broker.session.session import Session
 from broker.store.kinds import DEPARTING
 from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.content import RECORDS_MAX, head_records, outgoing_record
-from federation.sessions.home import Adopted, former_values
+from federation.sessions.home import AllAdopted, former_values, told_adopted
 from federation.sessions.relayed import Relayed
 from federation.sessions.wire import (
     AWAITED,
@@ -72,7 +72,7 @@ class Departing(Sources):
     before   the session had not arrived here as a whole; None when it had
     marks    what goes before it, None when its head has left
     is_handed  HANDED has left
-    adopted  as of the home, None for none
+    adopted  as of the home
     includes  as of the home
     told_until  its head waits so long for the claim of its new home
     copied   messages whose records have numbers from the first to below the second are there already: by a copy
@@ -105,7 +105,7 @@ class Departing(Sources):
         self.copied = 0, 0
         self.is_adopted = False
         self.relayed: Relayed | None = None
-        self.adopted: Adopted | None = None
+        self.adopted: AllAdopted = ()
         self.includes: dict[str, int] | None = None
         self.told_until = 0.0
         self.record = 0
@@ -119,12 +119,13 @@ class Departing(Sources):
         self._known.update(dict.fromkeys(names))
         self.older_until = now + OLDER_SECONDS
 
-    def came(self, adopted: Adopted | None, includes: dict[str, int] | None) -> None:
+    def came(self, adopted: AllAdopted, includes: dict[str, int] | None) -> None:
         """It had come here so."""
         self.adopted = adopted
         self.includes = includes
-        if adopted is not None and adopted[0] == self.epoch[1]:  # it goes back to where the copy is from
-            self.copied = adopted[2:4]
+        for store_id, _, first, end, _ in adopted:
+            if store_id == self.epoch[1]:  # it goes back to where the copy is from
+                self.copied = first, end
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(DEPARTING, number of the session's record, counter, store id, since, node, nodes that still send here, whether its
@@ -249,17 +250,19 @@ class Departing(Sources):
         """Those that are from a copy of a lost home, or were relayed for the home that they go to, stand behind a record that
         says so."""
         records: list[Record] = []
-        store_id, _, first, end, since = ("", 0, 0, 0, 0) if self.adopted is None else self.adopted
-        copied: Record = (COPIED, store_id, since)
+        goes_back = False
+        for adopted in self.adopted:
+            goes_back = goes_back or adopted[0] == self.epoch[1]
         mark = NOT_COPIED
         for outgoing in outgoings:
             if self.copied[0] <= outgoing.record < self.copied[1]:
                 continue
             own = NOT_COPIED
-            if since > 0 and first <= outgoing.record < end:
-                own = copied
-            elif self.relayed is not None and store_id == self.epoch[1]:
-                own = self.relayed.block_of(outgoing.record, store_id)
+            if self.relayed is not None and goes_back:
+                own = self.relayed.block_of(outgoing.record, self.epoch[1])
+            for store_id, _, first, end, since in self.adopted:
+                if since > 0 and first <= outgoing.record < end:
+                    own = (COPIED, store_id, since)
             if own != mark:
                 mark = own
                 records.append(mark)
@@ -286,7 +289,7 @@ class Departing(Sources):
     def _frames(self, records: list[Record]) -> list[bytes]:
         client_id = self.session.client_id
         homes = (self._own_name,) if self.before is None else (self._own_name, *self.before.homes)
-        adopted = () if self.adopted is None else self.adopted[:2]
+        adopted = told_adopted(self.adopted)
         frames: list[bytes] = []
         mark = NOT_COPIED
         for at in range(0, len(records), RECORDS_MAX):

@@ -15,15 +15,19 @@ from broker.ownership import Claimant
 from broker.store.identity import StoreIdentity
 from broker.store.journal import Content, Journal, checked
 from broker.store.kinds import ENDED, HEAD, HOME
+from broker.store.shapes import count_of
 from federation.sessions.arriving import Arriving, Epoch
 
 NOT_TAKEN: Final = -1
+ADOPTED_MAX: Final = 8  # lost stores that a session comes from; policy: the first is forgotten, and it may come twice
 INCLUDES_MAX: Final = 16  # stores of former homes; policy: the one that is named least is forgotten
 
 Adopted = tuple[str, int, int, int, int]
 """(id of a lost store, a number above all its records that came from there, the first number of records here that were made of
 them, and one above the last, counter of the claim of the lost home); the last three are 0 where another node made them, the
 counter alone where the lost home had handed the session on."""
+AllAdopted = tuple[Adopted, ...]
+"""One for each lost store: a client may have had a session on one, and the rest of it on another."""
 
 
 class Home(Content):
@@ -33,7 +37,7 @@ class Home(Content):
     number    of the claim among all of this process: another node has heard it when it has heard so many
     is_clean  the client wanted a new session: what another node has of an older one ends
     record    number of its record in the store, 0 for none
-    adopted   the session comes from the copy of a lost store, None when it does not
+    adopted   copies of lost stores that the session comes from
     includes  by store id: up to which claim of it the session has what that home has handed on itself; None for none
     arriving  the session comes from another node, None when all of it is here
     taken_at  counter of the home, this one or a former one, whose exchanges with the client were taken; NOT_TAKEN for none
@@ -72,7 +76,7 @@ class Home(Content):
         self.number = number
         self.is_clean = False
         self.record = 0
-        self.adopted: Adopted | None = None
+        self.adopted: AllAdopted = ()
         self.includes: dict[str, int] | None = None
         self.arriving: Arriving | None = None
         self.taken_at = NOT_TAKEN
@@ -100,6 +104,27 @@ class Home(Content):
         """Return whether what the home with this epoch had is here."""
         return self.includes is not None and self.includes.get(epoch[1], -1) >= epoch[0]
 
+    def adopts(self, adopted: Adopted) -> None:
+        """The session comes from this copy, too."""
+        others = [known for known in self.adopted if known[0] != adopted[0]]
+        self.adopted = (*others[-ADOPTED_MAX + 1 :], adopted)
+
+    def adopts_told(self, told: list[object]) -> None:
+        """It comes from a node that has adopted it (told_adopted): lost homes that are back leave that out for the next home,
+        too. Raises as include, and IndexError."""
+        for at in range(0, len(told), 2):
+            self.adopts((checked(str, told[at]), count_of(told[at + 1]), 0, 0, 0))
+
+    def was_not_lost(self, store_id: str, since: int) -> bool:
+        """The home with this store, of the claim with the counter `since`, hands over what is not in its copy. Return whether
+        the session has the exchanges of that copy, which these go on with."""
+        others = tuple([adopted for adopted in self.adopted if adopted[0] != store_id])
+        if len(others) == len(self.adopted):
+            return False
+        self.adopted = others
+        self.include(((store_id, since),))
+        return self.taken_at == since
+
     def include(self, stores: object) -> None:
         """Former homes have handed on what they had: (store id, counter of the claim) of each. Raises ValueError and TypeError
         for a record that no node has written."""
@@ -119,10 +144,13 @@ def more_included(known: dict[str, int] | None, stores: object) -> dict[str, int
 
 
 def former_values(
-    adopted: Adopted | None, includes: dict[str, int] | None, arriving: Arriving | None
+    all_adopted: AllAdopted, includes: dict[str, int] | None, arriving: Arriving | None
 ) -> tuple[object, ...]:
     """The end of a record of a session at home or on its way: adopted, includes, Arriving.lineage; the last of them that there
-    are, and what is before these."""
+    are, and what is before these. One that is adopted stands there as an earlier build had it."""
+    adopted: object = None
+    if all_adopted:
+        adopted = all_adopted[0] if len(all_adopted) == 1 else all_adopted
     stores = () if includes is None else tuple(includes.items())
     if arriving is not None and arriving.lost:
         return adopted, stores, arriving.lineage()
@@ -131,13 +159,37 @@ def former_values(
     return () if adopted is None else (adopted,)
 
 
-def adopted_of(value: object) -> Adopted | None:
+def adopted_of(value: object) -> AllAdopted:
     """Return `adopted` of a record. Raises as Home.include."""
     if value is None:
-        return None
-    store_id, below, *here = checked(tuple, value)
+        return ()
+    values = checked(tuple, value)
+    if values and isinstance(values[0], tuple):
+        return tuple([_adopted_of(checked(tuple, one)) for one in values])
+    return (_adopted_of(values),)
+
+
+def _adopted_of(values: tuple[object, ...]) -> Adopted:
+    store_id, below, *here = values
     first, end, since = here if len(here) == 3 else (0, 0, 0)  # a store of an earlier build has less
     return checked(str, store_id), checked(int, below), checked(int, first), checked(int, end), checked(int, since)
+
+
+def told_adopted(all_adopted: AllAdopted) -> tuple[object, ...]:
+    """Return the lost stores as other nodes are told (SessionFrame.more): id and bound of the records of each."""
+    told: list[object] = []
+    for adopted in all_adopted:
+        told += adopted[:2]
+    return tuple(told)
+
+
+def adopted_below(told: list[object], identity: StoreIdentity) -> int:
+    """Return the number that the records of this store which another node has adopted are below; 0 where it has none. told: of
+    its frame (SessionFrame.more). Raises ValueError and TypeError for what no node says."""
+    for at, value in enumerate(told):
+        if isinstance(value, str) and identity.is_or_was(value):
+            return count_of(told[at + 1])
+    return 0
 
 
 def is_included(copied: tuple[object, ...], includes: dict[str, int] | None, identity: StoreIdentity) -> bool:

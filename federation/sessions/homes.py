@@ -13,7 +13,7 @@ from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFI
 from broker.session.session import Session
 from broker.store.journal import Journal
 from federation.sessions.arriving import HANDING_SECONDS_MAX, LIVING_SECONDS_MAX, Arriving, Epoch
-from federation.sessions.home import Ended, Home
+from federation.sessions.home import Ended, Home, told_adopted
 from federation.sessions.news import Told
 from federation.sessions.wire import CLAIM, MOVE, encode_session_frame
 from federation.stream.sender import PeerSender
@@ -94,7 +94,11 @@ class Homes(Told):
 
     def expect(self, home: Home, arriving: Arriving, store_id: str, now: float) -> None:
         """The lost home with this store is back, and hands over what others had for it."""
-        epoch = 0 if home.adopted is None else home.adopted[4], store_id
+        counter = 0
+        for adopted in home.adopted:
+            if adopted[0] == store_id:
+                counter = adopted[4]
+        epoch = counter, store_id
         if not home.has_all_of(epoch):
             arriving.expect(epoch, now)
             self.wait_for_hand_over(home, arriving.until)
@@ -291,8 +295,9 @@ class Homes(Told):
         home = self.by_client.get(client_id)
         if home is not None:
             more: tuple[object, ...] = (home.claimant is not None, home.is_clean, False)
-            if home.adopted is not None:
-                more = *more, *home.adopted[:2], home.is_deserted
+            if home.adopted:
+                first, below, *others = told_adopted(home.adopted)
+                more = *more, first, below, home.is_deserted, *others
             return encode_session_frame(CLAIM, client_id, self.epoch_of(home), more), home.number
         ended = self.ended.get(client_id)
         if ended is None:

@@ -16,12 +16,11 @@ from broker.message import NEVER
 from broker.session.session import Session
 from broker.store.journal import checked
 from broker.store.kinds import OUTGOING, SESSION
-from broker.store.shapes import count_of
 from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.content import checked_hand, take_head, take_outgoing
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
-from federation.sessions.home import NOT_TAKEN, Head, Home
+from federation.sessions.home import NOT_TAKEN, Head, Home, adopted_below
 from federation.sessions.homes import Homes
 from federation.sessions.relayed import Relayed
 from federation.sessions.switches import Nodes, Switches
@@ -212,8 +211,9 @@ class Moves:
             if departing.epoch <= epoch:
                 departing.told_until = 0.0
                 self.due[departing] = None
-                if adopted and self._broker.identity.is_or_was(adopted[0]):
-                    departing.copied = 0, count_of(adopted[1])
+                below = adopted_below(adopted, self._broker.identity)
+                if below:
+                    departing.copied = 0, below
                     departing.is_adopted = True
 
     def _changed(self, departing: Departing) -> None:
@@ -246,8 +246,7 @@ class Moves:
             head = self.heads.get(key)
             if kind == HEAD_END:
                 if head is not None:
-                    if adopted:  # the lost home, when it is back, is to leave that out for the next one, too
-                        home.adopted = checked(str, adopted[0]), count_of(adopted[1]), 0, 0, 0
+                    home.adopts_told(adopted)
                     self._head_came(home, head, homes, since, now)
                     served = home
             elif kind == HANDED:
@@ -357,11 +356,7 @@ class Moves:
     def _head_came(self, home: Home, head: Head, homes: list[str], since: int, now: float) -> None:
         head.forget(self.heads, self._homes.journal)
         former = self._senders.get(homes[0])
-        behind_copy = False  # the home leaves out what is in the copy, and says the rest
-        if home.adopted is not None and former is not None and former.peer_store_id == home.adopted[0]:
-            behind_copy = home.taken_at == since
-            home.include(((home.adopted[0], since),))  # the rest of it comes now
-            home.adopted = None  # the lost home was not lost, and has no session any more
+        behind_copy = former is not None and home.was_not_lost(former.peer_store_id, since)
         known = self._broker.sessions.get(home.client_id)
         others_send = known is not None and bool(known.subscriptions)
         has_newer = home.taken_at < since  # else the client has begun anew here

@@ -35,7 +35,7 @@ class OtherHomes:
     def stays(self, home: Home, session: Session, epoch: Epoch, adopted: list[object], now: float) -> bool:
         """Return whether the client is here, and the home with this greater epoch has adopted its session from this store and
         had no client since. Then it hears of an epoch above that. adopted: of its claim (wire)."""
-        is_own = len(adopted) > 2 and bool(adopted[2]) and adopted[0] == self._homes.epoch_of(home)[1]
+        is_own = len(adopted) > 2 and bool(adopted[2]) and self._homes.epoch_of(home)[1] in adopted
         if not is_own or not self.may_stay(home, session, epoch):
             return False
         self._hands_over(home, session, epoch, now)

@@ -14,7 +14,7 @@ from typing import Final
 from broker.store.identity import StoreIdentity
 from broker.store.journal import checked
 from broker.store.shapes import count_of
-from federation.sessions.home import is_included
+from federation.sessions.home import adopted_below, is_included
 from federation.sessions.wire import BLOCK_OF, COPIED, NOT_COPIED, Record
 from federation.stream.positions import Positions
 
@@ -56,7 +56,7 @@ class Relayed:
         adopted: of the HAND (wire)."""
         if mark[0] == COPIED:
             return is_included(mark, includes, identity)
-        return bool(adopted) and identity.is_or_was(adopted[0]) and self.is_done(mark)
+        return adopted_below(adopted, identity) > 0 and self.is_done(mark)
 
     def is_done(self, block: Record) -> bool:
         """Return whether this node has done the block of BLOCK_OF, which others had for it before it was relayed. Raises

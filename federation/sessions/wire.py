@@ -68,9 +68,10 @@ NOT_COPIED: Final[Record] = (COPIED, "", 0)  # nor of a block
 
 
 class SessionFrame(NamedTuple):
-    """more: of a CLAIM (is_answered, is_clean, has_ended) and, where the session was adopted, the id of that store and the
-    number that its records are below; of an ANSWER (verdict, counter, store id) and the same; of a MOVE the names of the former
-    homes, of a HAND those, its records, the counter of the former home, and the same."""
+    """more: of a CLAIM (is_answered, is_clean, has_ended) and, where the session was adopted, the id of that store, the number
+    that its records are below, whether no client has connected since, and the former two of each further store; of an ANSWER
+    (verdict, counter, store id) and these two of each store; of a MOVE the names of the former homes, of a HAND those, its
+    records, the counter of the former home, and the same as of an ANSWER."""
 
     operation: int
     client_id: str

@@ -63,7 +63,7 @@ class GroupPeer(PromisedPeer):
         self.kept_bytes = 0
         self.ended: list[int] = []
         self.ended_at = NEVER
-        self._first_number = self._copy_number = first_number
+        self._copy_number = first_number
         self._oldest = first_number + 1  # no kept copy has a lower number
 
     # --- of this node
@@ -123,10 +123,6 @@ class GroupPeer(PromisedPeer):
         if kept is not None:
             self.kept_bytes -= message_bytes(kept.message)
             kept.copy.end()
-
-    def has_chosen(self, number: int) -> bool:
-        """Return whether this process gave the copy its number, and not one before it, whose copies nobody keeps."""
-        return self._first_number < number <= self._copy_number
 
     def take_kept(self, also_waiting: bool) -> dict[int, KeptCopy]:
         """Take the copies that the node has taken; `also_waiting`: and those that wait in the outbox, which is dropped next."""

@@ -11,6 +11,7 @@ from federation.pb import federation_pb2 as pb
 from federation.replication.copies import BEAT_SECONDS, STILL_SECONDS, Copies
 from federation.replication.relay import choose_again
 from federation.stream.direct_server import DirectServer
+from federation.stream.frames import HEADER_SIZE, encode_copies_ended
 from federation.stream.go_server import GoServer
 from federation.stream.receiver import OpenStream
 from simulator.client import Client
@@ -114,16 +115,19 @@ def test_a_node_without_copies_may_stand_still(wanted: int) -> None:
     assert copies.times_still == wanted
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_copies_of_the_process_before_are_chosen_again(is_restarted: bool) -> None:
-    """Those of this process are kept, and chosen again by their numbers."""
+@pytest.mark.parametrize("how", ["kept", "ended", "of the process before"])
+def test_copies_that_are_not_kept_are_chosen_again_when_their_home_is_lost(how: str) -> None:
+    """Those that are kept are chosen again by their numbers. The lost home may have told the end of one before its copies had
+    it."""
     node = Station({}).node
     sender = node.added("n2", 0.0)
     sender.forward_copy(Message(b"a", b"x", 1, False), GroupCopy(b"g", b"a"), 0.0)
     sender.outbox.close_block()
     (block,) = sender.outbox.waiting
     data = b"".join(block.encode(0.0))
-    lost = Station({}, starts=2).node.added("n2", 0.0) if is_restarted else sender
+    if how == "ended":
+        sender.receive_ended(encode_copies_ended(list(sender.kept)), HEADER_SIZE, HEADER_SIZE + 8)
+    lost = Station({}, starts=2).node.added("n2", 0.0) if how == "of the process before" else sender
     copies = node.tree.group_copies
-    choose_again(data, lost, copies, 0.0)
-    assert (copies.again_at == 0.0) == is_restarted
+    choose_again(data, lost, set(lost.kept), copies, 0.0)
+    assert (copies.again_at == 0.0) == (how != "kept")
