@@ -38,8 +38,13 @@ class SharedCounts:
         return list(self._restarts)
 
     def set_drain_rate(self, index: int, rate: int) -> None:
-        """By the worker: it is drained at this rate; 0 for not at all."""
+        """By the worker: it is to be drained at this rate; 0 for not at all."""
         self._drain_rates[index] = rate
+
+    def set_drain_rates(self, rates: list[int]) -> None:
+        """By worker 0: the workers are to be drained at these rates, by index."""
+        for index, rate in enumerate(rates):
+            self._drain_rates[index] = rate
 
     def drain_rate(self, index: int) -> int:
         return self._drain_rates[index]

@@ -14,7 +14,7 @@ from broker.api.errors import ApiError
 from broker.api.fields import timestamp
 from broker.api.tokens import Role
 from broker.message import NEVER
-from federation.api.sessions_of_workers import HOW, checked_rate
+from federation.api.sessions_of_workers import checked_rate, for_workers
 from federation.errors import NotRunning
 from federation.node import Node
 from federation.sessions.arriving import Epoch
@@ -45,7 +45,6 @@ class SessionsService(SessionsServicer):
         "GetCopies": Role.READ,
         "GetSession": Role.READ,
     }
-    for_workers: Final = HOW
 
     def __init__(
         self, node: Node, control: DrainControl, wall_time: Callable[[float], float], now: Callable[[], float]
@@ -53,6 +52,7 @@ class SessionsService(SessionsServicer):
         self._node = node
         self._now = now
         self._control = control
+        self.for_workers: Final = for_workers(control.note_rates)
         self._wall_time = wall_time
 
     async def Drain(self, request: DrainRequest, context: object) -> DrainStatus:

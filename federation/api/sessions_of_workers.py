@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from google.protobuf.empty_pb2 import Empty
 
 from broker.api.errors import invalid_argument
-from broker.api.merging import Merged
+from broker.api.merging import How, Merged
 from broker.workers.shares import share
 from federation.sessions.drain import DRAINED, DRAINING, RATE_DEFAULT, RATE_MAX
 from federation.sessions.pb.sessions_pb2 import (
@@ -24,8 +26,11 @@ SERVICE: Final = "/gmqtt.sessions.api.Sessions/"
 PLACES: Final = ("here", "arriving", "leaving", "elsewhere", "ended", "unknown")  # what says most first
 
 
-async def drain(merged: Merged, request: DrainRequest, context: object) -> DrainStatus:
-    """Each worker gives what it has, at its part of the rate. One that does not answer is found before any begins."""
+async def drain(
+    note_rates: Callable[[list[int]], None], merged: Merged, request: DrainRequest, context: object
+) -> DrainStatus:
+    """Each worker gives what it has, at its part of the rate. One that does not answer is found before any begins; one that
+    ends after that finds its rate when it is back, also where this worker has ended (note_rates)."""
     rate = checked_rate(request)
     count = len(merged.indexes) + 1
     if rate < count:
@@ -35,7 +40,8 @@ async def drain(merged: Merged, request: DrainRequest, context: object) -> Drain
     for index in merged.indexes:
         await merged.siblings.call(index, f"{SERVICE}GetDrain", b"")
     rates = [share(rate, count, index) for index in range(count)]
-    own: DrainStatus = await merged.own(DrainRequest(rate=rates[0]), context)
+    own: DrainStatus = await merged.own(DrainRequest(rate=rates[0]), context)  # raises where none is to be drained
+    note_rates(rates)
     return joined([own, *[await merged.call(index, DrainRequest(rate=rates[index])) for index in merged.indexes]])
 
 
@@ -45,6 +51,13 @@ def checked_rate(request: DrainRequest) -> int:
     if rate > RATE_MAX:
         raise invalid_argument(f"rate is {rate}, may be 1 to {RATE_MAX} clients a second")
     return rate
+
+
+async def undrain(
+    note_rates: Callable[[list[int]], None], merged: Merged, request: Empty, context: object
+) -> DrainStatus:
+    note_rates([0] * (len(merged.indexes) + 1))
+    return await drain_status(merged, request, context)
 
 
 async def drain_status(merged: Merged, request: Empty, context: object) -> DrainStatus:
@@ -106,11 +119,14 @@ async def copies(merged: Merged, request: Empty, context: object) -> Copies:
     return found
 
 
-HOW: Final = {
-    "Drain": drain,
-    "Undrain": drain_status,
-    "GetDrain": drain_status,
-    "GetSession": session,
-    "Move": move,
-    "GetCopies": copies,
-}
+def for_workers(note_rates: Callable[[list[int]], None]) -> dict[str, How]:
+    """note_rates: keeps the rates at which the workers are to be drained, by index, for those that end and are started
+    again."""
+    return {
+        "Drain": partial(drain, note_rates),
+        "Undrain": partial(undrain, note_rates),
+        "GetDrain": drain_status,
+        "GetSession": session,
+        "Move": move,
+        "GetCopies": copies,
+    }

@@ -16,8 +16,11 @@ from federation.tags import TAG_DRAINING
 class DrainControl:
     """`changed` is called after each call: deadlines, and output for clients.
 
-    note_rate    is called with the rate of each drain that begins, and with 0 when it ends; of a worker
-    rate_before  of the drain of a worker whose process has ended: this one goes on with it
+    Of a worker, whose drain outlives its process:
+
+    note_rate    is called with the rate of each drain that begins, and with 0 when it ends
+    note_rates   likewise for all workers of the node, by index
+    wanted_rate  the rate that was noted last
     """
 
     def __init__(
@@ -35,7 +38,8 @@ class DrainControl:
         self._log = log
         self._logged = SERVING
         self.note_rate: Callable[[int], None] = lambda rate: None
-        self.rate_before = 0
+        self.note_rates: Callable[[list[int]], None] = lambda rates: None
+        self.wanted_rate: Callable[[], int] | None = None
 
     @property
     def drain(self) -> Drain:
@@ -51,7 +55,6 @@ class DrainControl:
         self._membership.members()  # raises NotRunning
         drain.begin(rate, self._now())
         self.note_rate(rate)
-        self.rate_before = 0
         if was_serving:
             self._membership.set_state_tags({TAG_DRAINING: "1"})
             left = {"clients": drain.clients_left(), "sessions": drain.sessions_left()}
@@ -64,7 +67,6 @@ class DrainControl:
         """Raises DrainRefused, and NotRunning."""
         drain = self.drain
         self.note_rate(0)
-        self.rate_before = 0
         if drain.state != SERVING:
             left = {"clients": drain.clients_left(), "sessions": drain.sessions_left()}
             self._membership.set_state_tags({})
@@ -83,11 +85,16 @@ class DrainControl:
         return name
 
     def look(self) -> None:
-        """Time has passed: the drain may be over, or be gone on with."""
-        if self.rate_before:
-            with suppress(DrainRefused, NotRunning):  # the other nodes are not known yet
-                self.begin(self.rate_before)
+        """Time has passed: the drain may be over; that of the node may have begun or ended without this worker."""
         drain = self._node.drain
+        if drain is not None and self.wanted_rate is not None:
+            wanted = self.wanted_rate()
+            if wanted != (0 if drain.state == SERVING else drain.rate):
+                with suppress(DrainRefused, NotRunning):  # the other nodes are not known yet
+                    if wanted:
+                        self.begin(wanted)
+                    else:
+                        self.end()
         if drain is not None and drain.state == DRAINED and self._logged != DRAINED:
             self._logged = DRAINED
             given = {"clients_closed": drain.clients_closed, "sessions_given": drain.sessions_given}

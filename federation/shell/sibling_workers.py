@@ -28,12 +28,13 @@ def know_siblings(
 
 
 def begin_as_worker(node: Node, control: DrainControl, worker: Worker) -> None:
-    """The others are reached over Unix sockets. The process goes on with the drain of the one before it."""
+    """The others are reached over Unix sockets. The process follows the drain of the node, also one of before its start."""
     place, counts = worker.place, worker.counts
     siblings = place.siblings(node.name)
     ending = frozenset(name for name, index in siblings.items() if index >= place.count)
     paths = {name: f"unix://{worker.path(STREAM, index)}" for name, index in siblings.items()}
     know_siblings(node, paths, ending, place.is_leaving)
     if not place.is_leaving:
-        control.rate_before = counts.drain_rate(place.index)
+        control.wanted_rate = partial(counts.drain_rate, place.index)
         control.note_rate = partial(counts.set_drain_rate, place.index)
+        control.note_rates = counts.set_drain_rates

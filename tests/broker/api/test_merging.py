@@ -26,7 +26,7 @@ from broker.api.siblings import Siblings
 from broker.api.token_service import TokenService
 from broker.api.tokens import Role
 from broker.api.topics import TopicService
-from federation.api.sessions_of_workers import HOW as MERGED_SESSIONS
+from federation.api.sessions_of_workers import for_workers as sessions_of_workers
 from federation.sessions.drain import RATE_MAX
 from federation.sessions.pb import sessions_pb2
 from federation.sessions.pb.sessions_pb2 import (
@@ -44,6 +44,7 @@ CLIENTS: Final = admin_pb2.DESCRIPTOR.services_by_name["ClientService"]
 TOKENS: Final = admin_pb2.DESCRIPTOR.services_by_name["TokenService"]
 NODE: Final = admin_pb2.DESCRIPTOR.services_by_name["NodeService"]
 TOPICS: Final = admin_pb2.DESCRIPTOR.services_by_name["TopicService"]
+NOTED: Final[list[list[int]]] = []  # rates of drains
 SESSIONS: Final = sessions_pb2.DESCRIPTOR.services_by_name["Sessions"]
 
 
@@ -107,7 +108,7 @@ HOW: Final = {
     TOKENS: TokenService.for_workers,
     NODE: NodeService.for_workers,
     TOPICS: TopicService.for_workers,
-    SESSIONS: MERGED_SESSIONS,
+    SESSIONS: sessions_of_workers(NOTED.append),
 }
 
 
@@ -234,7 +235,9 @@ def test_a_node_is_drained_when_all_its_workers_are(each: list[tuple[str, int]])
 
 async def test_a_drain_is_divided_among_workers_and_refused_before_it_begins_where_one_is_away() -> None:
     workers = [Told(Drain=DrainStatus(state="draining"), GetDrain=DrainStatus(state="serving")) for _ in range(3)]
+    NOTED.clear()
     await call(workers, "Drain", SESSIONS, DrainRequest(rate=500))
+    assert NOTED == [[167, 167, 166]]
     rates = [[request.rate for request in worker.asked if isinstance(request, DrainRequest)] for worker in workers]
     assert rates == [[167], [167], [166]]
     method, others = merged(workers, "Drain", SESSIONS)

@@ -254,7 +254,7 @@ async def test_nothing_is_given_to_another_worker_of_the_node(start: Start, call
     assert (await drained.call("POST", call, body))[0] == 200
 
 
-async def test_a_worker_whose_process_has_ended_goes_on_with_the_drain(start: Start) -> None:
+async def test_a_worker_follows_the_drain_of_its_node(start: Start) -> None:
     drained = await start()
     rates: list[int] = []
     drained.control.note_rate = rates.append
@@ -262,9 +262,12 @@ async def test_a_worker_whose_process_has_ended_goes_on_with_the_drain(start: St
     await drained.call("POST", "undrain", "{}")
     assert rates == [7, 0]
     drained.membership.is_running = False
-    drained.control.rate_before = 7  # as the next process finds it
+    drained.control.wanted_rate = lambda: 7  # as the next process finds it
     drained.control.look()
     assert drained.control.drain.state == SERVING  # the other nodes are not known yet
     drained.membership.is_running = True
     drained.control.look()
     assert (drained.control.drain.state, drained.control.drain.rate) == (DRAINING, 7)
+    drained.control.wanted_rate = lambda: 0  # as worker 0 notes it when it is not drained any more
+    drained.control.look()
+    assert drained.control.drain.state == SERVING
