@@ -4,6 +4,7 @@ take their time."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,8 +26,11 @@ settings.register_profile(
 )
 settings.load_profile("any time")
 
-# JVMs of tests live for seconds: the code of the first compiler does, and one thread collects garbage.
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# JVMs of tests live for seconds: the code of the first compiler does, one thread collects garbage, and the classes of Spark are
+# not verified again.
+SHORT_LIVED_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(name, SHORT_LIVED_JVM)
 
@@ -36,6 +40,12 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """uvloop's transports and timers differ from asyncio's own in small ways that only real use shows."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The garbage collector does not look through thousands of tests each time: they stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -213,7 +213,7 @@ def test_an_idle_federation_keeps_its_streams() -> None:
     federation.run(60.0)
     nodes = [federation.node(host).node for host in federation.hosts]
     began = [{name: counters.connects for name, counters in node.counters.items()} for node in nodes]
-    federation.run(effort(6 * 3600))
+    federation.run(effort(4 * 3600))
     for node, connects in zip(nodes, began, strict=True):
         assert {name: counters.streams_lost for name, counters in node.counters.items()} == dict.fromkeys(
             node.counters, 0

@@ -1,4 +1,4 @@
-"""Filters in shapes that take most memory in a tree, and a measure of memory."""
+"""Filters in shapes that take most memory in a tree, and a measure of memory. The bound is one for each filter."""
 
 import gc
 import itertools
@@ -7,12 +7,14 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Final
 
+from effort import effort
+
 LEVELS: Final = 126  # most levels of a filter after $share/NAME/
 
 
 def _random_filters() -> list[bytes]:
     rng = random.Random(1)
-    return [b"/".join(rng.choices([b"+", b"a"], k=LEVELS)) for _ in range(1_500)]
+    return [b"/".join(rng.choices([b"+", b"a"], k=LEVELS)) for _ in range(effort(1_500))]
 
 
 SHAPES: Final[dict[str, Callable[[], list[bytes]]]] = {
@@ -22,18 +24,18 @@ SHAPES: Final[dict[str, Callable[[], list[bytes]]]] = {
     "a chain with # at every level": lambda: [b"a/" * count + b"#" for count in range(1, LEVELS)],
     "a comb": lambda: [b"ab/" * count + b"cd/ef" for count in range(LEVELS - 1)],
     "combs side by side": lambda: [
-        b"%d/" % comb + b"ab/" * count + b"cd/ef" for comb in range(10) for count in range(100)
+        b"%d/" % comb + b"ab/" * count + b"cd/ef" for comb in range(effort(12)) for count in range(100)
     ],
     "pairs that part at the last level": lambda: [
-        b"p%d/" % pair + b"x/" * 60 + last for pair in range(500) for last in (b"ab", b"cd")
+        b"p%d/" % pair + b"x/" * 60 + last for pair in range(effort(500)) for last in (b"ab", b"cd")
     ],
     "two branches at every level": lambda: [
         b"/".join(levels) for levels in itertools.product([b"ab", b"cd"], repeat=11)
     ],
     "+ or a at every level": lambda: [b"/".join(levels) for levels in itertools.product([b"+", b"a"], repeat=11)],
-    "wide": lambda: [b"topic-%d" % number for number in range(2_000)],
-    "wide twice": lambda: [b"%d/%d" % (number % 100, number // 100) for number in range(2_000)],
-    "eleven below each": lambda: [b"p%d/x/s%d" % (number // 11, number % 11) for number in range(2_200)],
+    "wide": lambda: [b"topic-%d" % number for number in range(effort(2_000))],
+    "wide twice": lambda: [b"%d/%d" % (number % 100, number // 100) for number in range(effort(2_000))],
+    "eleven below each": lambda: [b"p%d/x/s%d" % (number // 11, number % 11) for number in range(effort(2_200))],
 }
 
 
