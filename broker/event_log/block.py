@@ -27,6 +27,9 @@ import zlib
 from array import array
 from typing import Final, NamedTuple
 
+from librt.strings import read_i32_le
+from mypy_extensions import i64
+
 MAGIC: Final = 0x424C4D47  # "GMLB"
 HEADER: Final = struct.Struct("<IIIIQQIIIIII")
 HEADER_BYTES: Final = 56
@@ -76,6 +79,11 @@ def read_header(data: bytes, at: int = 0) -> BlockHeader | None:
         return None
     header = BlockHeader(*fields)
     return header if header.size >= HEADER_BYTES and header.records > 0 else None
+
+
+def u32(data: bytes, at: i64) -> i64:
+    """The number at data[at:]."""
+    return i64(read_i32_le(data, at)) & 0xFFFFFFFF
 
 
 def is_whole(data: bytes, at: int, header: BlockHeader) -> bool:

@@ -22,7 +22,10 @@ from broker.event_log.selection import Selection
 
 ANSWER_BYTES_MAX: Final = 4 * 2**20
 """Of one answer. A larger one costs no less a byte; the node has it in memory up to four times while it is made and sent."""
-PIECE_BYTES: Final = BLOCK_BYTES + 2**17  # of a segment that is read at once; most full blocks are whole in it
+BESIDE_BYTES: Final = 2**17
+"""Of a piece of a segment, beside the blocks that are to be taken from it: the index leads to a place before the first one, and
+most full blocks are larger than BLOCK_BYTES."""
+PIECE_BYTES: Final = BLOCK_BYTES + BESIDE_BYTES  # of a segment that is read at once
 SCANNED_BYTES_MAX: Final = 64 * 2**20  # that one read looks at for the blocks of its topics
 READS_AT_ONCE: Final = 2
 REST: Final = 6
@@ -188,7 +191,8 @@ class SegmentRead:
             return False
         left = self._size - self._position
         with self._path.open("rb", buffering=0) as file:
-            piece = os.pread(file.fileno(), min(max(PIECE_BYTES, self._wanted + HEADER_BYTES), left), self._position)
+            size = min(PIECE_BYTES, self._room + BESIDE_BYTES)
+            piece = os.pread(file.fileno(), min(max(size, self._wanted + HEADER_BYTES), left), self._position)
         picked = pick_blocks(piece, self.next_offset, self._end, self._room, not self.blocks, self._topics)
         if not picked.used and not picked.done and (picked.wanted > left or picked.wanted <= len(piece)):
             raise DamagedBlock(f"the block at {self._position} is not complete")

@@ -1,11 +1,10 @@
 """Selects the blocks of a piece of a segment that answer a read, and the first record of an instant."""
 
+# compiled with mypyc
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from broker.event_log.block import HEADER_BYTES, SECTION_FIELDS, BlockHeader, is_whole, read_header
-from broker.event_log.records import block_texts, section_fields
+from broker.event_log.records import has_topic, section_fields
 from broker.event_log.selection import Selection
 
 
@@ -13,7 +12,6 @@ class DamagedBlock(Exception):
     """The bytes are not the blocks that the index says."""
 
 
-@dataclass(slots=True)
 class Picked:
     """parts        (start, end) of the blocks that answer, in the piece; neighbours are joined
     size         bytes of them
@@ -23,12 +21,13 @@ class Picked:
     wanted       bytes of the next block where it is not whole in the piece, else 0
     """
 
-    next_offset: int
-    parts: list[tuple[int, int]] = field(default_factory=list)
-    size: int = 0
-    used: int = 0
-    done: bool = False
-    wanted: int = 0
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.parts: list[tuple[int, int]] = []
+        self.size = 0
+        self.used = 0
+        self.done = False
+        self.wanted = 0
 
 
 def pick_blocks(piece: bytes, start: int, end: int, room: int, is_first: bool, topics: Selection | None) -> Picked:
@@ -50,6 +49,9 @@ def pick_blocks(piece: bytes, start: int, end: int, room: int, is_first: bool, t
         if header.offset >= end:
             picked.done = True
             break
+        if picked.size + header.size > room and (picked.size or not is_first):
+            picked.done = True  # before it is read: also where it would be left out
+            break
         if at + header.size > len(piece):
             picked.wanted = header.size
             break
@@ -57,10 +59,7 @@ def pick_blocks(piece: bytes, start: int, end: int, room: int, is_first: bool, t
         if not is_whole(piece, at, header):
             raise DamagedBlock(f"the block of offset {header.offset} does not have its checksum")
         if header.end_offset > start:
-            if topics is None or any(topics.has(topic) for topic in block_texts(piece, at, header)[0]):
-                if picked.size + header.size > room and not (is_first and not picked.size):
-                    picked.done = True
-                    break
+            if topics is None or has_topic(piece, at, header, topics):
                 if picked.parts and picked.parts[-1][1] == at:
                     picked.parts[-1] = picked.parts[-1][0], at + header.size
                 else:

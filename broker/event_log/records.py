@@ -7,6 +7,8 @@ from array import array
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from mypy_extensions import i64
+
 from broker.codec.properties import (
     CONTENT_TYPE,
     CORRELATION_DATA,
@@ -25,7 +27,9 @@ from broker.event_log.block import (
     BlockHeader,
     is_whole,
     read_header,
+    u32,
 )
+from broker.event_log.selection import Selection
 
 QOS_BITS: Final = 3
 EXPIRY_BYTES: Final = 4
@@ -84,18 +88,49 @@ def section_fields(blocks: bytes, at: int, header: BlockHeader) -> array[int]:
     return array("I", blocks[sections_at : sections_at + header.sections * SECTION_BYTES])
 
 
-def block_texts(blocks: bytes, at: int, header: BlockHeader) -> tuple[list[bytes], list[bytes], list[bytes], int]:
-    """(topics, three texts of each publisher, extras) of the block at `at`, and where its heap begins."""
-    sizes_at = at + HEADER_BYTES + header.sections * SECTION_BYTES
-    counts = (header.topics, 3 * header.publishers, header.extras)
-    texts_at = sizes_at + 4 * sum(counts)
-    sizes = array("I", blocks[sizes_at:texts_at])
-    texts: list[bytes] = []
-    for size in sizes:
-        texts.append(blocks[texts_at : texts_at + size])
+def block_texts(
+    blocks: bytes, at: int, header: BlockHeader, has_publishers: bool = True
+) -> tuple[list[bytes], list[bytes], list[bytes], int]:
+    """(topics, three texts of each publisher, extras) of the block at `at`, and where its heap begins. Without
+    `has_publishers` their texts are passed over, and the list is empty."""
+    sizes_at: i64 = at + HEADER_BYTES + header.sections * SECTION_BYTES
+    publishers_at: i64 = sizes_at + 4 * header.topics
+    extras_at: i64 = publishers_at + 12 * header.publishers
+    texts_at: i64 = extras_at + 4 * header.extras
+    topics, texts_at = split_texts(blocks, sizes_at, publishers_at, texts_at)
+    publishers: list[bytes] = []
+    if has_publishers:
+        publishers, texts_at = split_texts(blocks, publishers_at, extras_at, texts_at)
+    else:
+        while publishers_at < extras_at:
+            texts_at += u32(blocks, publishers_at)
+            publishers_at += 4
+    extras, texts_at = split_texts(blocks, extras_at, extras_at + 4 * header.extras, texts_at)
+    return topics, publishers, extras, texts_at
+
+
+def split_texts(blocks: bytes, sizes_at: i64, sizes_end: i64, texts_at: i64) -> tuple[list[bytes], i64]:
+    """The texts that begin at `texts_at` and have these sizes, and where they end."""
+    found: list[bytes] = []
+    while sizes_at < sizes_end:
+        size = u32(blocks, sizes_at)
+        found.append(blocks[texts_at : texts_at + size])
         texts_at += size
-    publishers_end = counts[0] + counts[1]
-    return texts[: counts[0]], texts[counts[0] : publishers_end], texts[publishers_end:], texts_at
+        sizes_at += 4
+    return found, texts_at
+
+
+def has_topic(blocks: bytes, at: int, header: BlockHeader, topics: Selection) -> bool:
+    """Return whether the block at `at` has a topic of the selection."""
+    sizes_at: i64 = at + HEADER_BYTES + header.sections * SECTION_BYTES
+    texts_at: i64 = sizes_at + 4 * (header.topics + 3 * header.publishers + header.extras)
+    for _ in range(header.topics):
+        size = u32(blocks, sizes_at)
+        if topics.has(blocks[texts_at : texts_at + size]):
+            return True
+        texts_at += size
+        sizes_at += 4
+    return False
 
 
 def records(blocks: bytes) -> Iterator[Record]:

@@ -1,17 +1,33 @@
-"""The partitions that a request names: each is answered once, and others have their turn between them."""
+"""What clients ask: each partition that a request names is answered once, and others have their turn between them."""
 
 # not a core: gives turns of the loop
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+from broker.authorization import ClientIdentity
 from broker.kafka.fields import Values
 
 TURN_PARTITIONS: Final = 200  # that one request handles in a turn of the loop
 
 T = TypeVar("T")
+
+
+class Asked(NamedTuple):
+    """A request of a client that is let in.
+
+    addr      HOST:PORT of it
+    followed  done when the client has sent more behind it
+    """
+
+    version: int
+    client_id: str
+    values: Values
+    identity: ClientIdentity
+    addr: str
+    followed: asyncio.Future[None]
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from librt.strings import BytesWriter, write_i16_le
+from mypy_extensions import i16, i64, mypyc_attr
 
-from broker.event_log.block import SECTION_FIELDS, BlockHeader, read_header
-from broker.event_log.records import block_texts, decode_extra, section_fields
+from broker.event_log.block import HEADER_BYTES, SECTION_BYTES, read_header, u32
+from broker.event_log.records import block_texts, decode_extra
 from broker.kafka.checksum import crc32c
 
 BATCH_HEADER: Final = struct.Struct(">qiib")  # base offset, bytes behind this field, leader epoch, magic
@@ -26,10 +27,12 @@ CONTROL: Final = 0x20
 doubles what it fetches until it reports MSG_SIZE_TOO_LARGE, at which kcat ends."""
 BATCH_BYTES: Final = 61  # of a batch without records
 BEHIND_LENGTH: Final = 49  # bytes of them behind the length
-SLICE_STEPS: Final = 600
-"""Records of one slice, some 0.3 ms. A topic that has to be judged counts JUDGE_STEPS, a section that is left out counts 1."""
-JUDGE_STEPS: Final = 20
-SLICE_BYTES: Final = 64 * 1024  # after which a batch is closed
+SLICE_STEPS: Final = 2000
+"""Records of one slice, some 0.4 ms. A block counts BLOCK_STEPS, a topic that has to be judged JUDGE_STEPS, a section that is
+left out 1."""
+BLOCK_STEPS: Final = 20
+JUDGE_STEPS: Final = 60
+BATCH_RECORDS_BYTES: Final = 64 * 1024  # of records, after which a batch is closed
 DELTA_MAX: Final = 2**31 - 1
 
 CONTENT_TYPE: Final = b"content-type"
@@ -46,22 +49,45 @@ class TopicJudge:
         return True
 
 
-def varint(value: int) -> bytes:
-    """A signed number in zigzag encoding."""
-    rest = value * 2 if value >= 0 else -value * 2 - 1
-    if rest < 0x80:
-        return _BYTES[rest]
-    encoded = bytearray()
-    while rest >= 0x80:
-        encoded.append(rest & 0x7F | 0x80)
+def varint_bytes(value: i64) -> i64:
+    """How many bytes `put_varint` adds."""
+    rest = (value if value >= 0 else -(value + 1)) >> 6
+    count: i64 = 1
+    while rest > 0:
         rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
+        count += 1
+    return count
 
 
-_BYTES: Final = [bytes((number,)) for number in range(256)]
-_SMALL: Final = [varint(number) for number in range(8192)]  # offset deltas of most records
-_SMALL_COUNT: Final = 8192
+def put_varint(output: BytesWriter, value: i64) -> None:
+    """Add a signed number in zigzag encoding."""
+    rest = value << 1 if value >= 0 else (-(value + 1) << 1) + 1
+    if 0 <= rest < 0x80:
+        output.append(rest)
+    elif 0 <= rest < 0x4000:
+        write_i16_le(output, i16(rest & 0x7F | 0x80 | rest >> 7 << 8))
+    else:
+        put_long_varint(output, value)
+
+
+def put_long_varint(output: BytesWriter, value: i64) -> None:
+    rest = value if value >= 0 else -(value + 1)
+    byte = (rest & 0x3F) << 1
+    if value < 0:
+        byte |= 1
+    rest >>= 6
+    while rest > 0:
+        output.append(byte | 0x80)
+        byte = rest & 0x7F
+        rest >>= 7
+    output.append(byte)
+
+
+def varint(value: i64) -> bytes:
+    """As `put_varint`, alone."""
+    output = BytesWriter()
+    put_varint(output, value)
+    return output.getvalue()
 
 
 def sized(data: bytes) -> bytes:
@@ -96,31 +122,31 @@ class BatchWriter:
 
     def __init__(self, start: int, epoch: int, judge: TopicJudge) -> None:
         """Records before `start` are left out. `epoch`: the leader epoch of the partition."""
-        self.size = 0
-        self.records = 0
-        self.next_offset = start
+        self.size: i64 = 0
+        self.records: i64 = 0
+        self.next_offset: i64 = start
         self._epoch = epoch
         self._judge = judge
-        self._batches: list[bytes] = []
+        self._batches: list[bytes] = []  # and their parts
         # The batch that is being made.
-        self._base = start
-        self._parts: list[bytes] = []
-        self._count = 0
-        self._bytes = 0
-        self._first_ms = 0
-        self._last_ms = 0
-        # The block that is being read.
+        self._base: i64 = start
+        self._output = BytesWriter()  # its records
+        self._count: i64 = 0
+        self._first_ms: i64 = 0
+        self._last_ms: i64 = 0
+        # The blocks that are being read.
         self._blocks = b""
-        self._at = 0
-        self._end = 0
-        self._bytes_max = 0
-        self._keys: dict[bytes, bytes] = {}  # of the topics of these blocks: as in _judged
-        self._header: BlockHeader | None = None
-        self._sections: list[int] = []
-        self._section = 0
-        self._done = 0  # records of the section that were handled
-        self._offset = 0  # of the next record
-        self._heap = 0
+        self._end: i64 = 0
+        self._bytes_max: i64 = 0
+        self._keys: dict[bytes, bytes] = {}  # of their topics: as in _judged
+        # One of them.
+        self._next_at: i64 = 0  # where the one behind it begins
+        self._time_us: i64 = 0
+        self._section_at: i64 = 0
+        self._sections_end: i64 = 0
+        self._done: i64 = 0  # records of the section that were handled
+        self._offset: i64 = 0  # of the next record
+        self._heap: i64 = 0
         self._topics: list[bytes] = []
         # Of the block, by topic: size and bytes of the key; empty when it is left out.
         self._judged: list[bytes | None] = []
@@ -131,28 +157,23 @@ class BatchWriter:
         """Whole blocks follow that go on at `next_offset`. Batches end before offset `end`, and after `bytes_max` bytes; one
         record is taken whatever its size."""
         self._blocks = blocks
-        self._at = 0
         self._end = end
         self._bytes_max = bytes_max
         self._keys = {}
-        self._header = None
+        self._next_at = 0
+        self._section_at = self._sections_end = 0
 
     def go_on(self) -> bool:
         """Do one slice. Returns whether more is to be done."""
-        steps = 0
+        steps: i64 = 0
         while steps < SLICE_STEPS:
             if self.is_full:
                 return False
-            if self._header is None:
+            if self._section_at >= self._sections_end:
                 if not self._next_block():
                     return False
-                steps += 10
-            if self._section >= len(self._sections):
-                assert self._header is not None
-                self._at += self._header.size
-                self._header = None
-                continue
-            steps += self._do_section(SLICE_STEPS - steps)
+                steps += BLOCK_STEPS
+            steps += self._do_sections(SLICE_STEPS - steps)
             if self.next_offset >= self._end:
                 return False
         return True
@@ -161,136 +182,151 @@ class BatchWriter:
         """Returns False when there is none with a record before the end."""
         blocks = self._blocks
         while True:
-            header = read_header(blocks, self._at)
+            at = self._next_at
+            header = read_header(blocks, at)
             if header is None or header.offset >= self._end:
                 return False
+            self._next_at = at + header.size
             if header.end_offset > self.next_offset:
                 break
-            self._at += header.size
-        self._header = header
-        topics, _, extras, heap = block_texts(blocks, self._at, header)
+        topics, _, extras, heap = block_texts(blocks, at, header, has_publishers=False)
         self._topics = topics
         self._extras = extras
         self._judged = [None] * len(topics)
         self._headers = [None] * len(extras)
-        self._sections = section_fields(blocks, self._at, header).tolist()
-        self._section = 0
+        self._time_us = header.time_ns // 1000
+        self._section_at = at + HEADER_BYTES
+        self._sections_end = self._section_at + header.sections * SECTION_BYTES
         self._done = 0
         self._offset = header.offset
         self._heap = heap
         self.next_offset = max(self.next_offset, header.offset)  # the log misses the records before
         return True
 
-    def _do_section(self, steps: int) -> int:
-        """Go on with the section, for so many steps. Returns the number of steps that it took."""
-        header = self._header
-        assert header is not None
-        sections = self._sections
-        at = self._section
-        count = sections[at + 1] - self._done
-        record_size = sections[at + 5]
-        skipped = min(max(self.next_offset - self._offset, 0), count)
-        if skipped:
-            self._pass(skipped, record_size)
-            count -= skipped
-        count = min(count, self._end - self._offset)
-        if count <= 0:
-            return 1
-        topic = sections[at + 2]
-        key = self._judged[topic]
-        taken = 1
-        if key is None:
-            name = self._topics[topic]
-            key = self._keys.get(name)
-            if key is None:
-                key = sized(name) if self._judge.gets(name) else b""
-                self._keys[name] = key
-                taken = JUDGE_STEPS
-            self._judged[topic] = key
-        if not key:
-            self._pass(count, record_size)
-            self.next_offset = self._offset
-            return taken
-        if self._offset - self._base > DELTA_MAX or self._bytes >= SLICE_BYTES:
-            self._close(self._offset)
-        count = min(count, max(steps - taken, 1))
-        extra = sections[at + 6]
-        headers: bytes | None = NO_HEADERS
-        if extra:
-            headers = self._headers[extra - 1]
-            if headers is None:
-                headers = headers_of(self._extras[extra - 1])
-                self._headers[extra - 1] = headers
-        assert headers is not None
-        time_ms = (header.time_ns + sections[at] * 1000) // 1_000_000
-        count = self._add(count, sections[at + 4], record_size, key, headers, time_ms)
-        self._pass(count, record_size)
-        self.next_offset = self._offset
-        return taken + count
+    def _do_sections(self, steps: i64) -> i64:
+        """Go on with the block, for so many steps or some more. Returns the number of steps that it took."""
+        blocks = self._blocks
+        at = self._section_at
+        done = self._done
+        offset = self._offset
+        heap = self._heap
+        end = self._end
+        next_offset = self.next_offset
+        taken: i64 = 0
+        while at < self._sections_end and taken < steps and offset < end:
+            section_count = u32(blocks, at + 4)
+            record_size = u32(blocks, at + 20)
+            count = section_count - done
+            if offset < next_offset:
+                passed = next_offset - offset
+                passed = min(passed, count)
+                offset += passed
+                heap += passed * record_size
+                done += passed
+                count -= passed
+            count = min(count, end - offset)
+            taken += 1
+            if count > 0:
+                topic = u32(blocks, at + 8)
+                key = self._judged[topic]
+                if key is None:
+                    key = self._key_of(topic)
+                    taken += JUDGE_STEPS
+                if len(key) > 0:
+                    if len(self._output) >= BATCH_RECORDS_BYTES or offset - self._base > DELTA_MAX:
+                        self._close(offset)
+                    if count > steps - taken:
+                        count = max(steps - taken, 1)
+                    count = self._add(at, count, offset, heap, key)
+                    taken += count - 1
+                offset += count
+                heap += count * record_size
+                done += count
+                next_offset = offset
+                if len(key) > 0 and self.size + len(self._output) >= self._bytes_max:
+                    steps = 0  # the answer is full
+            if done == section_count:
+                at += SECTION_BYTES
+                done = 0
+        self._section_at = at
+        self._done = done
+        self._offset = offset
+        self._heap = heap
+        self.next_offset = next_offset
+        return taken
 
-    def _add(self, count: int, payload_size: int, record_size: int, key: bytes, headers: bytes, time_ms: int) -> int:
-        """Add records of one section. Returns their number: fewer when the batch or the answer is full."""
+    def _key_of(self, topic: i64) -> bytes:
+        """The key of records of a topic, judged once for all blocks of a read."""
+        name = self._topics[topic]
+        key = self._keys.get(name)
+        if key is None:
+            key = self._keys[name] = sized(name) if self._judge.gets(name) else b""
+        self._judged[topic] = key
+        return key
+
+    def _headers_of(self, extra: i64) -> bytes:
+        """The headers of records with this extra of the block."""
+        if extra == 0:
+            return NO_HEADERS
+        headers = self._headers[extra - 1]
+        if headers is None:
+            headers = self._headers[extra - 1] = headers_of(self._extras[extra - 1])
+        return headers
+
+    def _add(self, at: i64, count: i64, offset: i64, heap: i64, key: bytes) -> i64:
+        """Add records of the section at `at`, the first of which has the offset `offset` and begins at `heap`. Returns their
+        number: fewer when the batch or the answer is full."""
+        blocks = self._blocks
+        output = self._output
+        time_ms = (self._time_us + u32(blocks, at)) // 1000
+        payload_size = u32(blocks, at + 16)
+        record_size = u32(blocks, at + 20)
+        headers = self._headers_of(u32(blocks, at + 24))
         if self._count == 0:
             self._first_ms = time_ms
         self._last_ms = time_ms
-        time_delta = varint(time_ms - self._first_ms)
-        middle = key + varint(payload_size)
-        fixed = 1 + len(time_delta) + len(middle) + payload_size + len(headers)
-        parts = self._parts
-        blocks = self._blocks
-        delta = self._offset - self._base
-        heap = self._heap
-        size = self._bytes
+        time_delta = time_ms - self._first_ms
+        rest = 1 + varint_bytes(time_delta) + len(key) + varint_bytes(payload_size) + payload_size + len(headers)
         room = self._bytes_max - self.size
-        known = 0  # bytes of the offset delta that `begin` is for
-        begin = b""
-        added = 0
+        room = min(room, BATCH_RECORDS_BYTES)
+        delta = offset - self._base
+        added: i64 = 0
         while added < count:
-            offset_delta = _SMALL[delta] if delta < _SMALL_COUNT else varint(delta)
-            if len(offset_delta) != known:
-                known = len(offset_delta)
-                begin = varint(fixed + known) + b"\0" + time_delta
+            put_varint(output, rest + varint_bytes(delta))
+            output.append(0)
+            put_varint(output, time_delta)
+            put_varint(output, delta)
+            output.write(key)
+            put_varint(output, payload_size)
             heap += record_size
-            parts.append(begin)
-            parts.append(offset_delta)
-            parts.append(middle)
-            parts.append(blocks[heap - payload_size : heap])
-            parts.append(headers)
-            size += len(begin) + known + fixed - 1 - len(time_delta)
+            output.write(blocks[heap - payload_size : heap])
+            output.write(headers)
             delta += 1
             added += 1
-            if size >= SLICE_BYTES or size >= room:
+            if len(output) >= room:
                 break
-        self._bytes = size
         self._count += added
         return added
 
-    def _pass(self, count: int, record_size: int) -> None:
-        """Go on behind records of the section."""
-        self._offset += count
-        self._heap += count * record_size
-        self._done += count
-        if self._done == self._sections[self._section + 1]:
-            self._section += SECTION_FIELDS
-            self._done = 0
-
-    def _close(self, end: int) -> None:
+    def _close(self, end: i64) -> None:
         """Close the batch: it covers the offsets before `end`."""
+        records = self._output.getvalue()
         while True:
             covered = min(end, self._base + DELTA_MAX)
             attributes = 0 if self._count else CONTROL
             fixed = CHECKED.pack(
                 attributes, covered - 1 - self._base, self._first_ms, self._last_ms, -1, -1, -1, self._count
             )
-            checked = fixed + b"".join(self._parts)
-            begin = BATCH_HEADER.pack(self._base, BEHIND_LENGTH + len(checked) - CHECKED.size, self._epoch, MAGIC)
-            batch = b"".join((begin, CHECKSUM.pack(crc32c(checked)), checked))
-            self._batches.append(batch)
-            self.size += len(batch)
+            size = BEHIND_LENGTH + len(records)
+            self._batches.append(BATCH_HEADER.pack(self._base, size, self._epoch, MAGIC))
+            self._batches.append(CHECKSUM.pack(crc32c(fixed, records)))
+            self._batches.append(fixed)
+            self._batches.append(records)
+            self.size += BATCH_BYTES + len(records)
             self.records += self._count
-            self._parts = []
+            self._output = BytesWriter()
+            records = b""
             self._count = 0
-            self._bytes = 0
             self._base = covered
             if covered == end:
                 return
@@ -298,7 +334,7 @@ class BatchWriter:
     @property
     def total(self) -> int:
         """Bytes of all batches, also of the one that is being made."""
-        return self.size + self._bytes
+        return self.size + len(self._output)
 
     @property
     def is_full(self) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import google_crc32c
 
 
-def crc32c(data: bytes) -> int:
-    found: int = google_crc32c.value(data)
+def crc32c(start: bytes, rest: bytes) -> int:
+    """Of both, one behind the other."""
+    found: int = google_crc32c.extend(google_crc32c.value(start), rest)
     return found

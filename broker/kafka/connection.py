@@ -47,7 +47,9 @@ class Server(Protocol):
     host: Host
     answered: tuple[int, ...]
 
-    def answer(self, request: Request, identity: ClientIdentity, addr: str) -> Coroutine[Any, Any, Values | None]: ...
+    def answer(
+        self, request: Request, identity: ClientIdentity, addr: str, followed: asyncio.Future[None]
+    ) -> Coroutine[Any, Any, Values | None]: ...
 
     def room_for(self, size: int) -> AbstractAsyncContextManager[None]: ...
 
@@ -64,6 +66,26 @@ class EndingReader(asyncio.StreamReader):
     def __init__(self) -> None:
         super().__init__()
         self.ended = asyncio.Event()
+        self._unread = 0  # bytes that have arrived
+        self._more = asyncio.get_running_loop().create_future()
+
+    def feed_data(self, data: Any) -> None:
+        super().feed_data(data)
+        self._unread += len(data)
+        if not self._more.done():
+            self._more.set_result(None)
+
+    async def take(self, size: int) -> bytes:
+        """As readexactly, which nobody else may call."""
+        data = await self.readexactly(size)
+        self._unread -= size
+        return data
+
+    def when_more(self) -> asyncio.Future[None]:
+        """Done when bytes have arrived behind those that were taken."""
+        if self._more.done() and not self._unread:
+            self._more = asyncio.get_running_loop().create_future()
+        return self._more
 
     def feed_eof(self) -> None:
         super().feed_eof()
@@ -116,11 +138,11 @@ class KafkaConnection:
             raise Closed("logins_ended" if is_known else "logins_late")
         try:
             async with asyncio.timeout(min(IDLE_SECONDS, self._ends_at - now)):
-                size = SIZE.unpack(await self._reader.readexactly(SIZE.size))[0]
+                size = SIZE.unpack(await self._reader.take(SIZE.size))[0]
             if not 0 < size <= (REQUEST_BYTES_MAX if is_known else LOGIN_BYTES_MAX):
                 raise KafkaFault(f"a request of {size} bytes")
             async with asyncio.timeout(ARRIVE_SECONDS), self._server.room_for(size):
-                return await self._reader.readexactly(size)
+                return await self._reader.take(size)
         except TimeoutError:
             raise Closed("connections_idle") from None
 
@@ -153,7 +175,7 @@ class KafkaConnection:
                 raise Closed("logins_refused", str(fault)) from None
             self._let_in(login)
         assert self.identity is not None
-        answer = self._server.answer(request, self.identity, self.addr)
+        answer = self._server.answer(request, self.identity, self.addr, self._reader.when_more())
         return await (self._while_open(answer) if request.key in WAITING else answer)
 
     async def _while_open(self, answer: Coroutine[Any, Any, Values | None]) -> Values | None:

@@ -6,7 +6,6 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from broker.authorization import ClientIdentity
 from broker.kafka.error_codes import NONE, UNSUPPORTED_VERSION
 from broker.kafka.fields import KafkaFault, Message, Reader, Values, decode, encode
 from broker.kafka.group_messages import (
@@ -118,16 +117,6 @@ class Request(NamedTuple):
     correlation_id: int
     client_id: str
     values: Values | None
-
-
-class Asked(NamedTuple):
-    """A request of a client that is let in. `addr`: HOST:PORT of it."""
-
-    version: int
-    client_id: str
-    values: Values
-    identity: ClientIdentity
-    addr: str
 
 
 def decode_request(data: bytes, answered: Iterable[int] = APIS) -> Request:

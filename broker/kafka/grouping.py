@@ -10,9 +10,8 @@ from random import Random
 from typing import Final
 
 from broker.kafka import error_codes as errors
-from broker.kafka.asked_partitions import answer_each, in_turns
+from broker.kafka.asked_partitions import Asked, answer_each, in_turns
 from broker.kafka.fields import Values
-from broker.kafka.frames import Asked
 from broker.kafka.group import refused_join, sync_answer
 from broker.kafka.groups import Groups
 from broker.kafka.node import METADATA_BYTES_MAX, Committed, KafkaNode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.kafka.asked_partitions import Asked
 from broker.kafka.error_codes import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from broker.kafka.fields import Values
-from broker.kafka.frames import Asked
 
 READ_ONLY: Final = "topics are read only here: publish over MQTT"
 

@@ -11,11 +11,10 @@ from broker.authorization import ClientIdentity
 from broker.event_log.faults import LogFault, OutOfRange
 from broker.event_log.records import BlockFault, records
 from broker.kafka import error_codes as errors
-from broker.kafka.asked_partitions import answer_each, in_turns
+from broker.kafka.asked_partitions import Asked, answer_each, in_turns
 from broker.kafka.batches import BatchWriter
 from broker.kafka.fetch_sessions import NO_SESSION, FetchAsked, FetchSessions, Wanted
 from broker.kafka.fields import Values
-from broker.kafka.frames import Asked
 from broker.kafka.node import Consumer, KafkaNode, KafkaTopic
 from broker.kafka.partitions import NOBODY
 
@@ -24,6 +23,9 @@ FETCH_BYTES_MAX: Final = 2**20
 WAKE_SECONDS: Final = 0.001
 """For each Fetch that waits for records, before one of them looks at what was written: all of them together look a thousand
 times a second at most, however many there are and however often publishers write."""
+FOLLOWED_SECONDS: Final = 0.005
+"""That a Fetch waits behind which another request has arrived, which is answered after it: the Java client sends a Fetch ahead,
+and Spark then asks for the end of the log."""
 WAIT_SECONDS_MAX: Final = 30.0  # of a Fetch, whatever the consumer asks for
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -170,7 +172,7 @@ class Reading:
         async for (name, index), wanted in in_turns(list(fetch.wanted.items())):
             error = self._partition_error(topic_errors[name], index, wanted.leader_epoch)
             found[name, index] = Progress(error) if error else self._begin(name, wanted, asked.identity)
-        await self._fill(found, asked.values)
+        await self._fill(found, asked.values, asked.followed)
         return self._answer(found, fetch)
 
     def _begin(self, name: str, wanted: Wanted, identity: ClientIdentity) -> Progress:
@@ -180,10 +182,13 @@ class Reading:
         judge = Consumer(self.node, identity, self.node.topics[name])
         return Progress(errors.NONE, BatchWriter(wanted.offset, self.node.epoch, judge), max(wanted.bytes_max, 1))
 
-    async def _fill(self, found: dict[tuple[str, int], Progress], request: Values) -> None:
+    async def _fill(
+        self, found: dict[tuple[str, int], Progress], request: Values, followed: asyncio.Future[None]
+    ) -> None:
         """Read until there are `min_bytes`, an error, or the time is over."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(max(request["max_wait_ms"], 0) / 1000, WAIT_SECONDS_MAX)
+        began_at = loop.time()
+        deadline = began_at + min(max(request["max_wait_ms"], 0) / 1000, WAIT_SECONDS_MAX)
         bytes_max = min(max(request["max_bytes"], 1), FETCH_BYTES_MAX)
         bytes_min = min(max(request["min_bytes"], 0), bytes_max)
         log = self.node.log
@@ -200,12 +205,15 @@ class Reading:
             size = sum(progress.size for _, progress in order)
             if size >= bytes_min or any(progress.error for progress in found.values()):
                 return
+            if followed.done():
+                deadline = min(deadline, began_at + FOLLOWED_SECONDS)
             left = deadline - loop.time()
             if left <= 0:
                 return
             self._waiting += 1
             try:
-                await asyncio.wait([grown], timeout=left)
+                waited_for = [grown] if followed.done() else [grown, followed]
+                await asyncio.wait(waited_for, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.sleep(min(WAKE_SECONDS * self._waiting, max(deadline - loop.time(), 0)))
             finally:
                 self._waiting -= 1
@@ -239,8 +247,8 @@ class Reading:
                 async with self._slices:
                     is_more = writer.go_on()
                     await asyncio.sleep(0)
-            if writer.is_full:
-                return
+            if writer.is_full or 2 * writer.total > bytes_max:
+                return  # most blocks are large: of one more, what does not fit would be read again by the next Fetch
             writer.pass_to(following)
             if loop.time() >= deadline:
                 return

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.authorization import ClientIdentity
 from broker.config.addresses import Address, socket_name_text
+from broker.kafka.asked_partitions import Asked
 from broker.kafka.connection import Closed, EndingReader, KafkaConnection
 from broker.kafka.fields import KafkaFault, Values
-from broker.kafka.frames import APIS, Asked, Request
+from broker.kafka.frames import APIS, Request
 from broker.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from broker.kafka.settings import KafkaSettings
 from broker.listener_facts import ListenerFacts
@@ -130,11 +131,13 @@ class KafkaServer:
     def count(self, reason: str) -> None:
         self.closed[reason] += 1
 
-    async def answer(self, request: Request, identity: ClientIdentity, addr: str) -> Values | None:
+    async def answer(
+        self, request: Request, identity: ClientIdentity, addr: str, followed: asyncio.Future[None]
+    ) -> Values | None:
         """The answer of a client that is let in; None for none."""
         self.requests[APIS[request.key].name] += 1
         assert request.values is not None
-        asked = Asked(request.version, request.client_id, request.values, identity, addr)
+        asked = Asked(request.version, request.client_id, request.values, identity, addr, followed)
         return await self.handlers[request.key](asked)
 
     # --- bounds ---

@@ -137,6 +137,30 @@ async def test_a_fetch_waits_for_records(server: Server) -> None:
         assert (found["high_watermark"], found["log_start_offset"]) == (3, 0)
 
 
+async def test_a_fetch_does_not_hold_up_the_request_behind_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Java client sends a Fetch ahead, and Spark asks for the end of the log then."""
+    monkeypatch.setattr(kafka_reading, "WAIT_SECONDS_MAX", 3_600.0)
+    await publish(server, ("sensors/1", b"x"))
+    async with KafkaClient(address(server)) as client:
+        for is_sent_at_once in (True, False):
+            before = samples(server, "gmqtt_kafka_requests_total").get(("Fetch",), 0.0)
+            version = client.send(FETCH, fetch_request("sensors", 1, max_wait_ms=3_600_000))
+            if not is_sent_at_once:
+                await eventually(
+                    lambda before=before: samples(server, "gmqtt_kafka_requests_total")["Fetch",] > before,
+                    "the Fetch waits",
+                )
+            behind = client.send(METADATA, {"topics": [{"name": "all"}]}, 0)
+            answer = await client.receive(FETCH, version, sent_since=1)
+            assert answer["responses"][0]["partitions"][0]["records"] == b""
+            assert (await client.receive(METADATA, behind))["topics"]
+        # Without one behind it, the next one waits for records.
+        version = client.send(FETCH, fetch_request("sensors", 1, max_wait_ms=3_600_000))
+        await publish(server, ("sensors/1", b"y"))
+        answer = await client.receive(FETCH, version)
+        assert read_rows(answer["responses"][0]["partitions"][0]["records"])[0] == [(1, b"sensors/1", b"y")]
+
+
 async def test_offsets_that_are_not_in_the_log(start_server: StartServer, tmp_path: Path) -> None:
     """Those of the future, and those that the retention has removed."""
     limits = {"segment_bytes": "64KiB", "retention": {"bytes": "128KiB"}}

@@ -48,11 +48,12 @@ class KafkaClient:
         self.writer.write(SIZE.pack(len(data)) + data)
         return version
 
-    async def receive(self, key: int, version: int) -> dict[str, Any]:
+    async def receive(self, key: int, version: int, sent_since: int = 0) -> dict[str, Any]:
+        """The answer to the last request, or to one with so many behind it."""
         async with asyncio.timeout(DEADLINE):
             size = SIZE.unpack(await self.reader.readexactly(4))[0]
             data = await self.reader.readexactly(size)
-        assert SIZE.unpack(data[:4])[0] == self._number
+        assert SIZE.unpack(data[:4])[0] == self._number - sent_since
         message = APIS[key].answer
         has_tags = version >= message.flexible and key != API_VERSIONS
         reader = Reader(data[5:] if has_tags else data[4:])
