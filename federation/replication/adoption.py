@@ -437,7 +437,7 @@ class Adoptions:
             data = b"".join(block.encode(now))
             choose_again(data, sender, kept, self._tree.group_copies, now)
             epoch = 0, self._broker.identity.store_id
-            numbered = encode_session_frame(BLOCK, "", epoch, (block.serial,)) + data
+            numbered = encode_session_frame(BLOCK, "", epoch, (block.serial, block.done, block.count)) + data
             if adopter is None:
                 self._apply(self._name, home, ADOPTED_SESSIONS, numbered, below, now)
             else:
@@ -487,13 +487,10 @@ class Adoptions:
         """A block that a lost home had for this node, from the one that has adopted its sessions. Raises FrameError."""
         receiver = self._receivers.by_name.get(home)
         position = self._positions.of(home, store_id)
-        known = position.skips(serial, done, count)
-        if receiver is None or known == count:
+        if receiver is None:
             return
-        if serial > position.serial:
-            position.serial = serial
-            position.done = 0
-        if serial == position.serial:
-            position.done = max(position.done, done + count)
+        known = position.take(serial, done, count)
+        if known == count:
+            return
         Relay(self._broker, self._sessions, home, home, ALL, receiver, self._adopters).apply(data, known, now)
         self._positions.changed(position)

@@ -165,6 +165,8 @@ class Relay:
         self._receiver = receiver
         self._skip = 0
         self._block: tuple[str, int] | None = None  # store id and serial of BLOCK
+        self._positions = moves.moves.relayed.positions
+        self._moved: list[Position] = []
         self._relayed_to = home  # the lost home that it was for before the adopter of that one was lost, too
 
     def apply(self, data: bytes, skip: int, now: float) -> None:
@@ -189,6 +191,8 @@ class Relay:
             store_id, serial = self._block
             relayed = self._moving.moves.relayed
             relayed.add(first, journal.next_number, adopter.store_id, self._name, store_id, serial)
+        for position in self._moved:
+            self._positions.changed(position)
 
     def _is_next_new(self) -> bool:
         if self._skip > 0:
@@ -253,11 +257,14 @@ class Relay:
                 self._relayed_to = self._home
         elif frame.operation == REST_OF and self._sessions == ADOPTED_SESSIONS:
             home, serial, done, count, data = frame.more
-            position = self._done_there(checked(str, home), frame.epoch[1])
-            skip = position.skips(count_of(serial), count_of(done), count_of(count))
+            skip = self._take_block(checked(str, home), frame.epoch[1], serial, done, count)
             self.apply(checked(bytes, data), skip, now)
+            self._skip = 0
         elif frame.operation == BLOCK and self._relayed_to == self._home:
-            self._block = frame.epoch[1], count_of(frame.more[0])
+            serial, *events = frame.more
+            self._block = frame.epoch[1], count_of(serial)
+            if len(events) == 2:  # an earlier build does not say them
+                self._skip = self._take_block(self._name, frame.epoch[1], serial, *events)
         elif self._receiver is not None and (
             frame.operation == KEEPERS
             or (self._sessions == ALL and frame.operation in (ADOPTED, RELAY, RELAYED, REST_OF))
@@ -269,10 +276,17 @@ class Relay:
         adopter = self._adopters.get(home)
         return adopter is None or adopter.store_id == store_id
 
-    def _done_there(self, name: str, store_id: str) -> Position:
-        """Return how far the lost home had done what this store had for it."""
+    def _take_block(self, name: str, store_id: str, serial: object, done: object, count: object) -> int:
+        """Return how many events of a block that this store had for the lost home were done, by that or for it: the node brings
+        them itself, and so does who has adopted its sessions. Raises ValueError and TypeError."""
         adopter = self._adopters.get(self._home)
-        return Position(name, store_id) if adopter is None else done_of(adopter.more, store_id, name)
+        if adopter is None:
+            return 0
+        position = self._positions.of(adopter.store_id, store_id)
+        by_home = done_of(adopter.more, store_id, name)
+        position.serial, position.done = max((position.serial, position.done), (by_home.serial, by_home.done))
+        self._moved.append(position)
+        return position.take(count_of(serial), count_of(done), count_of(count))
 
     def _publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
         try:

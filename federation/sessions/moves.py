@@ -362,6 +362,8 @@ class Moves:
         has_newer = home.taken_at < since  # else the client has begun anew here
         if home.taken_at == NOT_TAKEN:
             has_newer = known is None
+        if known is not None and known.is_new:  # its client goes on with the exchanges of its former session
+            has_newer = True
         for record in head.records:
             if record[0] == AWAITED:
                 self.switches.meet(cast(tuple[str, ...], record[1]), now)

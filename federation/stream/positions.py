@@ -63,6 +63,16 @@ class Position(Content):
             return count
         return min(count, max(0, self.done - done))
 
+    def take(self, serial: int, done: int, count: int) -> int:
+        """These events are done from now on. Return as `skips`."""
+        known = self.skips(serial, done, count)
+        if serial > self.serial:
+            self.serial = serial
+            self.done = 0
+        if serial == self.serial:
+            self.done = max(self.done, done + count)
+        return known
+
     def lost(self, serial: int, done: int) -> bool:
         """Return whether a copy for a group, the event `done` of its block, was done by the process before this one, and not
         again. What that one had in memory is lost, and the node that chose has not heard the end: a member gets it again."""

@@ -50,7 +50,9 @@ ONCE_BROKEN = {
     # 40000: what waited for one lost home, and was relayed to another one that was lost then, went to all sessions of that
     "two_homes_are_lost": (2, 20, 7002, 20004, 30001, 13001, 20001, 40000, 43002),
     # 1, 2, 4: a copy for a group whose end was told before the copies of the lost home had it was chosen again by nobody
-    "homes_are_lost_that_hold": (3, 1, 2, 4),
+    # 6: a block for a lost home came from its node and from who had adopted that; 8: a client that had not heard of its new
+    # session sent again what its former home had
+    "homes_are_lost_that_hold": (3, 1, 2, 4, 6, 8),
     # 8023: a session that came from two copies told the newer adoption alone, and the home of the other one brought all of it
     "homes_are_away": (3, 2, 8023),
     "homes_stand_still": (3, 2, 8),
