@@ -11,6 +11,7 @@ from federation.serf.events import MemberStatus
 from federation.serf.serf import Serf
 from federation.stream.state import State
 
+BEHIND_SECONDS: Final = 1.0  # that the oldest message waits for a node, before it is called away or slow
 TROUBLED: Final = (MemberStatus.FAILED, MemberStatus.LEAVING)
 
 
@@ -29,8 +30,10 @@ def node_alarms(node: Node, serf: Serf, now: float) -> list[Alarm]:
     for name, sender in node.senders.items():
         if name not in gone and sender.state is not State.STREAMING:
             found.append(Alarm(ERROR, f"no event stream to {name}: {sender.reason or sender.state.value}"))
-        if sender.is_behind:
-            found.append(Alarm(WARN, f"{name} is away or slow: what waits for it is kept here"))
+        oldest_at = sender.outbox.oldest_at()
+        if sender.is_behind and oldest_at + BEHIND_SECONDS < now:  # NEVER is later
+            waits = f"the oldest message for {now - oldest_at:.0f} s"
+            found.append(Alarm(WARN, f"{name} is away or slow: what waits for it is kept here, {waits}"))
         if sender.congested:
             found.append(Alarm(WARN, f"publishers here wait for {name}: its outbox is past its half"))
         if sender.counters.retained_differing > 0:

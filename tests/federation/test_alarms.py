@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.alarm import ERROR, WARN, Alarm
-from federation.alarms import node_alarms
+from federation.alarms import BEHIND_SECONDS, node_alarms
 from federation.stream.sender import PeerSender
 from federation.stream.state import State
 from simulator.federation import Federation
@@ -27,6 +27,7 @@ def no_stream(sender: PeerSender) -> None:
 
 def is_behind(sender: PeerSender) -> None:
     sender.is_behind = True
+    sender.outbox.append_frame(b"", -2 * BEHIND_SECONDS)
 
 
 def is_congested(sender: PeerSender) -> None:
@@ -51,6 +52,15 @@ def test_each_fault_of_a_stream_is_one_alarm() -> None:
         (found,) = alarms(federation)
         assert found.level == level
         check_named(found.text, words)
+
+
+def test_a_node_that_is_slow_for_a_moment_is_no_alarm() -> None:
+    federation = Federation(2, 2)
+    sender = federation.node(federation.hosts[0]).node.senders["n2"]
+    sender.is_behind = True
+    assert alarms(federation) == []  # nothing waits for it
+    sender.outbox.append_frame(b"", federation.world.now - BEHIND_SECONDS)
+    assert alarms(federation) == []
 
 
 def test_a_member_that_fails_is_suspected_before_and_the_copies_are_short() -> None:

@@ -2,6 +2,7 @@
 import {html, useEffect, useRef} from "/vendor/preact-htm.js";
 import {bytes, number, seconds, shown} from "/lib.js";
 
+const clock = (tick) => new Date(tick * 1000).toTimeString().slice(0, 8);
 const COLOURS = ["#2f6feb", "#d9730d", "#18794e", "#a626a4"];
 
 // lines: [label, values]. All have as many values; `newest` is an ISO time, `interval` in seconds.
@@ -13,11 +14,11 @@ export function Graph({title, lines, newest, interval, format}) {
     const axis = {stroke: style.getPropertyValue("--soft"), grid: {stroke: style.getPropertyValue("--line"), width: 1}};
     chart.current = new uPlot({
       width: place.current.clientWidth, height: 190, legend: {live: true},
-      series: [{}, ...lines.map(([label], index) => ({
+      series: [{label: "time", value: (_, tick) => tick == null ? "–" : clock(tick)}, ...lines.map(([label], index) => ({
         label, stroke: COLOURS[index], width: 2, dash: index ? [6, 3 * index] : undefined,
         value: (_, value) => value == null ? "–" : format(value),
       }))],
-      axes: [axis, {...axis, size: 70, values: (_, ticks) => ticks.map((tick) => format(tick))}],
+      axes: [{...axis, space: 80, size: 34, values: (_, ticks) => ticks.map((tick) => clock(tick))}, {...axis, size: 70, values: (_, ticks) => ticks.map((tick) => format(tick))}],
       scales: {y: {range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1]}},
     }, [[], ...lines.map(() => [])], place.current);
     const fit = new ResizeObserver(() => chart.current?.setSize({width: place.current.clientWidth, height: 190}));
@@ -81,8 +82,9 @@ export function Map({own, nodes, peers, links, flow, linked}) {
       const peer = streams.find((one) => one.behind) ?? streams.find((one) => one.state !== "streaming") ?? streams[0];
       const flows = peer?.state === "streaming";
       const lag = peer?.outbox_seconds > 1 ? `, ${seconds(peer.outbox_seconds)} behind` : "";
-      const text = !peer ? "" : peer.behind ? `behind, ${number(peer.stored_blocks)} blocks wait`
-        : flows ? `${bytes(node.members.reduce((total, member) => total + (flow[member.name] ?? 0), 0))}/s${lag}` : peer.state;
+      const kept = Number(peer?.stored_bytes) ? `, ${bytes(peer.stored_bytes)} kept for it` : "";
+      const text = !peer ? "" : !flows ? `${peer.state}${kept}`
+        : `${bytes(node.members.reduce((total, member) => total + (flow[member.name] ?? 0), 0))}/s${lag}${kept}`;
       return html`<g><line class=${flows ? "flows" : "broken"} x1=${cx} y1=${cy} x2=${x} y2=${y}/>
         <text class="small" x=${(cx * 1.1 + x * .9) / 2} y=${(cy + y) / 2 - 5}>${text}</text></g>`;
     })}

@@ -33,7 +33,7 @@ export function Overview({has}) {
       <${Card} name="up" value=${seconds(node.uptime_seconds)}/>
     </div>
     <section aria-live="polite"><h2>Alarms</h2><${Problem} error=${alarms.error}/>
-      ${wrong.length > 0 && html`<ul>${wrong.map((alarm) => html`<li><${State} kind=${KINDS[alarm.level]}>${shown(alarm.text)}</${State}></li>`)}</ul>`}
+      ${wrong.length > 0 && html`<ul class="tree">${wrong.map((alarm) => html`<li><${State} kind=${KINDS[alarm.level]}>${shown(alarm.text)}</${State}></li>`)}</ul>`}
       ${alarms.data && !wrong.length && html`<${State} kind="good">nothing is wrong</${State}>`}
     </section>
     ${members.length > 0 && html`<section><h2>Federation</h2>
@@ -51,7 +51,7 @@ export function Overview({has}) {
     ${peers.length > 0 && html`<section><h2>Streams to other nodes</h2>
       <${Table} rows=${peers} columns=${[
         ["node", (peer) => shown(peer.node_name), "name"],
-        ["state", (peer) => html`<${State} kind=${peer.state === "streaming" ? (peer.behind ? "warn" : "good") : "bad"}>${peer.state}</${State}>`],
+        ["state", (peer) => html`<${State} kind=${peer.state === "streaming" ? (peer.behind ? "warn" : "good") : "bad"}>${peer.state}${peer.behind ? ", behind" : ""}</${State}>`],
         ["stream", (peer) => `${peer.stream}${peer.tls ? ", TLS" : ""}`],
         ["sent", (peer) => bytes(peer.bytes_sent), "number"],
         ["received", (peer) => bytes(peer.bytes_received), "number"],
