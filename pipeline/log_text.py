@@ -122,7 +122,7 @@ def _node_fields(address: str, found: pb.LogDescription) -> dict[str, Any]:
 def description_lines(found: Mapping[str, Any]) -> list[str]:
     """The result of `describe_logs` for people."""
     nodes = found["nodes"]
-    rows = [("NODE", "LOG", "RECORDS", "OFFSETS", "SIZE", "FIRST", "LAST", "STATE")]
+    rows = [("node", "log", "records", "offsets", "size", "first", "last", "state")]
     for node in nodes:
         state = f"not written: {node['stopped']}" if node["stopped"] else "ok"
         rows.append(
@@ -140,7 +140,7 @@ def description_lines(found: Mapping[str, Any]) -> list[str]:
     rows += [(printable(away["node"]), *"-" * 6, f"away: {away['reason']}") for away in found["away"]]
     rows += [(printable(name), *"-" * 6, "keeps no log") for name in found["without_log"]]
     lines = aligned(rows)
-    holds = [("GROUP", "QUERY", "NODE", "OFFSET", "LAG", "HELD")]
+    holds = [("group", "query", "node", "offset", "lag", "held")]
     holds += [
         (
             printable(hold["group"]),

@@ -145,7 +145,7 @@ def _instant(milliseconds: int) -> str | None:
 
 def status_lines(found: Mapping[str, Any]) -> list[str]:
     """The result of `status` for people."""
-    rows = [("QUERY", "BATCH", "WATERMARK", "NODE", "OFFSET", "LAG", "BEHIND", "STATE", "ASIDE")]
+    rows = [("query", "batch", "watermark", "node", "offset", "lag", "behind", "state", "aside")]
     for query in found["queries"]:
         rows += [
             (

@@ -54,10 +54,10 @@ def test_describe_shows_all_nodes_that_one_knows() -> None:
         first.held["reports", "q1"] = 200
         text = succeeded("describe", "--servers", first.address)
         lines = [line.split() for line in text.splitlines()]
-        assert lines[0] == ["NODE", "LOG", "RECORDS", "OFFSETS", "SIZE", "FIRST", "LAST", "STATE"]
+        assert lines[0] == ["node", "log", "records", "offsets", "size", "first", "last", "state"]
         assert lines[1][:4] == ["n1", first.log_id[:8], "1,200", "0…1200"]
         assert lines[2][-3:] == ["2023-11-14T22:13:21.000Z", "2023-11-14T22:13:21.000Z", "ok"]
-        assert lines[4] == ["GROUP", "QUERY", "NODE", "OFFSET", "LAG", "HELD"]
+        assert lines[4] == ["group", "query", "node", "offset", "lag", "held"]
         assert lines[5] == ["reports", "q1", "n1", "200", "1,000", "1m", "1s", "ago"]
         found = json.loads(succeeded("describe", "--servers", second.address, "--json"))
         assert [(node["node"], node["address"], node["records"]) for node in found["nodes"]] == [

@@ -53,7 +53,7 @@ def test_lag_of_each_node(tmp_path: Path) -> None:
     assert lags == {"n1": (20, 10, 30.0), "n2": (10, 0, 0.0), "n3": (5, None, None), "gone": (1, None, None)}
     assert states == {"n1": "ok", "n2": "ok", "n3": "its log id changed", "gone": "no member"}
     lines = status_lines(found)
-    assert lines[0].split() == ["QUERY", "BATCH", "WATERMARK", "NODE", "OFFSET", "LAG", "BEHIND", "STATE", "ASIDE"]
+    assert lines[0].split() == ["query", "batch", "watermark", "node", "offset", "lag", "behind", "state", "aside"]
     assert len(lines) == 5
 
 
@@ -66,7 +66,7 @@ def test_messages_that_were_kept_aside_are_counted(tmp_path: Path) -> None:
     assert found["queries"][0]["aside"] == {"late": 7}
     heading, *lines = status_lines(found)
     # In the line of the first node only: it is the query's.
-    assert [line[heading.index("ASIDE") :].strip() for line in lines] == ["7 late", ""]
+    assert [line[heading.index("aside") :].strip() for line in lines] == ["7 late", ""]
 
 
 def test_nodes_that_no_batch_read(tmp_path: Path) -> None:
