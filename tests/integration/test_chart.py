@@ -85,6 +85,23 @@ def test_names_ports_and_volumes_belong_together(sets: tuple[str, ...]) -> None:
     assert seeds["publishNotReadyAddresses"] is True
 
 
+@pytest.mark.parametrize(
+    ("sets", "seconds"),
+    [
+        ((), 120),
+        (("drain.sessions=100000",), 260),
+        (("drain.rate=7", "drain.sessions=10"), 62),
+        (("drain.sessions=0",), 60),
+    ],
+)
+def test_a_pod_has_the_time_that_its_drain_takes(sets: tuple[str, ...], seconds: int) -> None:
+    spec = pod(rendered(*sets))
+    assert spec["terminationGracePeriodSeconds"] == seconds
+    (container,) = spec["containers"]
+    command = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert command[command.index("--rate") + 1] == ("7" if "drain.rate=7" in sets else "500")
+
+
 def test_a_pod_that_starts_again_can_use_its_keyring(tmp_path: Path) -> None:
     """Whose mode Kubernetes has changed for fsGroup."""
     spec = pod(rendered("gossipKeys.secret=keys"))
