@@ -35,7 +35,7 @@ LOOK_SECONDS: Final = 1.0
     type=click.IntRange(1, RATE_MAX),
     default=RATE_DEFAULT,
     show_default=True,
-    help="Clients and sessions a second.",
+    help="Clients and sessions a second; workers of a node share it, and it is no less than their number.",
 )
 @click.option("--wait", is_flag=True, help="Wait until the node is drained, and show how far it is each second.")
 @click.option("--status", is_flag=True, help="Show how far the drain is; begin none.")

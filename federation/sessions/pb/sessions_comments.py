@@ -8,7 +8,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.sessions.api.Copies.wanted": "How many there should be; 0 without a store, or without copies.",
     "gmqtt.sessions.api.Copies.whole": "How many are whole: acknowledgements to clients wait for them.",
     "gmqtt.sessions.api.DrainRequest": "Example: {\"rate\": 500}",
-    "gmqtt.sessions.api.DrainRequest.rate": "Clients and sessions a second, 1 to 100000; 0 or missing: 500.",
+    "gmqtt.sessions.api.DrainRequest.rate": "Clients and sessions a second, 1 to 100000; 0 or missing: 500. Workers of a node share it: it is no less than their number.",
     "gmqtt.sessions.api.DrainStatus.clients_closed": "By all drains since the start of the node.",
     "gmqtt.sessions.api.DrainStatus.clients_left": "Clients that are connected here, but for links and those of the node itself, which stay until the node stops.",
     "gmqtt.sessions.api.DrainStatus.node_name": "Of the node that answers.",

@@ -27,7 +27,7 @@ class DrainRequest(_message.Message):
 
     RATE_FIELD_NUMBER: _builtins.int
     rate: _builtins.int
-    """Clients and sessions a second, 1 to 100000; 0 or missing: 500."""
+    """Clients and sessions a second, 1 to 100000; 0 or missing: 500. Workers of a node share it: it is no less than their number."""
     def __init__(
         self,
         *,
