@@ -264,7 +264,7 @@ class Relay:
             serial, *events = frame.more
             self._block = frame.epoch[1], count_of(serial)
             if len(events) == 2:  # an earlier build does not say them
-                self._skip = self._take_block(self._name, frame.epoch[1], serial, *events)
+                self._skip = self._take_block(self._name, frame.epoch[1], serial, events[0], events[1])
         elif self._receiver is not None and (
             frame.operation == KEEPERS
             or (self._sessions == ALL and frame.operation in (ADOPTED, RELAY, RELAYED, REST_OF))
