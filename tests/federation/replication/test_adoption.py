@@ -13,7 +13,7 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.message import Message
 from broker.session.will import StoredWill
 from broker.store.identity import StoreIdentity
-from broker.store.kinds import COPY, DEPARTING, HOME, REPLICA, RUN, SESSION, STORE, SUBSCRIPTION, WILL
+from broker.store.kinds import COPY, DEPARTING, HOME, RECEIVED, REPLICA, RUN, SESSION, STORE, SUBSCRIPTION, WILL
 from broker.store.restoring import Restoring
 from federation.node import Node
 from federation.replication.copies import ADOPTED_SECONDS_MAX
@@ -27,6 +27,8 @@ from federation.sessions.wire import (
     ADOPTED_SESSIONS,
     BLOCK,
     CLAIM,
+    HAND,
+    HEAD_END,
     RELAY,
     REST_OF,
     SessionFrame,
@@ -436,14 +438,11 @@ def test_a_session_from_two_copies_tells_both_stores() -> None:
     first, second = (LOST, 9, 1, 2, 3), ("0d" * 16, 8, 2, 3, 0)
     for adopted in (first, second, (LOST, 10, 4, 5, 6)):
         home.adopts(adopted)
-    assert home.adopted == (second, (LOST, 10, 4, 5, 6))
+    assert list(home.adopted) == [second, (LOST, 10, 4, 5, 6)]
     assert adopted_of(home.values(0.0)[5]) == home.adopted
     told = list(told_adopted(home.adopted))
-    assert [adopted_below(told, StoreIdentity(store_id, 1, True)) for store_id in (LOST, "0d" * 16, "0e" * 16)] == [
-        10,
-        8,
-        0,
-    ]
+    below = [adopted_below(told, StoreIdentity(store_id, 1, True)) for store_id in (LOST, "0d" * 16, "0e" * 16)]
+    assert below == [10, 8, 0]
     for number in range(2 * ADOPTED_MAX):
         home.adopts((f"{number:032x}", 9, 1, 2, 3))
     assert len(home.adopted) == ADOPTED_MAX
@@ -477,3 +476,23 @@ def test_a_block_comes_once_from_its_node_and_from_who_had_adopted_that(is_direc
         more = "n2", ADOPTED_SESSIONS, frames, 0
         station.node.copies.adoptions.receive(name, SessionFrame(RELAY, "", epoch, more), 41.0)
     assert station.broker.sessions["c"].queue_length() == 2
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_client_that_has_not_heard_of_its_new_session_goes_on_with_the_exchanges_of_its_former_one(
+    is_new: bool,
+) -> None:
+    """It sends what was not acknowledged once more, with DUP; its former home has taken that."""
+    station = Station({})
+    station.node.added("n2", 0.0)
+    sessions = station.node.sessions
+    assert sessions is not None
+    epoch = 2_000, station.broker.identity.store_id
+    head = session("c"), (HEAD_END,)
+    sessions.take(SessionFrame(HAND, "c", epoch, (("n2",), head, 1_000)), 1.0)
+    here = station.broker.sessions["c"]
+    here.is_new = is_new  # it has begun anew
+    sessions.homes.by_client["c"].take_exchanges()
+    head = session("c"), (RECEIVED, 0, 4), (HEAD_END,)
+    sessions.take(SessionFrame(HAND, "c", epoch, (("n2",), head, 1_500)), 2.0)
+    assert here.is_unreleased(4) is is_new
