@@ -493,6 +493,6 @@ def test_a_client_that_has_not_heard_of_its_new_session_goes_on_with_the_exchang
     here = station.broker.sessions["c"]
     here.is_new = is_new  # it has begun anew
     sessions.homes.by_client["c"].take_exchanges()
-    head = session("c"), (RECEIVED, 0, 4), (HEAD_END,)
-    sessions.take(SessionFrame(HAND, "c", epoch, (("n2",), head, 1_500)), 2.0)
+    further = session("c"), (RECEIVED, 0, 4), (HEAD_END,)
+    sessions.take(SessionFrame(HAND, "c", epoch, (("n2",), further, 1_500)), 2.0)
     assert here.is_unreleased(4) is is_new
