@@ -20,7 +20,7 @@ WHERE_HELP: Final = (
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, default="describe")
 def log() -> None:
     """Look at event logs, follow and export them."""
 
