@@ -9,7 +9,7 @@ Source: Sparkplug 3.0, chapters 4 (topics) and 5 (births), 6.4 (tck-id-payloads-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
@@ -23,6 +23,12 @@ OF_NODES: Final = ("NBIRTH", "NDEATH", "NDATA", "NCMD")
 OF_DEVICES: Final = ("DBIRTH", "DDEATH", "DDATA", "DCMD")
 METRICS_MAX: Final = 50_000
 """Of an edge node with its devices, of which each counts as one metric at least. A birth with more goes aside."""
+EDGES_MAX: Final = 256
+"""Edge nodes of one part of a node's log whose births are kept. Policy: a further one takes the place of the one whose birth is
+the oldest where that is BIRTH_NS old; else its birth goes aside, and is counted with all that is aside."""
+PARTS: Final = 256  # of a node's log, by the names of edge nodes
+BIRTH_NS: Final = 86_400 * 10**9
+BIRTHS: Final = ("NBIRTH", "DBIRTH")
 _NODE: Final = ""  # instead of a device
 _NO_ALIAS: Final = -1
 
@@ -95,7 +101,7 @@ class EdgeNode:
         elif place.kind == "DBIRTH":
             self._forget((place.device,))
         found = read_payload(payload)
-        if place.kind in ("NBIRTH", "DBIRTH"):
+        if place.kind in BIRTHS:
             self._bear(place, found)
             return payload
         return self._name(place, found) or payload
@@ -146,3 +152,50 @@ class EdgeNode:
                 each.datatype = born.datatype
             is_changed = True
         return payload.SerializeToString() if is_changed else b""
+
+
+class EdgeNodes:
+    """The edge nodes of one part of a node's log.
+
+    born     when each of those with births was born last, Unix ns, the oldest birth first
+    changed  those whose births are to be stored, or are gone; by their names
+    """
+
+    def __init__(self, born: Mapping[str, int], stored: Callable[[str], bytes | None]) -> None:
+        """`stored` reads what `to_bytes` of an edge node gave; None for nothing."""
+        self.born = dict(born)
+        self.changed: dict[str, EdgeNode] = {}
+        self._stored = stored
+        self._read: dict[str, EdgeNode] = {}
+
+    def resolve(self, place: Place, payload: bytes, time_ns: int) -> bytes:
+        """As EdgeNode.resolve; `time_ns` is that of the record."""
+        name = place.edge
+        edge = self._edge(name)
+        if place.kind in BIRTHS and name not in self.born and len(self.born) >= EDGES_MAX:
+            if next(iter(self.born.values())) > time_ns - BIRTH_NS:
+                raise Undecodable(f"births of {EDGES_MAX} other edge nodes are kept, none of which is a day old")
+        try:
+            return edge.resolve(place, payload)
+        finally:
+            if place.kind in BIRTHS:
+                self._note(name, edge, time_ns)
+
+    def _edge(self, name: str) -> EdgeNode:
+        edge = self._read.get(name)
+        if edge is None:
+            state = self._stored(name) if name in self.born else None
+            edge = self._read[name] = EdgeNode() if state is None else EdgeNode.from_bytes(state)
+        return edge
+
+    def _note(self, name: str, edge: EdgeNode, time_ns: int) -> None:
+        """A birth of the edge node came."""
+        if edge.is_changed:
+            self.changed[name] = edge
+        self.born.pop(name, None)
+        if edge.births:
+            self.born[name] = time_ns
+        if len(self.born) > EDGES_MAX:
+            oldest = next(iter(self.born))
+            del self.born[oldest]
+            self.changed[oldest] = self._read[oldest] = EdgeNode()

@@ -2,8 +2,8 @@
 
 A payload that does not decode stays in the table, in the partition `outcome=undecoded`, with its bytes and the reason.
 
-The births of Sparkplug are state of the query, by node and edge node. Spark saves it with each batch in the checkpoint, and
-reads that of the batch before when it repeats one: a batch has the same rows each time.
+The births of Sparkplug are state of the query, by node and part of its edge nodes. Spark saves it with each batch in the
+checkpoint, and reads that of the batch before when it repeats one: a batch has the same rows each time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgpack  # type: ignore[import-untyped]
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -22,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from pipeline import delta_table, parquet_table
-from pipeline.decoding.births import EdgeNode, read_topic
+from pipeline.decoding.births import PARTS, EdgeNodes, read_topic
 from pipeline.decoding.paths import Undecodable
 from pipeline.decoding.rows import FAULT, RESOLVED, RowDecoder, row_schema
 from pipeline.decoding.schemas import MESSAGE_COLUMNS, SPARKPLUG, DeclaredSchema
@@ -32,6 +33,8 @@ from pipeline.registry import PARQUET, TABLE_FORMATS, Context, Option, Query, st
 from pipeline.schema_file import load_schemas
 
 FOLDER: Final = "decoded"
+BORN: Final = "born binary"  # of EdgeNodes, as MessagePack
+EDGE: Final = "edge string"
 STATE: Final = "births binary"
 RESOLVED_ROW: Final = (
     "node string, log string, offset bigint, time bigint, topic string, client_id string, payload binary, "
@@ -48,26 +51,36 @@ class DecodeOptions:
 
 
 class Births(StatefulProcessor):
-    """Key: node and edge node."""
+    """Key: node and part of its edge nodes."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getValueState("births", STATE)
+        self._born = handle.getValueState("born", BORN)
+        self._births = handle.getMapState("births", EDGE, STATE)
+
+    def _stored(self, edge: str) -> bytes | None:
+        state = self._births.getValue((edge,))
+        return None if state is None else bytes(state[0])
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         frame = pd.concat(list(rows)).sort_values("offset")
-        state = self._state.get() if self._state.exists() else None
-        edge = EdgeNode() if state is None else EdgeNode.from_bytes(bytes(state[0]))
+        state = self._born.get() if self._born.exists() else None
+        edges = EdgeNodes({} if state is None else msgpack.unpackb(bytes(state[0])), self._stored)
         resolved: list[bytes | None] = []
         faults: list[str | None] = []
-        for topic, payload in zip(frame["topic"], frame["payload"], strict=True):
+        for topic, payload, time_ns in zip(frame["topic"], frame["payload"], frame["time"], strict=True):
             try:
-                resolved.append(edge.resolve(read_topic(topic), bytes(payload)))
+                resolved.append(edges.resolve(read_topic(topic), bytes(payload), int(time_ns)))
                 faults.append(None)
             except Undecodable as reason:
                 resolved.append(None)
                 faults.append(str(reason))
-        if edge.is_changed:
-            self._state.update((edge.to_bytes(),))
+        for name, edge in edges.changed.items():
+            if edge.births:
+                self._births.updateValue((name,), (edge.to_bytes(),))
+            else:
+                self._births.removeKey((name,))
+        if edges.changed:
+            self._born.update((msgpack.packb(edges.born),))
         yield frame.assign(**{RESOLVED: resolved, FAULT: faults})[RESOLVED_NAMES]
 
 
@@ -77,8 +90,8 @@ def resolve(messages: DataFrame) -> DataFrame:
     edge = F.concat_ws("/", F.try_element_at(levels, F.lit(2)), F.try_element_at(levels, F.lit(4)))
     columns = [name for name in MESSAGE_COLUMNS if name != "ts"]
     resolved = (
-        messages.select(*columns, "payload", edge.alias("edge"))
-        .groupBy("node", "edge")
+        messages.select(*columns, "payload", F.pmod(F.xxhash64(edge), F.lit(PARTS)).alias("part"))
+        .groupBy("node", "part")
         .transformWithStateInPandas(Births(), RESOLVED_ROW, "Append", "None")
     )
     return resolved.withColumn("ts", F.timestamp_micros(F.floor(F.col("time") / F.lit(1000))))

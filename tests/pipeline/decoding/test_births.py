@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.decoding.births import EdgeNode, Place, read_topic
+from pipeline.decoding.births import BIRTH_NS, EdgeNode, EdgeNodes, Place, read_topic
 from pipeline.decoding.metrics import decode_metrics
 from pipeline.decoding.paths import Undecodable
 from sparkplug_messages import DOUBLE, INT8, STRING, metric, payload
@@ -120,6 +120,47 @@ def test_the_metrics_of_an_edge_node_are_bounded(monkeypatch: pytest.MonkeyPatch
     edge.resolve(node("DBIRTH", "d"), DBIRTH)
     assert "more than 2 metrics" in str(values(edge, node("DBIRTH", "e"), payload()))
     edge.resolve(node("NBIRTH"), NBIRTH)
+
+
+def kept(state: dict[str, bytes], edges: EdgeNodes) -> dict[str, bytes]:
+    """The state after a batch."""
+    changed = {name: edge.to_bytes() for name, edge in edges.changed.items() if edge.births}
+    return {name: data for name, data in state.items() if name not in edges.changed} | changed
+
+
+@pytest.mark.interpreted
+def test_edge_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The births of a further one go aside, until the oldest births are a day old and make room."""
+    monkeypatch.setattr("pipeline.decoding.births.EDGES_MAX", 2)
+    state: dict[str, bytes] = {}
+    born: dict[str, int] = {}
+    speed = payload(metric(alias=1, double_value=2.0))
+
+    def take(edge: str, kind: str, data: bytes, time_ns: int) -> object:
+        """In a batch of its own."""
+        nonlocal state, born
+        edges = EdgeNodes(born, state.get)
+        try:
+            found = decode_metrics(edges.resolve(Place(edge, kind, ""), data, time_ns))["metrics"]
+        except Undecodable as reason:
+            found = str(reason)
+        state, born = kept(state, edges), edges.born
+        assert state.keys() == born.keys()
+        return found
+
+    for time_ns, edge in enumerate("ab"):
+        take(edge, "NBIRTH", NBIRTH, time_ns)
+    assert "births of 2 other edge nodes" in str(take("c", "NBIRTH", NBIRTH, BIRTH_NS - 1))
+    assert "no birth of the edge node" in str(take("c", "NDATA", speed, BIRTH_NS - 1))
+    assert take("a", "NDATA", speed, BIRTH_NS - 1) == {"speed": 2.0}
+    take("a", "NBIRTH", NBIRTH, BIRTH_NS)  # now that of b is the oldest
+    take("c", "NBIRTH", NBIRTH, BIRTH_NS + 1)
+    assert [take(edge, "NDATA", speed, BIRTH_NS + 2) for edge in "ac"] == [{"speed": 2.0}] * 2
+    assert "no birth of the edge node" in str(take("b", "NDATA", speed, BIRTH_NS + 2))
+    # A birth that cannot be read gives its place back.
+    assert "no payload" in str(take("a", "NBIRTH", b"\xff", BIRTH_NS + 3))
+    take("d", "NBIRTH", NBIRTH, BIRTH_NS + 4)
+    assert state.keys() == {"c", "d"}
 
 
 KINDS = st.sampled_from(["NBIRTH", "DBIRTH", "NDATA", "DDATA", "NDEATH"])
