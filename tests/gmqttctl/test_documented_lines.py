@@ -68,7 +68,8 @@ def test_the_commands_of_a_page_are_taken(page: Path, tmp_path: Path, monkeypatc
 def test_what_stands_behind_a_command_is_none_of_its_words() -> None:
     text = (
         "    gmqttctl log describe      each log\n    $ gmqttd keygen > k\n    gmqttctl upstreams set north - < n.json   # x\n"
-        "    gmqttctl definitions from-rabbitmq d.json | gmqttctl definitions import -\n    gmqttctl replay \\\n        --from 1\n"
+        "    gmqttctl definitions from-rabbitmq d.json | gmqttctl definitions import -\n"
+        "    gmqttctl replay \\\n        --from 1\n"
         "Text gmqttctl x\n"
     )
     assert list(lines_of(text)) == [
