@@ -95,13 +95,17 @@ class Copies(LostHomes):
     def _choose_keepers(self, now: float) -> bool:
         """False while one is missed that may soon be back, or will be one when it is no longer new."""
         living: dict[str, str] = {}
+        told: dict[str, None] = {}  # other workers of this node, too
         candidates: dict[str, Candidate] = {}
         has_new = False
         stores = 0
         for name, sender in self._senders.items():
+            is_there = sender.is_living and sender.addr and not sender.choice.is_go_only
+            if is_there and sender.peer_store_id and sender.knows_adoptions:
+                told[name] = None
             if sender.peer_store_id and sender.keeps_copies:
                 stores += 1
-                if sender.is_living and sender.addr and not sender.choice.is_go_only:
+                if is_there:
                     is_new = now < sender.living_since + self._stabilization_time
                     has_new = has_new or is_new
                     living[name] = sender.peer_store_id
@@ -119,7 +123,7 @@ class Copies(LostHomes):
         for name, keeper in replication.keepers.items():
             if name in living:
                 keeper.connect(self._senders[name].addr, self._senders[name].choice.is_tls, now)
-        self._tell_others(living, now)
+        self._tell_others(told, now)
         return not awaited and not (has_new and len(replication.listed.names) < replication.wanted)
 
     def _note_missed(self, now: float) -> None:
@@ -142,8 +146,9 @@ class Copies(LostHomes):
         until = self._asked_until.get(node, 0.0)
         return max(found, 0.0 if until == NEVER else until)
 
-    def _tell_others(self, living: dict[str, str], now: float) -> None:
-        """A member that was a keeper, and is one no more, drops its copy when it hears of it."""
+    def _tell_others(self, living: dict[str, None], now: float) -> None:
+        """A member that was a keeper, and is one no more, drops its copy when it hears of it. All know who may adopt the
+        sessions of this store."""
         listed = self.replication.listed
         self._told = {name: told for name, told in self._told.items() if name in living}
         for name in living:
