@@ -60,6 +60,8 @@ class Journal:
     first_new    records from this number on are not in any batch yet
     stored_below records below this number are in the store and its copies, as far as they were not changed since
     taken        number of batches that `take` gave; `stored` of them are in the store
+    unstored     numbers from the first to below the second were of records that no batch before this start has stored; copies
+                 of the store may have them
     """
 
     def __init__(self) -> None:
@@ -74,6 +76,7 @@ class Journal:
         self.taken = 0
         self.stored = 0
         self.first_new = 1
+        self.unstored = 0, 0
 
     def begin_behind(self, number: int) -> None:
         """The store has records up to this number."""

@@ -147,7 +147,9 @@ class Restoring:
             self._identity_number = journal.next_number
             journal.begin_behind(self._identity_number)
         else:
-            journal.begin_behind(journal.next_number + NUMBERS_OF_A_BATCH)
+            last = journal.next_number + NUMBERS_OF_A_BATCH
+            journal.unstored = journal.next_number, last + 1
+            journal.begin_behind(last)
         journal.kept[self._identity_number] = self._identity
         self._broker.identity = self._identity
         self._broker.set_journal(journal)

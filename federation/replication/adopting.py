@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from broker.session.session import Session
 from broker.store.kinds import OUTBOX, POSITION
 from broker.store.shapes import count_of
 from federation.replication.contents import Contents, Record
 from federation.replication.replica import Replica
 from federation.sessions.home import Home
 from federation.sessions.homes import Homes
+from federation.sessions.relayed import TAIL_RECORDS, Relayed
 
 HOMES_OF_A_TURN: Final = 2_000
 
@@ -38,6 +40,11 @@ class Adoption:
         self.is_open = True
         self.left.extend(sorted(contents.sessions))
         self.below = max(contents.records, default=0) + 1
+
+    def note_tail(self, relayed: Relayed, session: Session, numbers: list[int], first: int) -> None:
+        """The session has messages whose records had these numbers there, and have numbers from `first` on here."""
+        above = self.below - TAIL_RECORDS
+        relayed.add_tail(session, numbers, above, first, self.replica.node, self.replica.store_id)
 
     def sort_rest(self) -> deque[Record]:
         contents = self.replica.contents

@@ -261,6 +261,7 @@ class Adoptions:
             return
         counter = 0 if home_record is None else since
         home.adopts((replica.store_id, adoption.below, first, self._next_number(), counter))
+        adoption.note_tail(self._moves.relayed, home.arriving.session, contents.messages_of(numbers), first)
         home.is_deserted = is_new
         for name, sender in self._senders.items():
             if sender.reachable and sender.knows_adoptions and name != replica.node:

@@ -75,7 +75,8 @@ class Departing(Sources):
     adopted  as of the home
     includes  as of the home
     told_until  its head waits so long for the claim of its new home
-    copied   messages whose records have numbers from the first to below the second are there already: by a copy
+    copied   messages whose records have numbers from the first to below the second are there already: by a copy; perhaps not
+             the newest of it (Relayed.add_tail)
     is_adopted  that is one of this store: who has adopted it hands on what is in it, and this node does not
     relayed  those of the others that were relayed for a lost home
     record   number of its record in the store, 0 for none
@@ -255,14 +256,16 @@ class Departing(Sources):
             goes_back = goes_back or adopted[0] == self.epoch[1]
         mark = NOT_COPIED
         for outgoing in outgoings:
-            if self.copied[0] <= outgoing.record < self.copied[1]:
-                continue
             own = NOT_COPIED
             if self.relayed is not None and goes_back:
                 own = self.relayed.block_of(outgoing.record, self.epoch[1])
-            for store_id, _, first, end, since in self.adopted:
-                if since > 0 and first <= outgoing.record < end:
-                    own = (COPIED, store_id, since)
+            if self.copied[0] <= outgoing.record < self.copied[1]:
+                if own == NOT_COPIED or self.is_adopted:
+                    continue
+            else:
+                for store_id, _, first, end, since in self.adopted:
+                    if since > 0 and first <= outgoing.record < end:
+                        own = (COPIED, store_id, since)
             if own != mark:
                 mark = own
                 records.append(mark)

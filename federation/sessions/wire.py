@@ -60,7 +60,8 @@ COPIED: Final = (
 AWAITED: Final = 104  # with (name, ...): nodes that have not said yet where their messages go
 
 BLOCK_OF: Final = (
-    105  # with (node, store id, serial): messages that follow in the frame are from this block of the node
+    105  # with (node, store id, serial): messages that follow in the frame are from this block of the node, or from the record
+    # with this number where that is the store of the new home
 )
 
 Record = tuple[object, ...]

@@ -15,6 +15,7 @@ from simulator.world import Host
 ADOPT_SECONDS: Final = 10.0
 CUT_SECONDS: Final = 10.0  # until all have noticed the end of a cut
 WHOLE_LIMIT: Final = 60.0
+FAILED_LIMIT: Final = 60.0
 BACK_SECONDS: Final = 5.0
 SLOW_SECONDS: Final = 3.0
 
@@ -213,6 +214,33 @@ def slow_homes_come_back(seed: int) -> None:
     check(promises)
 
 
+def homes_come_back_while_they_are_adopted(seed: int) -> None:
+    """A node dies, and is back at about the moment when its keeper adopts its sessions; nodes take seconds for what they get
+    and send meanwhile."""
+    promises = Promises(seed, 3 + seed % 3, replication=ReplicationSettings(adopt_after=ADOPT_SECONDS))
+    hosts = promises.federation.hosts
+    for _ in range(2):
+        promises.run(promises.rng.random() * 4.0, 30.0)
+        victim = promises.rng.choice(hosts[1:])
+        name = promises.stations[victim].name
+        promises.kill(victim)
+
+        def has_failed(name: str = name) -> bool:
+            return not any(node.node.senders[name].is_living for node in promises.nodes())
+
+        promises.world.run_until(has_failed, FAILED_LIMIT, f"{name} has failed")
+        promises.run(ADOPT_SECONDS + promises.rng.uniform(-1.5, 2.0), 10.0)
+        promises.start(victim)
+        for _ in range(4):
+            for host in some(promises, hosts):
+                if host.receives_at <= promises.world.now:
+                    host.hold_messages(SLOW_SECONDS * promises.rng.random() ** 2)
+            promises.run(promises.rng.random(), 20.0)
+        promises.run(CUT_SECONDS, 10.0)
+    promises.run(promises.rng.random() * 4.0, 30.0)
+    check(promises)
+
+
 def power_fails_while_clients_move(seed: int) -> None:
     """All nodes die at once; they come back in any order, some when others have adopted their sessions."""
     copied = Copied(seed, 3 + seed % 3)
@@ -254,6 +282,7 @@ COPY_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     homes_stand_still,
     homes_come_back_to_their_clients,
     slow_homes_come_back,
+    homes_come_back_while_they_are_adopted,
     power_fails_while_clients_move,
     clocks_jump_while_clients_move,
 )
