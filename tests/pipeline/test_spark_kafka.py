@@ -11,9 +11,10 @@ import pytest
 from client_library import kafka_jars
 from mqtt_client import Clients
 from node_process import Nodes, free_port
+from waiting import eventually
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -32,20 +33,23 @@ def run_stream(spark: SparkSession, port: int, folder: Path) -> None:
     query.awaitTermination()
 
 
-async def test_batches_and_a_stream_over_kills(
-    spark: SparkSession, nodes: Nodes, clients: Clients, tmp_path: Path
-) -> None:
+def kafka_settings(folder: Path, port: int) -> dict[str, Any]:
     if not kafka_jars():
         pytest.skip("Spark's Kafka source is missing: scripts/setup --jars fetches it")
-    port = free_port()
-    settings: dict[str, Any] = {
+    return {
         "plugin_order": ["event_log", "kafka"],
         "plugins": {
-            "event_log": {"dir": str(tmp_path / "log")},
+            "event_log": {"dir": str(folder / "log")},
             "kafka": {"listeners": [f"127.0.0.1:{port}"], "topics": {"sensors": "sensors/#"}},
         },
     }
-    node = await nodes.start(settings)
+
+
+async def test_batches_and_a_stream_over_kills(
+    spark: SparkSession, nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    port = free_port()
+    node = await nodes.start(kafka_settings(tmp_path, port))
     wanted: list[tuple[int, str, str]] = []
     for turn in range(3):
         publisher = await clients.connect(node.port, f"p{turn}")
@@ -64,3 +68,34 @@ async def test_batches_and_a_stream_over_kills(
     batch = spark.read.format("kafka").option("kafka.bootstrap.servers", f"127.0.0.1:{port}")
     half = batch.option("subscribe", "sensors").option("startingOffsets", '{"sensors":{"0":90}}').load()
     assert half.count() == sum(offset >= 90 for offset, _, _ in wanted)
+
+
+async def test_real_time_mode(spark: SparkSession, nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """Spark takes the node for a source of it: rows of several of its batches come once, and in order."""
+    port = free_port()
+    node = await nodes.start(kafka_settings(tmp_path, port))
+    publisher = await clients.connect(node.port, "p")
+    rows = tmp_path / "rows"
+    rows.touch()
+    path = str(rows)
+
+    def keep(row: Row) -> None:
+        with Path(path).open("a") as file:
+            file.write(f"{row.value}\n")
+
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", f"127.0.0.1:{port}")
+    frame = reader.option("subscribe", "sensors").option("startingOffsets", "earliest").load()
+    writer = frame.selectExpr("CAST(value AS STRING) value").writeStream.foreach(keep).outputMode("update")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(realTime="5 seconds").start()
+    try:
+        for turn in range(2):
+            for number in range(10 * turn, 10 * turn + 10):
+                await publisher.publish("sensors/1", b"%d" % number, 1)
+            wanted = [str(number) for number in range(10 * turn + 10)]
+            await eventually(
+                lambda wanted=wanted: query.exception() or rows.read_text().split() == wanted, "all rows", 120.0
+            )
+            assert query.exception() is None
+    finally:
+        await asyncio.to_thread(query.stop)
