@@ -87,7 +87,7 @@ async def test_real_time_mode(spark: SparkSession, nodes: Nodes, clients: Client
     frame = reader.option("subscribe", "sensors").option("startingOffsets", "earliest").load()
     writer = frame.selectExpr("CAST(value AS STRING) value").writeStream.foreach(keep).outputMode("update")
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = writer.trigger(realTime="5 seconds").start()
+    query = writer.trigger(realTime="5 seconds").start()  # type: ignore[call-overload]  # its stubs do not have it
     try:
         for turn in range(2):
             for number in range(10 * turn, 10 * turn + 10):
