@@ -24,7 +24,7 @@ from broker.metrics.figures import (
     joined_metrics,
     summed,
 )
-from broker.metrics.metric import Metric
+from broker.metrics.metric import Metric, gauges
 from broker.server.logging import get_logger
 
 if TYPE_CHECKING:
@@ -106,7 +106,17 @@ class WorkerFace:
     def metrics(self) -> list[Metric]:
         """Return the metrics of the node."""
         told = self._told(decoded)
-        return joined_metrics({index: one.metrics for index, one in told.items()}) + self._worker.metrics()
+        text = (
+            "Whether the metrics of a worker are not among these: it is starting, or they are too long for the others."
+        )
+        missing = gauges(
+            "gmqtt_worker_metrics_missing",
+            text,
+            "worker",
+            [(str(index), float(not one.metrics)) for index, one in told.items()],
+        )
+        own = [missing, *self._worker.metrics()]
+        return joined_metrics({index: one.metrics for index, one in told.items()}) + own
 
     def numbers(self) -> tuple[Numbers, Numbers]:
         """Return the totals of the node, and its numbers of now."""

@@ -26,6 +26,11 @@ class Tells:
         return Figures(time.monotonic(), [], self.metrics, {"sent": 1}, {"clients": self.clients})
 
 
+def missing(face: WorkerFace) -> dict[tuple[str, ...], float]:
+    (found,) = [one for one in face.metrics() if one.name == "gmqtt_worker_metrics_missing"]
+    return dict(found.samples)
+
+
 async def test_metrics_that_are_too_long_are_left_out_and_the_worker_lives(tmp_path: Path) -> None:
     shared = SharedFigures(range(2))
     sockets = socket.socketpair()
@@ -41,6 +46,7 @@ async def test_metrics_that_are_too_long_are_left_out_and_the_worker_lives(tmp_p
     second.tell()
     assert first.not_ready() == []
     assert any(one.name == "g" for one in first.metrics())
+    assert missing(first) == {("0",): 1.0, ("1",): 0.0}  # worker 0 has none here
     tells[1].clients = 5
     tells[1].metrics = [counters("k_total", "K.", "name", [("x" * SLOT_BYTES, 1.0)])]
     second.tell()
@@ -48,5 +54,6 @@ async def test_metrics_that_are_too_long_are_left_out_and_the_worker_lives(tmp_p
     assert first.not_ready() == []
     assert first.numbers() == ({"sent": 2}, {"clients": 5})  # those of now, not of before
     assert not any(one.name in ("g", "k_total") for one in first.metrics())
+    assert missing(first) == {("0",): 1.0, ("1",): 1.0}
     for one in sockets:
         one.close()
