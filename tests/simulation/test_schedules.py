@@ -100,7 +100,7 @@ ONCE_BROKEN = {
     "workers_of_one_node_die": (9, 4),
     # 2: a worker did not know the keepers of another one of its machine, and sent what was for its lost store to the next one
     "workers_are_lost": (2, 1, 3),
-    "machines_are_lost": (1,),
+    "machines_are_lost": (1, 3),  # 3: as 2 above
     "streams_break_while_clients_move": (1, 22, 25, 31, 32, 1003, 1034, 1063, 1079, 5001, 5008, 10006),
 }
 
