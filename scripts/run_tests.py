@@ -27,11 +27,12 @@ RUN: Final = ROOT / "run" / "test"
 BUILD_LOG: Final = RUN / "build.log"
 PYTHON: Final = ROOT / ".venv" / "bin" / "python"
 COMPILED_PYTHON: Final = ROOT / ".venv-fast" / "bin" / "python"
-LANES_AT_ONCE: Final = 6  # most of them wait more than they compute
+LANES_AT_ONCE: Final = 8  # most of them wait more than they compute
 # Lanes of their own: they wait for processes, and for JVMs.
 INTEGRATION: Final = "tests/integration"
 INTEGRATION_LANES: Final = 3
 JVM: Final = "tests/pipeline"
+JVM_JOBS: Final = "tests/pipeline/jobs"  # a JVM of their own, beside that of the others
 # Half of what computes: with a lane for all of it one core waits at the end.
 FEDERATION: Final = ("tests/federation", "tests/simulation")
 INTERPRETED_MARK: Final = "mark.interpreted"
@@ -126,7 +127,8 @@ def all_lanes(name: str, python: Path, arguments: list[str]) -> list[Lane]:
     """All tests as lanes: those that wait most begin first, those that compute fill the time of the others."""
     elsewhere = [f"--ignore={folder}" for folder in (INTEGRATION, JVM, *FEDERATION)]
     return [
-        lane(f"{name}-pipeline", python, [JVM, *arguments]),
+        lane(f"{name}-pipeline", python, [JVM, f"--ignore={JVM_JOBS}", *arguments]),
+        lane(f"{name}-jobs", python, [JVM_JOBS, *arguments]),
         *integration_lanes(f"{name}-integration", python, files_of(INTEGRATION), arguments),
         lane(f"{name}-federation", python, [*FEDERATION, *arguments]),
         lane(name, python, [*elsewhere, *arguments]),
