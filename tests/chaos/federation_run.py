@@ -176,6 +176,8 @@ class FederationRun(Stage, Scene):
             self._number = number
             self._incident, self._hit = incident, frozenset(node.name for node in hit)
             self._mark()
+            for subscriber in self._subscribers:
+                subscriber.receipts.incident_begins()
             self._note(f"{number}: {incident}")
             await FAULTS[incident.trouble](self, incident, hit)
             healed = time.monotonic()
@@ -309,7 +311,10 @@ class FederationRun(Stage, Scene):
         for node in self.nodes:
             (adopted,) = await metrics(node, "gmqtt_stores_adopted_total")
             self._adopted[node.name, node.pid] = sum(adopted)
-        self._complete = [client.receipts for client in self._subscribers if not client.player.is_away]
+        is_delivered()  # a client that was away may be back, and lack what waited for it
+        self._complete = [
+            player.receipts for player, lacking in missing if player.receipts and not player.is_away and not lacking
+        ]
         return True
 
     async def _until(

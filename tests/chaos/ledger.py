@@ -77,13 +77,13 @@ class Ledger:
 class Double:
     """A QoS 2 message that came again.
 
-    heals   how often all of the client had been seen to be well before
+    unsure  why it may come again at that time; None where it may not
     places  where it came first, and where it came now
     """
 
     topic: str
     number: int
-    heals: int
+    unsure: Unsure | None
     places: tuple[str, str]
 
 
@@ -120,9 +120,9 @@ class Receipts:
         self.repeated = 0
         self.doubles: list[Double] = []
         self._places = [""]
-        # Why it was unsure until it was seen to be well, and how many were published by topic before that, and by then.
-        self._times: list[tuple[Unsure | None, dict[str, int], dict[str, int]]] = []
-        self._settled: dict[str, int] = {}
+        self._settled: dict[str, int] = {}  # by topic, how many had come when it was seen to be well the last time
+        # What may wait for it on its node since then: why it was unsure before, and which numbers were published meanwhile.
+        self._waiting: tuple[Unsure | None, dict[str, range]] = (None, {})
         self._unsure: dict[str, set[int]] = {}  # those that came first while it was unsure
         self._moving: dict[str, set[int]] = {}  # and those that came while it was moving
 
@@ -133,10 +133,15 @@ class Receipts:
     def is_well(self, settled: dict[str, int], sent: dict[str, int]) -> None:
         """It has one session, on one node, and got all of the first numbers of each topic in `settled`. sent: how many are
         published by now."""
-        self._times.append((self.unsure, self._settled, dict(sent)))
+        numbers = {topic: range(self._settled.get(topic, 0), count) for topic, count in sent.items()}
+        self._waiting = self.unsure, numbers
         self._settled = dict(settled)
         self.unsure = None
         self.is_moving = False
+
+    def incident_begins(self) -> None:
+        """What waited for it on its node has come."""
+        self._waiting = None, {}
 
     def note(self, topic: str, number: int) -> None:
         came = self.came.setdefault(topic, {})
@@ -148,19 +153,17 @@ class Receipts:
                 self._moving.setdefault(topic, set()).add(number)
         elif min(self.qos, qos_of(topic)) == 2:
             places = self._places[came[number]], self._places[-1]
-            self.doubles.append(Double(topic, number, len(self._times), places))
+            self.doubles.append(Double(topic, number, self._why_again(topic, number), places))
         else:
             self.repeated += 1
 
-    def excuse(self, double: Double) -> Unsure | None:
-        """Why it may have come twice: it was published while the client was unsure, and came before the client was well once
-        more."""
-        times = [*self._times, (self.unsure, self._settled, {})]
-        for unsure, first, sent in times[max(0, double.heals - 1) : double.heals + 1]:
-            is_before = not sent or double.number < sent[double.topic]
-            if unsure is not None and is_before and double.number >= first.get(double.topic, 0):
-                return unsure
-        return None
+    def _why_again(self, topic: str, number: int) -> Unsure | None:
+        """Why a QoS 2 message may come again now: the client is unsure, and was not seen to be well since it was published. Or
+        the client was unsure, was well then, and no incident has begun since."""
+        if self.unsure is not None and number >= self._settled.get(topic, 0):
+            return self.unsure
+        unsure, numbers = self._waiting
+        return unsure if number in numbers.get(topic, ()) else None
 
     def missing(self, ledger: Ledger) -> dict[str, set[int]]:
         """What was acknowledged and did not come."""
@@ -234,7 +237,7 @@ def settle(ledger: Ledger, all_receipts: Iterable[Receipts]) -> Account:
             account.example(f"{receipts.client_id} lacks {len(numbers)} of {topic}: {spans(numbers)}")
         wrong: dict[tuple[str, str, str, tuple[str, str]], set[int]] = {}
         for double in receipts.doubles:
-            reason = receipts.excuse(double) or ledger.unsure[double.topic].get(double.number)
+            reason = double.unsure or ledger.unsure[double.topic].get(double.number)
             if reason is not None:
                 account.unsure[reason] += 1
             else:

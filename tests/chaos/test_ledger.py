@@ -59,36 +59,52 @@ def test_what_was_refused_may_be_missing_and_may_come() -> None:
         assert settle(ledger, [receipts_of(numbers, [0, 1, 2])]).lost == 0
 
 
-def well(receipts: Receipts, sent: int) -> None:
-    receipts.is_well({ONE: sent, TWO: sent}, {ONE: sent, TWO: sent})
-
-
 @pytest.mark.parametrize(
-    ("number", "heals", "is_excused"),
-    [(0, 0, False), (1, 0, True), (2, 0, True), (2, 1, True), (2, 2, False), (3, 1, False)],
+    ("story", "is_excused"),
+    [
+        ("u 0 0", True),
+        ("0 u 0", True),
+        ("u 0 2 1 1", True),
+        ("u 0 w 0", True),
+        ("u 0 w i u 1 1", True),
+        ("u 0 i 0", True),
+        ("0 0 u", False),
+        ("0 w 1 1 u 2 w", False),
+        ("0 w u 1 0", False),
+        ("u 0 w 1 1", False),
+        ("u 0 w i 0", False),
+        ("u 0 w i u 0", False),
+        ("u 0 w i w 0", False),
+    ],
     ids=[
-        "published before the client was unsure",
-        "while it was",
+        "published while the client was unsure",
+        "published since it was well before",
         "and out of order",
-        "the other copy came when the client was well again",
-        "and later",
-        "published when it was well",
+        "it waited on its node when the client was well again",
+        "in the next incident, in which it is unsure, too",
+        "the client was away when the others were well, and all of its session is not on one node yet",
+        "it came before the client was unsure",
+        "and the client was well before",
+        "published before the client was well",
+        "published when it was well again",
+        "it comes in the next incident",
+        "in which it is unsure, too",
+        "and behind that",
     ],
 )
-def test_what_was_published_while_a_client_was_on_both_sides_may_come_to_it_twice(
-    number: int, heals: int, is_excused: bool
-) -> None:
+def test_when_qos_2_may_come_again(story: str, is_excused: bool) -> None:
+    """u: the client is unsure. w: it is well, and all that came was published. i: an incident begins."""
     receipts = Receipts("client", 2)
-    receipts.note(TWO, 0)
-    well(receipts, 1)
-    receipts.unsure = Unsure.CROSSED
-    receipts.note(TWO, 2)
-    receipts.note(TWO, 1)
-    for sent in range(3, 3 + heals):
-        well(receipts, sent)
-    if number == 3:
-        receipts.note(TWO, 3)
-    receipts.note(TWO, number)
+    for word in story.split():
+        if word == "u":
+            receipts.unsure = Unsure.CROSSED
+        elif word == "w":
+            sent = {TWO: 1 + max(receipts.came[TWO])}
+            receipts.is_well(sent, sent)
+        elif word == "i":
+            receipts.incident_begins()
+        else:
+            receipts.note(TWO, int(word))
     account = settle(ledger_of(0), [receipts])
     assert (account.twice, account.unsure[Unsure.CROSSED], account.late) == (not is_excused, is_excused, 0)
 
