@@ -362,7 +362,9 @@ class Moves:
         has_newer = home.taken_at < since  # else the client has begun anew here
         if home.taken_at == NOT_TAKEN:
             has_newer = known is None
-        if known is not None and known.is_new:  # its client goes on with the exchanges of its former session
+        # A client whose connection has ended before it said something goes on with the exchanges of its former session: it may
+        # not have heard of its new one. One that is connected hears of it, and one that asked for a new one has no former.
+        if known is not None and known.is_new and known.connection is None and not home.is_clean:
             has_newer = True
         for record in head.records:
             if record[0] == AWAITED:

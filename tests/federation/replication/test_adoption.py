@@ -10,27 +10,19 @@ import federation.replication.adoption
 import federation.replication.replicas
 from broker.broker import Broker
 from broker.config.settings_mqtt import MqttSettings
-from broker.message import Message
 from broker.session.will import StoredWill
 from broker.store.identity import StoreIdentity
-from broker.store.kinds import COPY, DEPARTING, HOME, RECEIVED, REPLICA, RUN, SESSION, STORE, SUBSCRIPTION, WILL
+from broker.store.kinds import COPY, DEPARTING, HOME, REPLICA, RUN, STORE, SUBSCRIPTION, WILL
 from broker.store.restoring import Restoring
 from federation.node import Node
 from federation.replication.copies import ADOPTED_SECONDS_MAX
 from federation.replication.keeper_server import KeeperServer
-from federation.replication.wire import pack_records
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
 from federation.sessions.departing import Departing
 from federation.sessions.home import ADOPTED_MAX, Home, adopted_below, adopted_of, told_adopted
 from federation.sessions.wire import (
     ADOPTED,
-    ADOPTED_SESSIONS,
-    BLOCK,
     CLAIM,
-    HAND,
-    HEAD_END,
-    RELAY,
-    REST_OF,
     SessionFrame,
     encode_session_frame,
 )
@@ -38,15 +30,8 @@ from federation.settings import FederationSettings
 from federation.stream.frames import HEADER_SIZE
 from federation.stream.receiver import OpenStream
 from federation.tags import own_tags
+from lost_homes import LOST, kept_in_runs, session
 from stored_node import Station
-
-LOST = "0c" * 16
-OTHER = "0d" * 16
-
-
-def session(client_id: str) -> tuple[object, ...]:
-    times = (0.0, 0.0, 3600, 0.0, None, 0.0)
-    return SESSION, client_id, "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", *times
 
 
 def kept_for_n2() -> Station:
@@ -139,21 +124,6 @@ def will_of(client_id: str) -> tuple[object, ...]:
 def published(station: Station) -> list[bytes]:
     """The topics of retained wills."""
     return sorted(message.topic for message in station.broker.retained.messages())
-
-
-def kept_in_runs(*records: tuple[object, ...]) -> Station:
-    """A keeper of the store of n2, which has failed: each record has come in a run of its own."""
-    runs: list[tuple[object, ...]] = []
-    for number, record in enumerate(records, 1):
-        (packed,) = pack_records({number: record})
-        runs.append((RUN, 1, packed))
-    station = Station({1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",)), **dict(enumerate(runs, 2))})
-    tags = {**own_tags("127.0.0.1:8901", True), "store": LOST}
-    member = Member("n2", "127.0.0.1", 8902, tags, MemberStatus.ALIVE)
-    station.node.member_events([MemberJoin(member)], 0.0)
-    station.node.member_events([MemberFailed(member)], 2.0)
-    station.node.handle_timeout(2.0)
-    return station
 
 
 @pytest.mark.interpreted
@@ -449,50 +419,3 @@ def test_a_session_from_two_copies_tells_both_stores() -> None:
     home.adopted = (first,)
     assert home.values(0.0)[5] == first, "as an earlier build reads it"
     assert adopted_of(first) == (first,)
-
-
-@pytest.mark.parametrize("is_direct_first", [False, True])
-def test_a_block_comes_once_from_its_node_and_from_who_had_adopted_that(is_direct_first: bool) -> None:
-    """n3 had a block for n2, died, and was adopted by n4; n2 lost its disk, and n3 is back with its own."""
-    station = kept_in_runs(
-        session("c"), (SUBSCRIPTION, 1, b"a/#", 1, False, False, 0, 0), (HOME, "c", 1_000, False, None)
-    )
-    for name in ("n3", "n4"):
-        station.node.added(name, 2.0)
-    station.node.handle_timeout(2.0 + FederationSettings().replication.adopt_after)
-    while station.node.turn_ended(40.0):
-        station.commit()
-    sender = station.node.senders["n3"]
-    for payload in (b"x", b"y"):
-        sender.forward(Message(b"a/b", payload, 1, False), (), 40.0)
-    sender.outbox.close_block()
-    data = b"".join(sender.outbox.waiting[-1].encode(40.0))
-    epoch = 0, OTHER
-    direct = encode_session_frame(BLOCK, "", epoch, (7, 0, 2)) + data
-    rest = encode_session_frame(REST_OF, "", epoch, ("n3", 7, 0, 2, data))
-    relayed = [("n3", direct), ("n4", encode_session_frame(BLOCK, "", (0, "0e" * 16), (3, 0, 1)) + rest)]
-    assert station.node.copies is not None
-    for name, frames in relayed if is_direct_first else reversed(relayed):
-        more = "n2", ADOPTED_SESSIONS, frames, 0
-        station.node.copies.adoptions.receive(name, SessionFrame(RELAY, "", epoch, more), 41.0)
-    assert station.broker.sessions["c"].queue_length() == 2
-
-
-@pytest.mark.parametrize("is_new", [False, True])
-def test_a_client_that_has_not_heard_of_its_new_session_goes_on_with_the_exchanges_of_its_former_one(
-    is_new: bool,
-) -> None:
-    """It sends what was not acknowledged once more, with DUP; its former home has taken that."""
-    station = Station({})
-    station.node.added("n2", 0.0)
-    sessions = station.node.sessions
-    assert sessions is not None
-    epoch = 2_000, station.broker.identity.store_id
-    head = session("c"), (HEAD_END,)
-    sessions.take(SessionFrame(HAND, "c", epoch, (("n2",), head, 1_000)), 1.0)
-    here = station.broker.sessions["c"]
-    here.is_new = is_new  # it has begun anew
-    sessions.homes.by_client["c"].take_exchanges()
-    further = session("c"), (RECEIVED, 0, 4), (HEAD_END,)
-    sessions.take(SessionFrame(HAND, "c", epoch, (("n2",), further, 1_500)), 2.0)
-    assert here.is_unreleased(4) is is_new

@@ -1,0 +1,38 @@
+"""Which packet identifiers of its client a session goes on with, where a former session comes behind it."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.session.connection import Connection
+from broker.store.kinds import RECEIVED
+from federation.sessions.wire import HAND, HEAD_END, SessionFrame
+from lost_homes import session
+from stored_node import Station
+
+
+@pytest.mark.parametrize(
+    ("is_new", "is_clean", "is_connected", "goes_on"),
+    [(True, False, False, True), (False, False, False, False), (True, True, False, False), (True, False, True, False)],
+    ids=["not heard", "heard", "clean start", "connected"],
+)
+def test_a_client_that_has_not_heard_of_its_new_session_goes_on_with_the_exchanges_of_its_former_one(
+    is_new: bool, is_clean: bool, is_connected: bool, goes_on: bool
+) -> None:
+    """It sends what was not acknowledged once more, with DUP; its former home has taken that."""
+    station = Station({})
+    station.node.added("n2", 0.0)
+    sessions = station.node.sessions
+    assert sessions is not None
+    epoch = 2_000, station.broker.identity.store_id
+    head = session("c"), (HEAD_END,)
+    sessions.take(SessionFrame(HAND, "c", epoch, (("n2",), head, 1_000)), 1.0)
+    here, home = station.broker.sessions["c"], sessions.homes.by_client["c"]
+    if is_connected:
+        here.attach(Connection(station.broker, None, "", "", 1.0), 1.0)
+    here.is_new, home.is_clean = is_new, is_clean  # it has begun anew
+    home.take_exchanges()
+    for since in (1_500, 1_600):
+        further = session("c"), (RECEIVED, 0, 4), (HEAD_END,)
+        sessions.take(SessionFrame(HAND, "c", epoch, (("n2",), further, since)), 2.0)
+        assert here.is_unreleased(4) is goes_on
