@@ -3,7 +3,7 @@
 Each node says once, in both of its event streams, from where on its messages are for the new home (SWITCH). Until then the
 former home takes them, and hands them over with all that it has. What the other nodes send here directly waits until the former
 home has handed over everything, so that the messages of a publisher stay in order; a former home that hands over nothing for
-HANDING_SECONDS_MAX is not waited for; one that has not begun, and lives, not for LIVING_SECONDS_MAX.
+HANDING_SECONDS_MAX is not waited for; one that lives, not for LIVING_SECONDS_MAX.
 """
 
 # compiled with mypyc
@@ -25,7 +25,9 @@ Epoch = tuple[int, str]
 """(counter, store id) of a claim (federation/sessions/home.py)."""
 
 HANDING_SECONDS_MAX: Final = 2.0
-LIVING_SECONDS_MAX: Final = 15.0  # until a node begins that others do not take for failed: it has much to do
+LIVING_SECONDS_MAX: Final = (
+    15.0  # for a node that others do not take for failed: it has much to do, or waits for others
+)
 
 
 class Arriving(Sources):
@@ -155,6 +157,11 @@ class Arriving(Sources):
             if home not in self.lost and home != self._own_name:
                 return
         self.waiting.pop(name, None)
+
+    def peer_removed(self, name: str, now: float) -> None:
+        """The node is no member any more."""
+        self.waiting.pop(name, None)
+        self.handed(name, now)
 
     def relayed_switch(self, lost: str, name: str, epoch: Epoch) -> None:
         """The rest of what the node had for the lost home is for the home with this epoch, unless it said a later one."""

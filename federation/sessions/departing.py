@@ -20,7 +20,7 @@ from broker.session.durable import end_records
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.store.kinds import DEPARTING
-from federation.sessions.arriving import Arriving, Epoch
+from federation.sessions.arriving import HANDING_SECONDS_MAX, Arriving, Epoch
 from federation.sessions.content import RECORDS_MAX, head_records, outgoing_record
 from federation.sessions.home import AllAdopted, former_values, told_adopted
 from federation.sessions.relayed import Relayed
@@ -158,9 +158,9 @@ class Departing(Sources):
         now: float,
     ) -> bool:
         source = source_of(publisher, self._own_name)
-        if self.before is not None and not self.before.takes_from(source):
-            return False
         if source not in self.waiting and (source in self._known or now >= self.older_until):
+            return False
+        if self.before is not None and not self.before.takes(message, qos, retain, identifiers, publisher, now):
             return False
         if self.due is not None:
             self.due[self] = None
@@ -188,8 +188,6 @@ class Departing(Sources):
         if marks is None or not marks.is_done(now) or now < self.handed_until():
             return []
         self.marks = None
-        if self.before is not None:
-            self.before.wait_no_more(now)
         session = self.session
         records = head_records(session, wall_offset, self.copied)
         includes = () if self.includes is None else tuple(self.includes.items())
@@ -223,13 +221,15 @@ class Departing(Sources):
         if self.before is not None:
             for name in self.before.handing:
                 if name != self.home:
-                    until = max(until, self.before.until)
+                    until = max(until, self.before.quiet_since + HANDING_SECONDS_MAX)
         return until
 
     def next_timeout(self) -> float:
         """Return when the end of a turn has something to do; NEVER for not by time."""
         if self.marks is not None:
             return max(self.marks.until, self.handed_until())
+        if self.before is not None and self.before.waits_for_older():
+            return self.before.until
         return self.older_until if self.is_handed and not self.waiting else NEVER
 
     def take_messages(self, wall_offset: float) -> list[bytes]:
@@ -272,12 +272,15 @@ class Departing(Sources):
             records.append(outgoing_record(outgoing, wall_offset))
         return records
 
-    def take_end(self, reachable: list[str]) -> list[bytes]:
-        """HANDED, once, when no node that is reached sends messages for the session here."""
+    def take_end(self, living: list[str]) -> list[bytes]:
+        """HANDED, once, when none of these nodes sends messages for the session here, and what homes before this one had is
+        here."""
         if self.is_handed or self.marks is not None or self.session.queue_length():
             return []
+        if self.before is not None and self.before.waits_for_older():
+            return []
         for name in self.waiting:
-            if name in reachable:
+            if name in living:
                 return []
         self.is_handed = True
         return self._frames([(HANDED,)])

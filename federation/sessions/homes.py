@@ -122,23 +122,34 @@ class Homes(Told):
             arriving = home.arriving
             if arriving is None or home not in self.arriving or arriving.until == NEVER:
                 continue
-            if arriving.until <= now and self._is_waited_for(arriving, now):
-                arriving.until = now + HANDING_SECONDS_MAX
-            if arriving.until > now:
+            self.outwait(arriving, now)
+            if arriving.until == NEVER:
+                self.keep(home)
+            else:
                 self.wait_for_hand_over(home, arriving.until)
-                continue
+
+    def outwait(self, arriving: Arriving, now: float) -> None:
+        """What comes directly waits for former homes no more, if it is that late; a bit longer while one of them lives."""
+        if arriving.until > now:
+            return
+        if self._is_waited_for(arriving, now):
+            arriving.until = now + HANDING_SECONDS_MAX
+        else:
             self.not_waited_for += 1
             arriving.wait_no_more(now)
             arriving.until = NEVER
-            self.keep(home)
 
     def _is_waited_for(self, arriving: Arriving, now: float) -> bool:
-        """Return whether a node that will hand over lives, or is not known yet. One that has begun may wait for others."""
-        if now < arriving.quiet_since + LIVING_SECONDS_MAX:
-            for store_id in arriving.expected:
-                sender = self.sender_of(store_id)
-                if sender is None or sender.is_living:
-                    return True
+        """Return whether a node that hands over, or will, lives, or is not known yet."""
+        if now >= arriving.quiet_since + LIVING_SECONDS_MAX:
+            return False
+        for store_id in arriving.expected:
+            sender = self.sender_of(store_id)
+            if sender is None or sender.is_living:
+                return True
+        for name in arriving.handing:  # noqa: SIM110 (compiled without a generator)
+            if name in self.senders and self.senders[name].is_living:
+                return True
         return False
 
     def settle_arrived(self) -> bool:
@@ -274,6 +285,22 @@ class Homes(Told):
             if home.arriving is not None:
                 home.arriving.store_replaced(name)
                 self.keep(home)
+
+    def peer_removed(self, name: str, now: float) -> None:
+        """The node is no member any more."""
+        for home in self.arriving:
+            if home.arriving is not None:
+                home.arriving.peer_removed(name, now)
+                self.keep(home)
+
+    def nodes(self) -> dict[str, None]:
+        """Return the nodes that sessions come from; some may be away."""
+        names: dict[str, None] = {}
+        for home in self.arriving:
+            if home.arriving is not None:
+                names.update(home.arriving.handing)
+                names.update(home.arriving.waiting)
+        return names
 
     def forget_ended(self, ended: Ended) -> None:
         del self.ended[ended.client_id]

@@ -141,6 +141,8 @@ class Moves:
         """The node that has claimed the session is gone: it stays here, unless the client has another one by now."""
         session = departing.session
         client_id = session.client_id
+        if departing.before is not None:
+            departing.before.wait_no_more(now)
         if client_id in self._homes.by_client:
             session.sources = None
             self._drop_departing(departing)
@@ -225,6 +227,8 @@ class Moves:
         homes, contents, since, adopted = checked_hand(frame.more)
         client_id = frame.client_id
         home = self._homes.by_client.get(client_id)
+        if home is not None and 0 < frame.epoch[0] < home.first and self._goes_with(frame, homes[0], now):
+            return None
         if home is None:
             passed = self.passed_on.get(client_id)
             # Epochs rise on the way: nothing goes in a circle. A claim that is not known was forgotten with a process; if there
@@ -314,7 +318,7 @@ class Moves:
         _, records, _, adopted = checked_hand(frame.more)
         for departing in self.departing.get(frame.client_id, ()):
             before = departing.before
-            if before is None or home not in before.handing:
+            if before is None or home not in before.handing or frame.epoch[0] > departing.since:
                 continue
             self.due[departing] = None
             if records and records[0][0] == SESSION:
@@ -435,29 +439,23 @@ class Moves:
 
     def peer_removed(self, name: str, now: float) -> None:
         """The node is no member any more."""
-        for home in self._homes.arriving:
-            if home.arriving is not None:
-                home.arriving.waiting.pop(name, None)
-                home.arriving.handed(name, now)
-                self._homes.keep(home)
+        self._homes.peer_removed(name, now)
         for departings in list(self.departing.values()):
             for departing in list(departings):
                 departing.waiting.pop(name, None)
+                if departing.before is not None:
+                    departing.before.peer_removed(name, now)
                 self.due[departing] = None
                 if departing.home == name:
                     self._take_back(departing, now)
 
     def nodes(self) -> dict[str, None]:
         """Return the nodes that sessions go to or come from; some may be away."""
-        names: dict[str, None] = {}
+        names = self._homes.nodes()
         for departings in self.departing.values():
             for departing in departings:
                 names[departing.home] = None
                 names.update(departing.waiting)
-        for home in self._homes.arriving:
-            if home.arriving is not None:
-                names.update(home.arriving.handing)
-                names.update(home.arriving.waiting)
         names.pop(self.name, None)
         return names
 
@@ -473,6 +471,8 @@ class Moves:
         if sender is None:
             self._take_back(departing, now)
             return True
+        if departing.before is not None:
+            self._homes.outwait(departing.before, now)
         offset = self._broker.wall_offset
         is_more = False
         frames = departing.take_head(now, offset)
@@ -487,8 +487,9 @@ class Moves:
                 sender.append_session(frame, queued - departing.session.queue_length(), True, now)
                 queued = departing.session.queue_length()
                 is_more = True
-        reachable = [name for name, other in self._senders.items() if other.reachable]
-        for frame in departing.take_end([self.name, *reachable]):
+        # One that lives and is not reached has what it had for the session here, and says where it sends when it is.
+        living = [name for name, other in self._senders.items() if other.reachable or other.is_living]
+        for frame in departing.take_end([self.name, *living]):
             sender.append_session(frame, 0, True, now)
             is_more = True
         if departing.is_over(now):

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from broker.hooks import NO_GROUPS
 from broker.message import Message
 from broker.publisher import NodePublisher
 from broker.session.durable import attach_records
 from broker.session.session import Session
+from broker.store.kinds import OUTGOING
 from broker.store.restoring import StoredDeparture
+from federation.sessions.arriving import HANDING_SECONDS_MAX
 from federation.sessions.content import checked_hand
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks
 from federation.sessions.stored import restore
-from federation.sessions.wire import BLOCK_OF, CLAIM, COPIED, HAND, HEAD_END, SWITCH, Record
+from federation.sessions.wire import BLOCK_OF, CLAIM, COPIED, HAND, HANDED, HEAD_END, SWITCH, Record
 from federation.stream.frames import FrameError
 from session_home import STORES, Home, session_records
 from stored_node import STORE_ID
 
 NEXT = (5, STORES["n2"])
+KINDS = OUTGOING, HEAD_END, HANDED
 
 
 def leaving(home: Home) -> Departing:
@@ -63,6 +67,34 @@ def test_a_restart_keeps_which_nodes_have_switched() -> None:
     assert restored.switched_nodes() == ["n2"]
     assert [takes(restored, name, 1.0) for name in ("n1", "n2", "n3")] == [True, False, True]
     assert not takes(restored, "n3", OLDER_SECONDS)
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_session_that_leaves_waits_for_its_former_home_and_keeps_the_order(lives: bool) -> None:
+    """Its head does not wait that long."""
+    home = Home()
+    session, _ = session_records()
+    subscription = (2, 0, b"t", 2, False, False, 0, 0)
+    home.hear("n3", HAND, (20, STORE_ID), ("n3",), (session, subscription, (HEAD_END,)), 15)
+    home.hear("n2", SWITCH, (20, STORE_ID))
+    home.hear("n4", CLAIM, (25, STORES["n4"]), True, False, False)
+    home.said("n4")
+    moves = home.sessions.moves
+    if not lives:
+        home.node.senders["n3"].is_living = False
+
+    def handed(now: float) -> list[object]:
+        moves.turn_ended(now)
+        home.commit()
+        frames = [frame.more[1] for frame in home.said("n4") if frame.operation == HAND]
+        records = [record for part in frames if isinstance(part, tuple) for record in part]
+        return [record[2][2] if record[0] == OUTGOING else record[0] for record in records if record[0] in KINDS]
+
+    assert handed(HANDING_SECONDS_MAX - 0.1) == []
+    home.node.receivers.by_name["n2"].publish(Message(b"t", b"direct", 2, False), NO_GROUPS, 0.0)
+    assert handed(HANDING_SECONDS_MAX) == ([HEAD_END] if lives else [HEAD_END, b"direct"])
+    home.hear("n3", HAND, (20, STORE_ID), ("n3",), (outgoing(b"former"), (HANDED,)), 15)
+    assert handed(HANDING_SECONDS_MAX + 1) == ([b"former", b"direct"] if lives else [b"former", HANDED])
 
 
 def outgoing(payload: bytes) -> Record:
