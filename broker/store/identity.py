@@ -9,12 +9,16 @@ than those of all before it, of which some may not be in the store.
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Final, cast
 
-from broker.store.journal import Content
+from broker.store.journal import Content, Journal
 from broker.store.kinds import STORE
 
 STORE_ID_BITS: Final = 128
+UNSTORED_MAX: Final = 16  # ranges; policy: the two oldest become one, and QoS 2 between them may come twice from a copy
+
+Range = tuple[int, int]
+"""(the first number, one above the last)"""
 
 
 class StoreIdentity(Content):
@@ -23,6 +27,10 @@ class StoreIdentity(Content):
     is_durable  there is a store
     is_new      this start has made it
     formerly    ids of damaged stores from which it was recovered
+    unstored    numbers that the last starts have left out: no batch before these has stored records with them, and copies
+                of the store may have some
+    newest      the highest number of a record in all batches before this start
+    journal     that knows it since; None without a store, and before all of it was read
     """
 
     def __init__(self, store_id: str, starts: int, is_durable: bool) -> None:
@@ -31,16 +39,50 @@ class StoreIdentity(Content):
         self.is_durable = is_durable
         self.is_new = False
         self.formerly: tuple[str, ...] = ()
+        self.unstored: tuple[Range, ...] = ()
+        self.newest = 0
+        self.journal: Journal | None = None
 
     def is_or_was(self, store_id: object) -> bool:
         return store_id == self.store_id or store_id in self.formerly
 
+    def leaves_out(self, first: int, end: int) -> None:
+        """This start gives no record a number from `first` to below `end`."""
+        ranges = list(self.unstored)
+        if ranges and ranges[-1][1] == first:  # the start before this one has stored nothing
+            first = ranges.pop()[0]
+        ranges.append((first, end))
+        if len(ranges) > UNSTORED_MAX:
+            ranges[:2] = [(ranges[0][0], ranges[1][1])]
+        self.unstored = tuple(ranges)
+
+    def is_unstored(self, number: int) -> bool:
+        """Return whether a record of a copy with this number may be one that this store never had."""
+        for first, end in self.unstored:  # noqa: SIM110 (compiled without a generator)
+            if first <= number < end:
+                return True
+        return False
+
     def values(self, wall_offset: float) -> tuple[object, ...]:
-        """(STORE, store id, starts); behind them `formerly`, where it was recovered."""
-        record = STORE, self.store_id, self.starts
-        return (*record, self.formerly) if self.formerly else record
+        """(STORE, store id, starts, formerly, unstored, newest); a store of an earlier build has the first three or four."""
+        newest = self.newest if self.journal is None else self.journal.newest
+        return STORE, self.store_id, self.starts, self.formerly, self.unstored, newest
 
 
 def new_identity(rng: random.Random, is_durable: bool) -> StoreIdentity:
     """The identity of a store, or of a process without one, at its first start."""
     return StoreIdentity(f"{rng.getrandbits(STORE_ID_BITS):032x}", 1, is_durable)
+
+
+def identity_of(record: tuple[object, ...]) -> StoreIdentity:
+    """The identity as its record has it (StoreIdentity.values). Raises TypeError and ValueError for one that no broker has
+    written."""
+    _, store_id, starts, *more = record
+    found = StoreIdentity(cast(str, store_id), cast(int, starts), True)
+    if more:
+        found.formerly = cast(tuple[str, ...], more[0])
+    if len(more) > 1:
+        _, unstored, newest = more
+        found.unstored = tuple([cast(Range, one) for one in cast(tuple[object, ...], unstored)])
+        found.newest = cast(int, newest)
+    return found

@@ -60,8 +60,8 @@ class Journal:
     first_new    records from this number on are not in any batch yet
     stored_below records below this number are in the store and its copies, as far as they were not changed since
     taken        number of batches that `take` gave; `stored` of them are in the store
-    unstored     numbers from the first to below the second were of records that no batch before this start has stored; copies
-                 of the store may have them
+    newest       the highest number of a record that any batch had
+    own_number   of the record of the store itself, which tells `newest` (StoreIdentity); 0 before it is known
     """
 
     def __init__(self) -> None:
@@ -76,10 +76,12 @@ class Journal:
         self.taken = 0
         self.stored = 0
         self.first_new = 1
-        self.unstored = 0, 0
+        self.newest = 0
+        self.own_number = 0
 
     def begin_behind(self, number: int) -> None:
-        """The store has records up to this number."""
+        """The store has, or had, records up to this number."""
+        self.newest = number
         self.next_number = self.first_new = self.stored_below = number + 1
 
     def add(self, content: object) -> int:
@@ -128,9 +130,15 @@ class Journal:
             message.record = 0
 
     def take(self) -> dict[int, object]:
-        """The changes of one batch. `commit` is reset."""
+        """The changes of one batch. `commit` is reset. The record with the highest number says which one that is; where it is
+        deleted, the record of the store does."""
         taken = self.changes
         self.changes = {}
+        newest = max(taken, default=0)
+        if newest > self.newest:
+            self.newest = newest
+        elif self.newest in taken and taken[self.newest] is None and self.own_number:
+            taken[self.own_number] = self.kept[self.own_number]
         self.first_new = self.next_number
         self.commit = 0
         self.taken += 1

@@ -98,7 +98,7 @@ OPTIONAL: Final = {
     OUTGOING: ("topic_filter",),
     RETAINED: ("link", "stamp"),
     POSITION: ("node",),
-    STORE: ("formerly",),
+    STORE: ("formerly", "unstored", "newest"),
     OUTBOX: ("is_kept",),
     HOME: ("adopted", "includes", "lineage"),
     DEPARTING: ("adopted", "includes", "lineage", "switched"),

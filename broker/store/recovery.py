@@ -12,12 +12,12 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from broker.broker import Broker
 from broker.config.settings import Settings
 from broker.store.durability import make_store
-from broker.store.identity import StoreIdentity, new_identity
+from broker.store.identity import StoreIdentity, identity_of, new_identity
 from broker.store.kinds import COPY, KEEPERS, REPLICA, RUN, STORE
 from broker.store.restoring import RecordFault, Restoring
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
@@ -108,11 +108,7 @@ def _whole(settings: Settings, reader: _Reader) -> tuple[list[tuple[int, bytes |
 def former_identity(record: tuple[object, ...]) -> StoreIdentity:
     """Raises RecordFault."""
     try:
-        _, store_id, starts, *more = record
-        found = StoreIdentity(cast(str, store_id), cast(int, starts), True)
-        if more:
-            found.formerly = cast(tuple[str, ...], more[0])
-        return found
+        return identity_of(record)
     except (TypeError, ValueError) as error:
         raise RecordFault(f"the record of the store does not have the values of its kind: {error}") from None
 

@@ -22,7 +22,7 @@ from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.session.session_records import SessionRecords
 from broker.session.will import PendingWill, StoredWill
-from broker.store.identity import StoreIdentity, new_identity
+from broker.store.identity import StoreIdentity, identity_of, new_identity
 from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import (
     COPY,
@@ -127,10 +127,8 @@ class Restoring:
             elif kind in KEPT_KINDS:
                 self.journal.kept[number] = StoredRecord(record)
             elif kind == STORE and self._identity is None:
-                _, store_id, starts, *formerly = record
-                self._identity = StoreIdentity(cast(str, store_id), cast(int, starts) + 1, True)
-                if formerly:
-                    self._identity.formerly = cast(tuple[str, ...], formerly[0])
+                self._identity = identity_of(record)
+                self._identity.starts += 1
                 self._identity_number = number
             else:
                 raise RecordFault(f"record {number} is of the unknown kind {kind}")
@@ -147,9 +145,12 @@ class Restoring:
             self._identity_number = journal.next_number
             journal.begin_behind(self._identity_number)
         else:
-            last = journal.next_number + NUMBERS_OF_A_BATCH
-            journal.unstored = journal.next_number, last + 1
+            first = max(journal.newest, self._identity.newest) + 1
+            last = first + NUMBERS_OF_A_BATCH
+            self._identity.leaves_out(first, last + 1)
             journal.begin_behind(last)
+        self._identity.journal = journal
+        journal.own_number = self._identity_number
         journal.kept[self._identity_number] = self._identity
         self._broker.identity = self._identity
         self._broker.set_journal(journal)

@@ -72,8 +72,6 @@ class Copies(LostHomes):
         self._receivers = receivers
         self._sessions = sessions
         sessions.moves.relayed.positions = positions
-        if positions.journal is not None:
-            sessions.moves.relayed.unstored = positions.journal.unstored
         self.adoptions = Adoptions(
             self._name, self._broker, self.replicas, receivers, senders, positions, tree, sessions
         )

@@ -29,13 +29,10 @@ RELAYED_MAX: Final = 16_384  # blocks; policy: the older half is forgotten, and 
 
 
 class Relayed:
-    """positions  what this node has done of the blocks of others
-    unstored   as of the journal
-    """
+    """positions  what this node has done of the blocks of others"""
 
     def __init__(self) -> None:
         self.positions = Positions(None)
-        self.unstored = 0, 0
         self._firsts: list[int] = []
         self._blocks: list[tuple[int, str, Record]] = []  # (one above the last record, id of the lost store, BLOCK_OF)
 
@@ -85,8 +82,7 @@ class Relayed:
         if adopted_below(adopted, identity) == 0:
             return False
         if mark[2] == identity.store_id:  # what was in the copy
-            number = count_of(mark[3])
-            return not self.unstored[0] <= number < self.unstored[1]
+            return not identity.is_unstored(count_of(mark[3]))
         return self.is_done(mark)
 
     def is_done(self, block: Record) -> bool:

@@ -202,7 +202,7 @@ def test_records_of_relayed_blocks_are_found() -> None:
 def test_a_home_that_is_back_takes_what_its_copy_has_and_its_disk_has_not() -> None:
     """The store had records up to 20 when it started; number 21 and those behind it were of a batch that was not written."""
     home = at_home()
-    home.sessions.moves.relayed.unstored = 21, 40
+    home.broker.identity.leaves_out(21, 40)
     home.hear("n3", SWITCH, ADOPTER)
     old, new = (BLOCK_OF, "n1", STORE_ID, 20), (BLOCK_OF, "n1", STORE_ID, 21)
     started = (BLOCK_OF, "n1", STORE_ID, 40)
