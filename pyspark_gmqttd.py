@@ -1,8 +1,7 @@
 """Makes `USING mqtt` and `format("mqtt")` known to every Spark whose Python has this package.
 
 Spark imports the packages whose names begin with `pyspark_`, and registers their `DefaultSource`
-(pyspark.sql.worker.lookup_data_sources). Sources that are found so push no filters down: Spark would refuse them in sessions
-that do not. `pipeline.register` replaces this one.
+(pyspark.sql.worker.lookup_data_sources).
 """
 
 from __future__ import annotations

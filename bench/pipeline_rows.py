@@ -56,11 +56,11 @@ class Place:
     def rows(self) -> int:
         return sum(extent.end - extent.start for extent in self.extents.values())
 
-    def batch(self, participant: str) -> DataFrame:
+    def batch(self, participant: str, **options: str) -> DataFrame:
         if participant == FILES:
             return self.spark.read.parquet(str(self.files))
         ends = {node: extent.end for node, extent in self.extents.items()}
-        reader = self.spark.read.format("mqtt").option("servers", self.servers)
+        reader = self.spark.read.format("mqtt").options(servers=self.servers, **options)
         return reader.option("startingOffsets", self._starts()).option("endingOffsets", json.dumps(ends)).load()
 
     def stream(self, participant: str) -> DataFrame:
@@ -128,12 +128,11 @@ def aggregate(place: Place, participant: str) -> float:
 def one_hour(place: Place) -> tuple[DataFrame, Place]:
     """One of HOURS parts of the time of a data set: the whole with a filter of this time, and these rows by their offsets, as
     if the logs had nothing else."""
-    whole = place.batch(NODES)
     node, extent = min(place.extents.items())
     offsets = [extent.start + (extent.end - extent.start) * hour // HOURS for hour in (HOURS // 2, HOURS // 2 + 1)]
-    found = whole.where((F.col("node") == node) & F.col("offset").isin(offsets)).select("time").collect()
-    low, high = sorted(row.time for row in found)
-    hour = whole.where((F.col("time") >= low) & (F.col("time") < high))
+    limits = place.batch(NODES, pushDownPredicate="true").where((F.col("node") == node) & F.col("offset").isin(offsets))
+    low, high = sorted(row.time for row in limits.select("time").collect())
+    hour = place.batch(NODES, pushDownPredicate="true").where((F.col("time") >= low) & (F.col("time") < high))
     spans = hour.groupBy("node").agg(F.min("offset").alias("first"), F.max("offset").alias("last")).collect()
     extents = {row.node: Extent(place.extents[row.node].log_id, row.first, row.last + 1) for row in spans}
     return hour, replace(place, extents=extents)

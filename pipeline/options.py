@@ -40,7 +40,7 @@ READ_NAMES: Final = (
     "includePipeline",
     "columns",
 )
-BATCH_NAMES: Final = ("endingOffsets", "endingTimestamp")
+BATCH_NAMES: Final = ("endingOffsets", "endingTimestamp", "pushDownPredicate")
 STREAM_NAMES: Final = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -75,6 +75,7 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """columns             names as given; () for all
+    push_down               whether the filters of the query reach the reader, as in Spark's source for JDBC
     max_records             of a partition; 0 for no limit
     min_offsets, max_delay  a trigger waits for so many records, so many seconds at most; 0 for no waiting
     max_offsets, max_bytes  of a trigger; 0 for no limit
@@ -91,6 +92,7 @@ class ReadOptions:
     allow_partial: bool
     include_pipeline: bool
     columns: tuple[str, ...] = ()
+    push_down: bool = False
     max_records: int = 0
     min_offsets: int = 0
     max_delay: float = 0.0
@@ -141,7 +143,7 @@ def read_stream_options(options: Mapping[str, str]) -> ReadOptions:
     given = _Given(options)
     given.check_names(
         (*CONNECTION_NAMES, *READ_NAMES, *STREAM_NAMES),
-        dict.fromkeys(BATCH_NAMES, "is of spark.read only: a stream has no end"),
+        dict.fromkeys(BATCH_NAMES, "is of spark.read only: a stream has no end, and Spark pushes it no filters"),
     )
     return given.read_options(given.position("starting", LATEST), Position(LATEST))
 
@@ -249,6 +251,7 @@ class _Given(Given):
             allow_partial=self.is_true("allowPartial", False),
             include_pipeline=self.is_true("includePipeline", False),
             columns=self.words("columns"),
+            push_down=self.is_true("pushDownPredicate", False),
             max_records=self.number("maxRecordsPerPartition", "a number of records"),
             min_offsets=min_offsets,
             max_delay=read_duration("maxTriggerDelay", delay or TRIGGER_DELAY, TRIGGER_DELAY) if min_offsets else 0.0,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
-PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"  # what the option pushDownPredicate needs
 # Each can be given otherwise by the caller.
 CONFIGURATION: Final = {
     "spark.ui.enabled": "false",
@@ -86,13 +86,11 @@ def spark_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("mqtt")`, and the sink for Delta tables, known to a session. Filters are pushed down to it where the
-    session has PUSHDOWN switched on."""
+    """Make `format("mqtt")`, and the sink for Delta tables, known to a session."""
     from pipeline.delta_sink import DeltaSink
-    from pipeline.source import MqttDataSource, PushdownDataSource
+    from pipeline.source import MqttDataSource
 
-    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
-    spark.dataSource.register(PushdownDataSource if pushes else MqttDataSource)
+    spark.dataSource.register(MqttDataSource)
     spark.dataSource.register(DeltaSink)
 
 

@@ -59,7 +59,8 @@ class MqttDataSource(DataSource):
 
     def reader(self, schema: StructType) -> MqttReader:
         check_schema(schema, self.schema())
-        return MqttReader(read_batch_options(self.options))
+        options = read_batch_options(self.options)
+        return PushdownReader(options) if options.push_down else MqttReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> MqttWriter:
         if overwrite:
@@ -74,14 +75,6 @@ class MqttDataSource(DataSource):
     def streamReader(self, schema: StructType) -> MqttStreamReader:
         check_schema(schema, self.schema())
         return MqttStreamReader(read_stream_options(self.options))
-
-
-class PushdownDataSource(MqttDataSource):
-    """For sessions that push filters down. In others Spark refuses a reader that takes them."""
-
-    def reader(self, schema: StructType) -> PushdownReader:
-        check_schema(schema, self.schema())
-        return PushdownReader(read_batch_options(self.options))
 
 
 def check_schema(schema: StructType, known: StructType) -> None:
@@ -169,7 +162,13 @@ class MqttReader(DataSourceReader):
 
 
 class PushdownReader(MqttReader):
-    """Leaves out what the filters of the query leave out. Spark checks them again."""
+    """Leaves out what the filters of the query leave out. Spark checks them again.
+
+    Spark 4.3 keeps the partitions that it planned for one query with the result of `load()`, and gives them to the other
+    queries of it (PythonDataSourceV2.readInfo in Spark's JVM; SPARK-58551 keeps them with the scan). Nothing tells a reader
+    of a query without filters. So this reader is made by `pushDownPredicate` alone: by it the user says that the `load()` is
+    of one query.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._narrow = narrow(filters)

@@ -3,7 +3,7 @@
   pushdown_reader.py --servers HOST:PORT,… --dir FOLDER
 
 A batch is read again when it failed or was killed: its rows replace those of the try before. Every batch is the union of one
-query for each node and each half of the time, which filter by node, offset, time, topic and QoS.
+query for each node and each half of the time, which filter by node, offset, time, topic and QoS. Each has a load() of its own.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def rows_between(spark: SparkSession, servers: str, begin: dict[str, int], end: 
     middle = time.time_ns() - int(PAUSE_SECONDS / 2 * 1e9)
     parts = []
     for node, offset in end.items():
-        log = spark.read.format("mqtt").option("servers", servers).load()
-        ours = log.where((F.col("node") == node) & (F.col("offset") >= begin.get(node, 0)) & (F.col("offset") < offset))
-        ours = ours.where(F.col("topic").startswith(TOPIC_PREFIX) & (F.col("qos") == 1))
-        parts += [ours.where(F.col("time") < middle), ours.where(F.col("time") >= middle)]
+        for half in (F.col("time") < middle, F.col("time") >= middle):
+            log = spark.read.format("mqtt").options(servers=servers, pushDownPredicate="true").load()
+            ours = log.where((F.col("node") == node) & F.col("offset").between(begin.get(node, 0), offset - 1))
+            parts.append(ours.where(F.col("topic").startswith(TOPIC_PREFIX) & (F.col("qos") == 1) & half))
     return reduce(lambda one, other: one.union(other), parts).select("node", "offset", "topic", "payload")
 
 

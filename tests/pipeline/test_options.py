@@ -121,6 +121,7 @@ def test_bad_options_of_a_batch_are_named(options: dict[str, str], text: str) ->
     ("options", "text"),
     [
         ({"endingOffsets": "latest"}, "option endingOffsets: .* a stream has no end"),
+        ({"pushDownPredicate": "true"}, "option pushDownPredicate: .* no filters"),
         ({"endingTimestamp": "1"}, "option endingTimestamp"),
         ({"maxNodeSkew": "10"}, 'option maxNodeSkew: "10" is not right'),
         ({"maxNodeSkew": "0s"}, "option maxNodeSkew"),

@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
 pipeline.register(spark)
-rows = spark.read.format("mqtt").option("servers", sys.argv[1]).load().where("offset >= 15")
+rows = spark.read.format("mqtt").options(servers=sys.argv[1], pushDownPredicate="true").load().where("offset >= 15")
 print(json.dumps([bytes(row.payload).decode() for row in rows.orderBy("offset").collect()]))
 """
 
@@ -85,7 +85,7 @@ async def listens(port: int, process: asyncio.subprocess.Process) -> bool:
 
 
 async def test_clients_of_connect(server: str, nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    """One with pyspark-client alone, and one that registers the source for its session, so that filters are pushed down."""
+    """One with pyspark-client alone, and one that registers the source for its session, and pushes a filter down."""
     node = await node_with_messages(nodes, clients, tmp_path)
     register = [sys.executable, "-c", REGISTERED, api_address(node)]
     own = clean_environment(SPARK_REMOTE=server, **({} if sys.flags.safe_path else {"PYTHONPATH": str(ROOT)}))

@@ -17,6 +17,7 @@ QUERY = "SELECT string(payload) AS payload FROM seen WHERE offset >= 0 ORDER BY 
 
 
 def test_a_temporary_view_reads_what_the_logs_have_at_each_query(spark: SparkSession) -> None:
+    """Where it has a condition. Spark 4.3 plans the others once for a view."""
     with event_log_nodes("n1") as (node,):
         node.append(("a/1", b"1"), ("b", b"2"))
         spark.sql(f"CREATE TEMPORARY VIEW seen USING mqtt OPTIONS (servers '{node.address}', topics 'a/#')")
@@ -37,7 +38,10 @@ def test_a_table_takes_its_options_at_each_query(spark: SparkSession) -> None:
         try:
             spark.sql(f"CREATE VIEW seen AS SELECT * FROM messages WITH ({options})")
             assert [row.payload for row in spark.sql(QUERY).collect()] == ["1"]
-            assert spark.read.option("servers", node.address).table("messages").count() == 2
+            assert spark.table("seen").count() == 1
+            node.append(("a/2", b"3"))
+            assert spark.table("seen").count() == 2
+            assert spark.read.option("servers", node.address).table("messages").count() == 3
             with pytest.raises(AnalysisException, match='option servers: "" is empty'):
                 spark.table("messages").count()
         finally:
