@@ -113,7 +113,7 @@ class WorkerFace:
             "gmqtt_worker_metrics_missing",
             text,
             "worker",
-            [(str(index), float(not one.metrics)) for index, one in told.items()],
+            [(str(index), float(not one.metrics or one.not_ready == [STARTING])) for index, one in told.items()],
         )
         own = [missing, *self._worker.metrics()]
         return joined_metrics({index: one.metrics for index, one in told.items()}) + own

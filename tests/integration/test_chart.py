@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,10 +26,14 @@ HELM: Final = ROOT / "run/packages/bin/helm"
 pytestmark = pytest.mark.slow
 
 
-def helm(*arguments: str) -> str:
+def run_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     if not HELM.exists():
         pytest.skip("no helm: scripts/setup --packages")
-    done = subprocess.run([str(HELM), *arguments], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([str(HELM), *arguments], capture_output=True, text=True, check=False, timeout=120)
+
+
+def helm(*arguments: str) -> str:
+    done = run_helm(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -100,6 +105,25 @@ def test_a_pod_has_the_time_that_its_drain_takes(sets: tuple[str, ...], seconds:
     (container,) = spec["containers"]
     command = container["lifecycle"]["preStop"]["exec"]["command"]
     assert command[command.index("--rate") + 1] == ("7" if "drain.rate=7" in sets else "500")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "right"),
+    [
+        ("drain.rate", "0", "above 0"),
+        ("drain.rate", "-1", "above 0"),
+        ("drain.rate", "0.5", "whole number"),
+        ("drain.rate", "many", "whole number"),
+        ("drain.sessions", "lots", "whole number"),
+        ("drain.sessions", "-60", "0 or more"),
+        ("terminationGracePeriodSeconds", "90", "drain.sessions"),
+    ],
+)
+def test_a_drain_that_cannot_be_is_refused(key: str, value: str, right: str) -> None:
+    done = run_helm("template", "prod", str(CHART), "--kube-version", KUBERNETES, "--set", f"{key}={value}")
+    assert done.returncode != 0
+    (said,) = re.findall(f"{key}={value}: (.*)", done.stderr)
+    assert right in said
 
 
 def test_a_pod_that_starts_again_can_use_its_keyring(tmp_path: Path) -> None:

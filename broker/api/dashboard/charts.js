@@ -79,7 +79,7 @@ export function Map({own, nodes, peers, links, flow, linked}) {
       aria-label=${`${nodes.length} nodes and ${domains.length} upstreams; the tables below have the same`}>
     ${others.map((node, index) => {
       const [x, y] = points[index], streams = node.members.map((member) => byName[member.name]).filter(Boolean);
-      const peer = streams.find((one) => one.behind) ?? streams.find((one) => one.state !== "streaming") ?? streams[0];
+      const peer = streams.find((one) => one.state !== "streaming") ?? streams.find((one) => one.behind) ?? streams[0];
       const flows = peer?.state === "streaming";
       const lag = peer?.outbox_seconds > 1 ? `, ${seconds(peer.outbox_seconds)} behind` : "";
       const kept = Number(peer?.stored_bytes) ? `, ${bytes(peer.stored_bytes)} kept for it` : "";

@@ -6,7 +6,7 @@ import socket
 import time
 from pathlib import Path
 
-from broker.metrics.figures import Figures
+from broker.metrics.figures import Figures, decoded, encoded, ended
 from broker.metrics.metric import Metric, counters, gauge
 from broker.server.shared_counts import SharedCounts
 from broker.server.shared_figures import SLOT_BYTES, SharedFigures
@@ -55,5 +55,11 @@ async def test_metrics_that_are_too_long_are_left_out_and_the_worker_lives(tmp_p
     assert first.numbers() == ({"sent": 2}, {"clients": 5})  # those of now, not of before
     assert not any(one.name in ("g", "k_total") for one in first.metrics())
     assert missing(first) == {("0",): 1.0, ("1",): 1.0}
+    tells[1].metrics = [counters("k_total", "K.", "name", [("x", 1.0)])]
+    second.tell()
+    assert missing(first) == {("0",): 1.0, ("1",): 0.0}
+    shared.write(1, encoded(ended(decoded(shared.read(1)))))
+    assert any(one.name == "k_total" for one in first.metrics())  # no sum falls
+    assert missing(first) == {("0",): 1.0, ("1",): 1.0}  # it is started again
     for one in sockets:
         one.close()
