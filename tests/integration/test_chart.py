@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from broker.config.loader import load_bytes
+from federation.sessions.drain import RATE_MAX
 from node_process import Node
 from waiting import eventually
 
@@ -110,8 +111,9 @@ def test_a_pod_has_the_time_that_its_drain_takes(sets: tuple[str, ...], seconds:
 @pytest.mark.parametrize(
     ("key", "value", "right"),
     [
-        ("drain.rate", "0", "above 0"),
-        ("drain.rate", "-1", "above 0"),
+        ("drain.rate", "0", "1 to"),
+        ("drain.rate", "-1", "1 to"),
+        ("drain.rate", str(RATE_MAX + 1), f"to {RATE_MAX}"),
         ("drain.rate", "0.5", "whole number"),
         ("drain.rate", "many", "whole number"),
         ("drain.sessions", "lots", "whole number"),
