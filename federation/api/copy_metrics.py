@@ -56,7 +56,7 @@ def copy_metrics(copies: Copies, now: float) -> list[Metric]:
         counter("gmqtt_sessions_adopted_total", "Sessions of these.", adoptions.adopted),
         counter(
             "gmqtt_sessions_not_adopted_total",
-            "Sessions of lost stores, and what these had for other nodes, that are damaged.",
+            "Sessions and messages of lost stores, and what these had for other nodes, that are damaged.",
             adoptions.refused,
         ),
         counter(

@@ -6,16 +6,20 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from broker.session.session import Session
+from broker.broker import Broker
+from broker.store.journal import Journal
 from broker.store.kinds import OUTBOX, POSITION
 from broker.store.shapes import count_of
 from federation.replication.contents import Contents, Record
 from federation.replication.replica import Replica
 from federation.sessions.home import Home
 from federation.sessions.homes import Homes
-from federation.sessions.relayed import TAIL_RECORDS, Relayed
+from federation.sessions.moves import Moves
+from federation.sessions.wire import HANDED, HEAD_END, SessionFrame
+from federation.stream.frames import FrameError
 
 HOMES_OF_A_TURN: Final = 2_000
+TAIL_RECORDS: Final = 4_096  # the newest of a copy, which its home may lack; policy: it has older ones
 
 
 class Adoption:
@@ -41,11 +45,6 @@ class Adoption:
         self.left.extend(sorted(contents.sessions))
         self.below = max(contents.records, default=0) + 1
 
-    def note_tail(self, relayed: Relayed, session: Session, numbers: list[int], first: int) -> None:
-        """The session has messages whose records had these numbers there, and have numbers from `first` on here."""
-        above = self.below - TAIL_RECORDS
-        relayed.add_tail(session, numbers, above, first, self.replica.node, self.replica.store_id)
-
     def sort_rest(self) -> deque[Record]:
         contents = self.replica.contents
         self.rest = deque()
@@ -63,6 +62,69 @@ class Adoption:
         for _, _, record in blocks:
             self.rest.append(record)
         return self.rest
+
+
+class Handing:
+    """A session of a replica becomes this node's own, as if its home had handed it over.
+
+    first    of the numbers of records here that it is made of
+    tail     as of Adopted (sessions/home), in any order
+    refused  number of records that were not as a broker writes them
+    """
+
+    def __init__(self, broker: Broker, moves: Moves, journal: Journal, frame: SessionFrame, above: int) -> None:
+        """frame: without records. above: records from this number on are the newest of the replica."""
+        self.first = journal.next_number
+        self.tail: list[tuple[int, int, int]] = []
+        self.refused = 0
+        self._broker = broker
+        self._moves = moves
+        self._journal = journal
+        self._frame = frame
+        self._above = above
+
+    def take_head(self, head: list[Record], sent: list[tuple[int, int]], now: float) -> None:
+        """sent: (packet identifier, number there) of messages in it. Raises FrameError."""
+        is_new = self._frame.client_id not in self._broker.sessions
+        first, end = self._take((*head, (HEAD_END,)), now)
+        newest = {packet_id: number for packet_id, number in sent if number >= self._above}
+        if not newest:
+            return
+        session = self._broker.sessions.get(self._frame.client_id)
+        if is_new and session is not None and session.inflight is not None:  # they have kept their identifiers
+            for outgoing in session.inflight.messages():
+                number = newest.get(outgoing.packet_id)
+                if number is not None:
+                    self.tail.append((outgoing.record, outgoing.record + 1, number))
+        else:
+            self.tail.append((first, end, 0))
+
+    def take_queue(self, queue: list[tuple[int, Record]], now: float) -> None:
+        """queue: (number there, record), by rising numbers. One of the newest comes alone, so that it is known which records
+        are made of it, and whether any is. A record that is refused takes no newer one along."""
+        older = tuple([record for number, record in queue if number < self._above])
+        if older:
+            self._take_if_sound(older, now)
+        for number, record in queue:
+            if number >= self._above:
+                first, end = self._take_if_sound((record,), now)
+                if first < end:
+                    self.tail.append((first, end, number))
+        self._take(((HANDED,),), now)
+
+    def _take_if_sound(self, records: tuple[Record, ...], now: float) -> tuple[int, int]:
+        try:
+            return self._take(records, now)
+        except FrameError:
+            self.refused += len(records)
+            return 0, 0
+
+    def _take(self, records: tuple[Record, ...], now: float) -> tuple[int, int]:
+        """Return the first of the numbers that came with these, and one above the last."""
+        first = self._journal.next_number
+        frame = self._frame
+        self._moves.take(frame._replace(more=(frame.more[0], records, frame.more[2])), now)
+        return first, self._journal.next_number
 
 
 class RelayedAll:

@@ -22,7 +22,7 @@ from broker.store.journal import checked
 from broker.store.kinds import DEPARTING, ENDED, OUTGOING, SUBSCRIPTION, WILL
 from broker.store.restoring import message_of, outgoing_of, session_of
 from broker.store.shapes import check_shape, count_of
-from federation.replication.adopting import Adoption, RelayedAll
+from federation.replication.adopting import TAIL_RECORDS, Adoption, Handing, RelayedAll
 from federation.replication.contents import Contents, Record
 from federation.replication.relay import Adopter, Relay, behind, choose_again, done_of, take_promised
 from federation.replication.replica import Replica
@@ -37,8 +37,6 @@ from federation.sessions.wire import (
     BLOCK,
     COPIED,
     HAND,
-    HANDED,
-    HEAD_END,
     INCLUDES,
     OTHERS,
     RELAY,
@@ -64,7 +62,7 @@ ADOPTERS_MAX: Final = 4_096  # lost homes whose adopters are known; policy: the 
 
 class Adoptions:
     """adopted   number of sessions
-    refused  number of sessions, and blocks for other nodes, that no node has written so
+    refused  number of sessions, messages, and blocks for other nodes, that no node has written so
     stores   number of lost stores
     ended    ids of those whose sessions are all here, until they are taken
     relayed  number of messages of other nodes for them
@@ -198,6 +196,7 @@ class Adoptions:
     ) -> None:
         replica = adoption.replica
         head: list[Record] = []
+        sent: list[tuple[int, int]] = []
         queue: list[tuple[int, Record]] = []
         home_number = contents.homes.get(client_id)
         home_record = None if home_number is None else contents.records[home_number]
@@ -219,6 +218,7 @@ class Adoptions:
                     queue.append((number, whole))
                 else:
                     head.append(whole)
+                    sent.append((cast(int, whole[7]), number))
             elif kind == DEPARTING:
                 # What is left of it goes after it.
                 _, _, counter, store_id, left_since, node, waiting, _, before, *more = record
@@ -243,25 +243,28 @@ class Adoptions:
         if len(more) > 2:
             lineage = more[2]
         head[1:1] = copied
-        records = [*head, (HEAD_END,), *[record for _, record in queue], (HANDED,)]
         if before is not None:  # it had not arrived there as a whole: some sent to the homes before
             _, _, is_merged, _, homes, waiting = checked(tuple, before)
             names += checked(tuple, homes)
             for name in () if is_merged else checked(tuple, waiting):
                 relayed.pop(name, None)
         epoch = since + 1, self._broker.identity.store_id
-        frame = SessionFrame(HAND, client_id, epoch, (tuple(names), tuple(records), since))
-        first = self._next_number()
+        journal = self._replicas.journal
+        assert journal is not None
+        frame = SessionFrame(HAND, client_id, epoch, (tuple(names), (), since))
+        handing = Handing(self._broker, self._moves, journal, frame, adoption.below - TAIL_RECORDS)
         is_new = client_id not in self._homes.by_client
         self._moves.passed_on.pop(client_id, None)
-        self._moves.take(frame, now)
+        handing.take_head(head, sent, now)
+        handing.take_queue(queue, now)
+        self.refused += handing.refused
         self.adopted += 1
         home = self._homes.by_client.get(client_id)
         if home is None or home.arriving is None:
             return
         counter = 0 if home_record is None else since
-        home.adopts((replica.store_id, adoption.below, first, self._next_number(), counter))
-        adoption.note_tail(self._moves.relayed, home.arriving.session, contents.messages_of(numbers), first)
+        tail = tuple(sorted(handing.tail))
+        home.adopts((replica.store_id, adoption.below, handing.first, journal.next_number, counter, tail))
         home.is_deserted = is_new
         for name, sender in self._senders.items():
             if sender.reachable and sender.knows_adoptions and name != replica.node:
@@ -281,10 +284,6 @@ class Adoptions:
         self._homes.keep(home)
         if goes_on is not None and goes_on[1] > self._homes.epoch_of(home):
             self._sessions.give_on(home, goes_on[0], goes_on[1], now)
-
-    def _next_number(self) -> int:
-        journal = self._replicas.journal
-        return 0 if journal is None else journal.next_number
 
     def _with_message(self, contents: Contents, record: Record) -> Record:
         number = cast(int, record[2])

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from broker.session.outgoing import QUEUED
 from broker.store.journal import checked
 from broker.store.kinds import DEPARTING, ENDED, HOME, OUTBOX, OUTGOING, POSITION, RECEIVED, SESSION, SUBSCRIPTION, WILL
 
@@ -52,12 +51,6 @@ class Contents:
                 self._remove(number)
             if record is not None:
                 self._put(number, record)
-
-    def messages_of(self, numbers: list[int]) -> list[int]:
-        """Return which of these numbers are of messages for a session: those on the way to its client, then those that wait."""
-        found = [number for number in numbers if self.records[number][0] == OUTGOING]
-        waiting = [number for number in found if self.records[number][8] == QUEUED]
-        return [number for number in found if self.records[number][8] != QUEUED] + waiting
 
     def _put(self, number: int, record: Record) -> None:
         self.records[number] = record

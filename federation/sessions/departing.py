@@ -22,7 +22,7 @@ from broker.session.session import Session
 from broker.store.kinds import DEPARTING
 from federation.sessions.arriving import HANDING_SECONDS_MAX, Arriving, Epoch
 from federation.sessions.content import RECORDS_MAX, head_records, outgoing_record
-from federation.sessions.home import AllAdopted, former_values, told_adopted
+from federation.sessions.home import AllAdopted, Tail, former_values, number_there, told_adopted
 from federation.sessions.relayed import Relayed
 from federation.sessions.wire import (
     AWAITED,
@@ -75,8 +75,8 @@ class Departing(Sources):
     adopted  as of the home
     includes  as of the home
     told_until  its head waits so long for the claim of its new home
-    copied   messages whose records have numbers from the first to below the second are there already: by a copy; perhaps not
-             the newest of it (Relayed.add_tail)
+    copied   messages whose records have numbers from the first to below the second are there already: by a copy
+    tail     those of these that perhaps are not
     is_adopted  that is one of this store: who has adopted it hands on what is in it, and this node does not
     relayed  those of the others that were relayed for a lost home
     record   number of its record in the store, 0 for none
@@ -104,6 +104,7 @@ class Departing(Sources):
         self.marks = marks
         self.is_handed = False
         self.copied = 0, 0
+        self.tail: Tail = ()
         self.is_adopted = False
         self.relayed: Relayed | None = None
         self.adopted: AllAdopted = ()
@@ -124,9 +125,10 @@ class Departing(Sources):
         """It had come here so."""
         self.adopted = adopted
         self.includes = includes
-        for store_id, _, first, end, _ in adopted:
+        for store_id, _, first, end, _, tail in adopted:
             if store_id == self.epoch[1]:  # it goes back to where the copy is from
                 self.copied = first, end
+                self.tail = tail
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(DEPARTING, number of the session's record, counter, store id, since, node, nodes that still send here, whether its
@@ -260,10 +262,13 @@ class Departing(Sources):
             if self.relayed is not None and goes_back:
                 own = self.relayed.block_of(outgoing.record, self.epoch[1])
             if self.copied[0] <= outgoing.record < self.copied[1]:
-                if own == NOT_COPIED or self.is_adopted:
+                number = number_there(self.tail, outgoing.record)
+                if number:
+                    own = BLOCK_OF, self.home, self.epoch[1], number
+                if (own == NOT_COPIED and number is None) or self.is_adopted:
                     continue
             else:
-                for store_id, _, first, end, since in self.adopted:
+                for store_id, _, first, end, since, _ in self.adopted:
                     if since > 0 and first <= outgoing.record < end:
                         own = (COPIED, store_id, since)
             if own != mark:

@@ -8,6 +8,7 @@ is the home.
 # compiled with mypyc
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final, cast
 
 from broker.message import NEVER
@@ -22,10 +23,13 @@ NOT_TAKEN: Final = -1
 ADOPTED_MAX: Final = 8  # lost stores that a session comes from; policy: the first is forgotten, and it may come twice
 INCLUDES_MAX: Final = 16  # stores of former homes; policy: the one that is named least is forgotten
 
-Adopted = tuple[str, int, int, int, int]
-"""(id of a lost store, a number above all its records that came from there, the first number of records here that were made of
-them, and one above the last, counter of the claim of the lost home); the last three are 0 where another node made them, the
-counter alone where the lost home had handed the session on."""
+Tail = tuple[tuple[int, int, int], ...]
+"""The newest messages of a copy, which its home may lack, by rising numbers: (the first number of records here that one was
+made of, one above the last, number of its record there); 0 there where it is not known which of the newest it is, if one."""
+Adopted = tuple[str, int, int, int, int, Tail]
+"""(id of a lost store, a number above all its records that came from there, the first number of records here that were made
+of them, and one above the last, counter of the claim of the lost home, the newest of them); the three numbers before the last
+are 0 where another node made them, the counter alone where the lost home had handed the session on."""
 AllAdopted = tuple[Adopted, ...]
 """One for each lost store: a client may have had a session on one, and the rest of it on another."""
 
@@ -113,7 +117,7 @@ class Home(Content):
         """It comes from a node that has adopted it (told_adopted): lost homes that are back leave that out for the next home,
         too. Raises as include, and IndexError."""
         for at in range(0, len(told), 2):
-            self.adopts((checked(str, told[at]), count_of(told[at + 1]), 0, 0, 0))
+            self.adopts((checked(str, told[at]), count_of(told[at + 1]), 0, 0, 0, ()))
 
     def was_not_lost(self, store_id: str, since: int) -> bool:
         """The home with this store, of the claim with the counter `since`, hands over what is not in its copy. Return whether
@@ -148,9 +152,10 @@ def former_values(
 ) -> tuple[object, ...]:
     """The end of a record of a session at home or on its way: adopted, includes, Arriving.lineage; the last of them that there
     are, and what is before these. One that is adopted stands there as an earlier build had it."""
+    stored = tuple([one if one[5] else one[:5] for one in all_adopted])
     adopted: object = None
-    if all_adopted:
-        adopted = all_adopted[0] if len(all_adopted) == 1 else all_adopted
+    if stored:
+        adopted = stored[0] if len(stored) == 1 else stored
     stores = () if includes is None else tuple(includes.items())
     if arriving is not None and arriving.lost:
         return adopted, stores, arriving.lineage()
@@ -171,8 +176,27 @@ def adopted_of(value: object) -> AllAdopted:
 
 def _adopted_of(values: tuple[object, ...]) -> Adopted:
     store_id, below, *here = values
-    first, end, since = here if len(here) == 3 else (0, 0, 0)  # a store of an earlier build has less
-    return checked(str, store_id), checked(int, below), checked(int, first), checked(int, end), checked(int, since)
+    first, end, since, *more = here if len(here) >= 3 else (0, 0, 0)  # a store of an earlier build has less
+    tail = tuple([_tail_of(checked(tuple, one)) for one in checked(tuple, more[0])]) if more else ()
+    return (
+        checked(str, store_id),
+        checked(int, below),
+        checked(int, first),
+        checked(int, end),
+        checked(int, since),
+        tail,
+    )
+
+
+def _tail_of(values: tuple[object, ...]) -> tuple[int, int, int]:
+    first, end, number = values
+    return checked(int, first), checked(int, end), checked(int, number)
+
+
+def number_there(tail: Tail, record: int) -> int | None:
+    """Return the number that the record had in the copy; None for one that is not among its newest."""
+    at = bisect_right(tail, (record + 1, 0, 0)) - 1
+    return tail[at][2] if at >= 0 and record < tail[at][1] else None
 
 
 def told_adopted(all_adopted: AllAdopted) -> tuple[object, ...]:

@@ -5,7 +5,8 @@ them have not heard of that. It has those messages, and the adopter of its sessi
 each message that it hands over to that home from which block it is, and the home leaves out what it has done.
 
 The other way round, a home that was killed may not have on its disk what its copy had of the newest batch. It was acknowledged
-to who sent it, and is nowhere else: the adopter says of the newest messages of the copy which record of that home each was.
+to who sent it, and is nowhere else: the adopter says of the newest messages of the copy which record of that home each was, as
+the record of the session has it (home.Tail).
 """
 
 # compiled with mypyc
@@ -14,7 +15,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
-from broker.session.session import Session
 from broker.store.identity import StoreIdentity
 from broker.store.journal import checked
 from broker.store.shapes import count_of
@@ -22,9 +22,6 @@ from federation.sessions.home import adopted_below, is_included
 from federation.sessions.wire import BLOCK_OF, COPIED, NOT_COPIED, Record
 from federation.stream.positions import Positions
 
-TAIL_RECORDS: Final = (
-    4_096  # the newest of a copy, which its home may lack; policy: older ones count as those that it has
-)
 RELAYED_MAX: Final = 16_384  # blocks; policy: the older half is forgotten, and QoS 2 may come twice
 
 
@@ -45,22 +42,6 @@ class Relayed:
                 del self._blocks[: RELAYED_MAX // 2]
             self._firsts.append(first)
             self._blocks.append((end, lost, (BLOCK_OF, node, store_id, serial)))
-
-    def add_tail(self, session: Session, numbers: list[int], above: int, first: int, node: str, store_id: str) -> None:
-        """Messages of the session whose records have numbers from `first` on are from the copy of this node's store, where
-        their records had these numbers: in the same order, if fewer came. Those from `above` on are the newest of the copy."""
-        if not numbers or max(numbers) < above:
-            return
-        records: list[int] = []
-        if session.inflight is not None:
-            records += [outgoing.record for outgoing in session.inflight.messages()]
-        if session.queue is not None:
-            records += [outgoing.record for outgoing in session.queue.messages()]
-        records = sorted([record for record in records if record >= first])
-        count = min(len(records), len(numbers))
-        for at in range(-count, 0):
-            if numbers[at] >= above:
-                self.add(records[at], records[at] + 1, store_id, node, store_id, numbers[at])
 
     def block_of(self, number: int, store_id: str) -> Record:
         """Return BLOCK_OF of the record, where it was for this store; NOT_COPIED otherwise."""

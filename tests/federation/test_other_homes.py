@@ -6,7 +6,6 @@ import pytest
 
 from broker.hooks import NO_GROUPS
 from broker.message import Message
-from broker.session.session import Session
 from federation.serf.events import Member, MemberFailed, MemberStatus
 from federation.sessions.arriving import HANDING_SECONDS_MAX, LIVING_SECONDS_MAX, Arriving
 from federation.sessions.relayed import RELAYED_MAX, Relayed
@@ -210,33 +209,6 @@ def test_a_home_that_is_back_takes_what_its_copy_has_and_its_disk_has_not() -> N
     session, _ = session_records()
     home.hear("n3", HAND, OWN, ("n3",), (session, (HEAD_END,), *records), ADOPTER[0], STORE_ID, 41)
     assert queue(home) == [b"new", b"newer"]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "marked"),
-    [
-        ([30, 31, 32], {1: 31, 2: 32}),
-        ([28, 29, 30], {}),
-        ([29, 30, 31, 32], {1: 31, 2: 32}),  # the oldest was not taken
-        ([32, 30, 31], {0: 32, 2: 31}),  # the first one was on its way to the client
-        ([], {}),
-    ],
-)
-def test_the_newest_messages_of_a_copy_are_known_by_their_records(numbers: list[int], marked: dict[int, int]) -> None:
-    home = at_home()
-    session = home.broker.sessions["c"]
-    assert isinstance(session, Session)
-    assert session.records is not None
-    for payload in (b"0", b"1", b"2"):
-        publish(home, "n2", payload)
-    records = [outgoing.record for outgoing in session.queued()]
-    relayed = Relayed()
-    relayed.add_tail(session, numbers, 31, records[0], "lost", "store")
-    found = [relayed.block_of(record, "store") for record in records]
-    wanted = [
-        (BLOCK_OF, "lost", "store", marked[place]) if place in marked else NOT_COPIED for place in range(len(records))
-    ]
-    assert found == wanted
 
 
 def test_the_end_of_what_was_copied_and_of_a_block_is_one() -> None:

@@ -405,17 +405,17 @@ def test_a_keeper_that_has_started_adopts_the_older_one_of_two_stores_of_a_node(
 def test_a_session_from_two_copies_tells_both_stores() -> None:
     """A client had its session on one node, and the rest of it on another one: each leaves out what was adopted of its own."""
     home = Home("c", 5, 1)
-    first, second = (LOST, 9, 1, 2, 3), ("0d" * 16, 8, 2, 3, 0)
-    for adopted in (first, second, (LOST, 10, 4, 5, 6)):
+    first, second = (LOST, 9, 1, 2, 3, ()), ("0d" * 16, 8, 2, 3, 0, ())
+    for adopted in (first, second, (LOST, 10, 4, 5, 6, ((4, 5, 9),))):
         home.adopts(adopted)
-    assert list(home.adopted) == [second, (LOST, 10, 4, 5, 6)]
+    assert list(home.adopted) == [second, (LOST, 10, 4, 5, 6, ((4, 5, 9),))]
     assert adopted_of(home.values(0.0)[5]) == home.adopted
     told = list(told_adopted(home.adopted))
     below = [adopted_below(told, StoreIdentity(store_id, 1, True)) for store_id in (LOST, "0d" * 16, "0e" * 16)]
     assert below == [10, 8, 0]
     for number in range(2 * ADOPTED_MAX):
-        home.adopts((f"{number:032x}", 9, 1, 2, 3))
+        home.adopts((f"{number:032x}", 9, 1, 2, 3, ()))
     assert len(list(home.adopted)) == ADOPTED_MAX
     home.adopted = (first,)
-    assert home.values(0.0)[5] == first, "as an earlier build reads it"
-    assert adopted_of(first) == (first,)
+    assert home.values(0.0)[5] == first[:5], "as an earlier build reads it"
+    assert adopted_of(first[:5]) == (first,)

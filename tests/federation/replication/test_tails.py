@@ -1,0 +1,165 @@
+"""The newest messages of a copy: which record of the lost home each of them was, and that it gets those that it may lack."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.message import Message
+from broker.session.durable import attach_records
+from broker.session.outgoing import AWAIT_PUBREC, QUEUED
+from broker.session.session import Session
+from broker.store.kinds import COPY, HOME, MESSAGE, OUTGOING, REPLICA, SESSION
+from broker.store.restoring import StoredDeparture
+from federation.replication.adopting import TAIL_RECORDS
+from federation.sessions.departing import Departing, Marks
+from federation.sessions.home import Tail, adopted_of, number_there
+from federation.sessions.relayed import RELAYED_MAX
+from federation.sessions.stored import restore
+from federation.sessions.wire import BLOCK_OF, NOT_COPIED, decode_session_frame
+from federation.stream.frames import HEADER_SIZE
+from session_home import STORES, Home
+from stored_node import Records, Station
+
+LOST = "0c" * 16
+BASE = 2**24
+"""Numbers of a copy that are far above those of an older message of the session."""
+
+
+def message(payload: bytes) -> tuple[object, ...]:
+    return MESSAGE, b"t", payload, 2, False, b"", 0.0, "p"
+
+
+def outgoing(message: int, state: int = QUEUED, packet_id: int = 0) -> tuple[object, ...]:
+    return OUTGOING, 1, message, 2, False, (), 0.0, packet_id, state
+
+
+def adopted(records: Records, client_id: str = "c", is_here: bool = False) -> Station:
+    """A keeper has adopted the session from a copy with these records. is_here: it has had one of the client before."""
+    times = (0.0, 0.0, 3600, 0.0, None, 0.0)
+    session = SESSION, client_id, "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", *times
+    stored: Records = {1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",))}
+    copied = {1: session, 2: (HOME, client_id, 1_000, False, None), **records}
+    for at, (number, record) in enumerate(copied.items(), 2):
+        stored[at] = COPY, 1, number, record
+    station = Station(stored)
+    sessions = station.node.sessions
+    assert sessions is not None
+    assert sessions.lost is not None
+    if is_here:
+        durable(station, client_id)
+        sessions.homes.by_client[client_id] = sessions.homes.made(client_id, 500)
+    sessions.homes.starting_until = 0.0
+    sessions.lost.wanted(client_id, "n1", 1.0)
+    for at in (1, 2):
+        station.node.handle_timeout(float(at))
+        while station.node.turn_ended(float(at)):
+            station.commit()
+    return station
+
+
+def durable(station: Station, client_id: str) -> Session:
+    session = station.broker.sessions[client_id] = Session(station.broker, client_id, 0.0)
+    session.expiry_interval = 3600
+    attach_records(session, station.journal)
+    return session
+
+
+def tail_of(station: Station) -> Tail:
+    assert station.node.sessions is not None
+    home = station.node.sessions.homes.by_client["c"]
+    ((store_id, *_, tail),) = adopted_of(home.values(0.0)[5])  # as its record has it
+    assert store_id == LOST
+    return tail
+
+
+def numbers(station: Station) -> dict[bytes, int | None]:
+    """By payload: the number of the message in the copy, as the tail has it."""
+    session = station.broker.sessions["c"]
+    assert isinstance(session, Session)
+    found = session.queued()
+    if session.inflight is not None:
+        found += session.inflight.messages()
+    tail = tail_of(station)
+    return {each.message.payload: number_there(tail, each.record) for each in found if each.message is not None}
+
+
+NEWEST: Records = {
+    3: message(b"old"),
+    4: outgoing(3),
+    BASE: message(b"a"),
+    BASE + 1: outgoing(BASE),
+    BASE + 2: message(b"b"),
+    BASE + 3: outgoing(BASE + 2),
+}
+
+
+def test_each_of_the_newest_is_known_by_its_own_number() -> None:
+    assert numbers(adopted(NEWEST)) == {b"old": None, b"a": BASE + 1, b"b": BASE + 3}
+
+
+@pytest.mark.parametrize("lacking", [outgoing(99), (*outgoing(BASE)[:7], "no packet identifier", QUEUED)])
+def test_one_that_was_not_taken_shifts_none(lacking: tuple[object, ...]) -> None:
+    """Neither the newest nor one between: its message is missing in the copy, or it is no record of a broker."""
+    station = adopted({**NEWEST, BASE + 2: lacking, BASE + 3: outgoing(BASE), BASE + 4: lacking})
+    assert numbers(station) == {b"old": None, b"a": BASE + 3}
+
+
+def test_one_on_the_way_to_its_client_is_known_by_its_packet_identifier() -> None:
+    sent = {**NEWEST, BASE + 4: outgoing(BASE, AWAIT_PUBREC, 7), BASE + 1: outgoing(3, AWAIT_PUBREC, 9)}
+    station = adopted(sent)
+    assert numbers(station)[b"a"] == BASE + 4
+    assert numbers(station)[b"b"] == BASE + 3
+
+
+def test_one_whose_packet_identifier_is_of_another_session_is_in_doubt() -> None:
+    station = adopted({**NEWEST, BASE + 4: outgoing(BASE, AWAIT_PUBREC, 7)}, is_here=True)
+    assert numbers(station)[b"a"] == 0
+    assert numbers(station)[b"b"] == BASE + 3
+
+
+def test_there_is_no_tail_without_new_messages() -> None:
+    station = adopted({3: message(b"old"), 4: outgoing(3), 4 + 2 * TAIL_RECORDS: (HOME, "other", 1, False, None)})
+    assert tail_of(station) == ()
+    assert numbers(station) == {b"old": None}
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_the_newest_go_back_however_many_blocks_were_relayed_since(is_restarted: bool) -> None:
+    """Of what the copy had, older ones are left out; one that is in doubt goes without a number."""
+    home = Home()
+    session = durable(home, "c")
+    at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 1)
+    first = home.journal.next_number
+    made = []
+    for payload in (b"older", b"known", b"doubt"):
+        number = home.journal.next_number
+        publish(session, payload)
+        made.append((number, home.journal.next_number))
+    tail = (*made[1], 30), (*made[2], 0)
+    at.adopts((STORES["n2"], 31, first, home.journal.next_number, 1, tail))
+    publish(session, b"since")
+    relayed = home.sessions.moves.relayed
+    for number in range(2 * RELAYED_MAX):
+        relayed.add(10_000 + number, 10_001 + number, STORES["n2"], "n3", STORES["n3"], number)
+    departing = home.sessions.moves.depart(session, at, home.node.senders["n2"], (5, STORES["n2"]), Marks([], 0.0), 0.0)
+    if is_restarted:
+        departing = again(departing, session)
+    shown: list[object] = []
+    for frame in departing.take_messages(0.0):
+        _, records, *_ = decode_session_frame(frame[HEADER_SIZE:]).more
+        assert isinstance(records, tuple)
+        shown += [record[2][2] if record[0] == OUTGOING else record for record in records]
+    assert shown == [(BLOCK_OF, "n2", STORES["n2"], 30), b"known", NOT_COPIED, b"doubt", b"since"]
+
+
+def publish(session: Session, payload: bytes) -> None:
+    session.deliver(Message(b"t", payload, 2, False), 2, False, (), None, 0.0)
+
+
+def again(departing: Departing, session: Session) -> Departing:
+    """The node has started again."""
+    later = Home()
+    later.journal.kept[900] = StoredDeparture(departing.values(0.0), session)
+    restore(later.broker, later.sessions.homes, later.sessions.moves)
+    (restored,) = later.sessions.moves.departing["c"]
+    return restored
