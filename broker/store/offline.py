@@ -97,7 +97,7 @@ OPTIONAL: Final = {
     MESSAGE: ("link",),
     OUTGOING: ("topic_filter",),
     RETAINED: ("link", "stamp"),
-    POSITION: ("node",),
+    POSITION: ("node", "former"),
     STORE: ("formerly", "unstored", "newest"),
     OUTBOX: ("is_kept",),
     HOME: ("adopted", "includes", "lineage"),

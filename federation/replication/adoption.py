@@ -45,7 +45,7 @@ from federation.sessions.wire import (
     SessionFrame,
     encode_session_frame,
 )
-from federation.stream.block import Block, restored_block
+from federation.stream.block import restored_block
 from federation.stream.frames import FrameError
 from federation.stream.positions import Positions
 from federation.stream.receivers import Receivers
@@ -355,37 +355,35 @@ class Adoptions:
         if name == self._name:
             self._rest_came(replica.node, replica.store_id, block.serial, block.done, block.count, data, now)
             return
+        rest = encode_session_frame(REST_OF, "", (0, replica.store_id), more)
         sender = self._senders.get(name)
         if sender is not None:
-            frame = encode_session_frame(REST_OF, "", (0, replica.store_id), more)
-            sender.append_session(frame, block.messages, True, now)
+            sender.append_session(rest, block.messages, True, now)
         if name not in self._adopters:
             pass
         elif sender is None or sender.peer_store_id != self._adopters[name].store_id:
-            self._relay_rest(replica, name, block, now)
+            self._relay_rest(replica, name, rest, block.messages, now)
         else:  # it is lost, too, unless it is back with its store
             self.relay_again([name], now)
 
-    def _relay_rest(self, replica: Replica, lost: str, block: Block, now: float) -> None:
-        """The block was for a home that is lost, too, and whose node has another store: its adopter gets it."""
-        adopter, _, more = self._adopters[lost]
-        position = done_of(more, replica.store_id, replica.node)
-        messages = block.messages
-        if not behind(block, position, now):
-            return
-        data = b"".join(block.encode(now))
-        sender = self._senders.get(adopter)
-        if adopter == self._name:
-            self._apply(replica.node, lost, ADOPTED_SESSIONS, data, 0, now)
+    def _relay_rest(self, replica: Replica, lost: str, rest: bytes, messages: int, now: float) -> None:
+        """The block was for a home that is lost, too, and whose node has another store: its adopter gets it as REST_OF, for the
+        node of the block may be back, and bring it itself."""
+        adopter = self._adopters[lost]
+        sender = self._senders.get(adopter.name)
+        if adopter.name == self._name:
+            self._apply(replica.node, lost, ADOPTED_SESSIONS, rest, 0, now)
         elif sender is not None:
-            frame = encode_session_frame(RELAY, "", (0, replica.store_id), (lost, ADOPTED_SESSIONS, data, 0))
+            frame = encode_session_frame(RELAY, "", (0, replica.store_id), (lost, ADOPTED_SESSIONS, rest, 0))
             sender.append_session(frame, messages, True, now)
 
     def _note_adopter(self, name: str, store_id: str, more: Record) -> None:
         """The node has adopted the sessions of the home of ADOPTED."""
         lost = checked(str, more[0])
-        self._adopters.pop(lost, None)
-        self._adopters[lost] = Adopter(name, store_id, more)
+        known = self._adopters.pop(lost, None)
+        adopter = self._adopters[lost] = Adopter(name, store_id, more)
+        if known is not None and known.store_id == store_id:
+            adopter.positions = known.positions
         if len(self._adopters) > ADOPTERS_MAX:
             del self._adopters[next(iter(self._adopters))]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container
-from typing import NamedTuple, cast
+from typing import cast
 
 from broker.broker import Broker
 from broker.errors import MqttError
@@ -23,6 +23,7 @@ from broker.store.journal import checked
 from broker.store.shapes import count_of
 from federation.sessions.arriving import Arriving
 from federation.sessions.departing import Departing
+from federation.sessions.home import ADOPTED_MAX
 from federation.sessions.sessions import Sessions
 from federation.sessions.wire import (
     ADOPTED,
@@ -61,7 +62,7 @@ from federation.stream.frames import (
 from federation.stream.group_copies import GroupCopies
 from federation.stream.group_peer import GroupPeer
 from federation.stream.outbox import Outbox
-from federation.stream.positions import Position
+from federation.stream.positions import ANY_NODE, POSITIONS_MAX, Position
 from federation.stream.receiver import PeerReceiver
 
 Record = tuple[object, ...]
@@ -120,17 +121,37 @@ def done_of(more: Record, store_id: str, name: str) -> Position:
     """Return how far the home of ADOPTED had done what this store of the node had for it."""
     found = Position(name, store_id)
     for position in checked(tuple, more[1]):
-        if (position[0], position[3]) == (store_id, name):
-            found.serial, found.done = count_of(position[1]), count_of(position[2])
+        there, serial, done, *rest = position
+        node, *former = rest or (ANY_NODE,)
+        if there == store_id and node in (name, ANY_NODE):
+            found.restore((serial, done, *former))
     return found
 
 
-class Adopter(NamedTuple):
-    """The node that has the sessions of a lost home: name of the node, id of the lost store, ADOPTED (wire)."""
+class Adopter:
+    """The node that has the sessions of a lost home.
 
-    name: str
-    store_id: str
-    more: Record
+    name       of the node
+    store_id   of the lost home
+    more       ADOPTED (wire)
+    positions  by node and store id: how far their blocks for the lost home were done, by that or here for it; of POSITIONS_MAX
+               the first is forgotten, and QoS 2 may come twice
+    """
+
+    def __init__(self, name: str, store_id: str, more: Record) -> None:
+        self.name = name
+        self.store_id = store_id
+        self.more = more
+        self.positions: dict[tuple[str, str], Position] = {}
+
+    def position_of(self, name: str, store_id: str) -> Position:
+        """Raises ValueError and TypeError for an ADOPTED that no node says."""
+        position = self.positions.get((name, store_id))
+        if position is None:
+            if len(self.positions) >= POSITIONS_MAX:
+                del self.positions[next(iter(self.positions))]
+            position = self.positions[name, store_id] = done_of(self.more, store_id, name)
+        return position
 
 
 class Relay:
@@ -165,12 +186,22 @@ class Relay:
         self._receiver = receiver
         self._skip = 0
         self._block: tuple[str, int] | None = None  # store id and serial of BLOCK
-        self._positions = moves.moves.relayed.positions
-        self._moved: list[Position] = []
         self._relayed_to = home  # the lost home that it was for before the adopter of that one was lost, too
 
     def apply(self, data: bytes, skip: int, now: float) -> None:
         """The first `skip` events were done before. Raises FrameError."""
+        relayed = self._moving.moves.relayed
+        relayed.nested += 1
+        try:
+            if relayed.nested > ADOPTED_MAX:
+                raise FrameError(
+                    f"more than {ADOPTED_MAX} relayed blocks, each inside another one: one for each lost home"
+                )
+            self._apply_frames(data, skip, now)
+        finally:
+            relayed.nested -= 1
+
+    def _apply_frames(self, data: bytes, skip: int, now: float) -> None:
         self._skip = skip
         pos = 0
         while pos < len(data):
@@ -191,8 +222,6 @@ class Relay:
             store_id, serial = self._block
             relayed = self._moving.moves.relayed
             relayed.add(first, journal.next_number, adopter.store_id, self._name, store_id, serial)
-        for position in self._moved:
-            self._positions.changed(position)
 
     def _is_next_new(self) -> bool:
         if self._skip > 0:
@@ -279,14 +308,10 @@ class Relay:
     def _take_block(self, name: str, store_id: str, serial: object, done: object, count: object) -> int:
         """Return how many events of a block that this store had for the lost home were done, by that or for it: the node brings
         them itself, and so does who has adopted its sessions. Raises ValueError and TypeError."""
-        adopter = self._adopters.get(self._home)
+        adopter = self._adopters.get(self._relayed_to)
         if adopter is None:
             return 0
-        position = self._positions.of(adopter.store_id, store_id)
-        by_home = done_of(adopter.more, store_id, name)
-        position.serial, position.done = max((position.serial, position.done), (by_home.serial, by_home.done))
-        self._moved.append(position)
-        return position.take(count_of(serial), count_of(done), count_of(count))
+        return adopter.position_of(name, store_id).take(count_of(serial), count_of(done), count_of(count))
 
     def _publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
         try:

@@ -26,10 +26,13 @@ RELAYED_MAX: Final = 16_384  # blocks; policy: the older half is forgotten, and 
 
 
 class Relayed:
-    """positions  what this node has done of the blocks of others"""
+    """positions  what this node has done of the blocks of others
+    nested     number of blocks that are being relayed now, each in the one before
+    """
 
     def __init__(self) -> None:
         self.positions = Positions(None)
+        self.nested = 0
         self._firsts: list[int] = []
         self._blocks: list[tuple[int, str, Record]] = []  # (one above the last record, id of the lost store, BLOCK_OF)
 

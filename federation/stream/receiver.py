@@ -294,9 +294,6 @@ class PeerReceiver(EventEffects):
         known = 0  # events at the front that were done in another session
         if serial:
             known = position.skips(serial, skipped, count)
-            if serial > position.serial:
-                position.serial = serial
-                position.done = 0
         if done == 0:
             if known and first_id >= self.next_event_id:
                 counters.drop(SkipReason.DUPLICATE, known)
@@ -340,7 +337,7 @@ class PeerReceiver(EventEffects):
                 counters.events_received += new
                 if serial:
                     new = min(new, done - known)
-                    position.done = max(position.done, skipped + done) if serial == position.serial else position.done
+                    position.did(serial, skipped + done)
                 if new > 0 or (is_awaited_copy(kind, data, start) and position.lost(serial, skipped + done)):
                     self._apply_frame(data, kind, flags, start, stop, events - new, now)
             pos = stop
@@ -429,8 +426,7 @@ class PeerReceiver(EventEffects):
             if position.skips(serial, place - 1, 1):
                 self.counters.drop(SkipReason.DUPLICATE, 1)
                 return is_copy and position.lost(serial, place)
-            position.serial = serial
-            position.done = place
+            position.did(serial, place)
         return True
 
     def receive_interest(

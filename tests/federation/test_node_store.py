@@ -163,6 +163,8 @@ def test_a_living_node_with_the_same_store_id_is_named_and_sends_nothing() -> No
         (POSITION, STORE_ID, 1, None),
         (POSITION, STORE_ID, 1, 0, None),
         (POSITION, STORE_ID, 1, 0, "n2", "n3"),
+        (POSITION, STORE_ID, 1, 0, "n2", ((1, "2"),)),
+        (POSITION, STORE_ID, 1, 0, "n2", ((1, 2),), 3),
         (INTEREST, "n2"),
         (INTEREST, b"n2", ()),
         (INTEREST, "n2", None),
