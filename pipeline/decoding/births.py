@@ -25,7 +25,8 @@ METRICS_MAX: Final = 50_000
 """Of an edge node with its devices, of which each counts as one metric at least. A birth with more goes aside."""
 EDGES_MAX: Final = 256
 """Edge nodes of one part of a node's log whose births are kept. Policy: a further one takes the place of the one whose birth is
-the oldest where that is BIRTH_NS old; else its birth goes aside, and is counted with all that is aside."""
+the first in the log where that is BIRTH_NS old, or has a later time (a clock was wrong); else its birth goes aside, and is
+counted with all that is aside."""
 PARTS: Final = 256  # of a node's log, by the names of edge nodes
 BIRTH_NS: Final = 86_400 * 10**9
 BIRTHS: Final = ("NBIRTH", "DBIRTH")
@@ -157,7 +158,8 @@ class EdgeNode:
 class EdgeNodes:
     """The edge nodes of one part of a node's log.
 
-    born     when each of those with births was born last, Unix ns, the oldest birth first
+    born     when each of those with births was born last, Unix ns, in the order of the log. A birth that cannot be read
+             changes no place. Changes only together with `changed`
     changed  those whose births are to be stored, or are gone; by their names
     """
 
@@ -173,13 +175,18 @@ class EdgeNodes:
         name = place.edge
         edge = self._edge(name)
         if place.kind in BIRTHS and name not in self.born and len(self.born) >= EDGES_MAX:
-            if next(iter(self.born.values())) > time_ns - BIRTH_NS:
+            if time_ns - BIRTH_NS < next(iter(self.born.values())) <= time_ns:
                 raise Undecodable(f"births of {EDGES_MAX} other edge nodes are kept, none of which is a day old")
         try:
-            return edge.resolve(place, payload)
-        finally:
+            resolved = edge.resolve(place, payload)
             if place.kind in BIRTHS:
-                self._note(name, edge, time_ns)
+                self._bear(name, time_ns)
+            return resolved
+        finally:
+            if edge.is_changed:
+                self.changed[name] = edge
+            if not edge.births:
+                self.born.pop(name, None)
 
     def _edge(self, name: str) -> EdgeNode:
         edge = self._read.get(name)
@@ -188,13 +195,10 @@ class EdgeNodes:
             edge = self._read[name] = EdgeNode() if state is None else EdgeNode.from_bytes(state)
         return edge
 
-    def _note(self, name: str, edge: EdgeNode, time_ns: int) -> None:
-        """A birth of the edge node came."""
-        if edge.is_changed:
-            self.changed[name] = edge
+    def _bear(self, name: str, time_ns: int) -> None:
+        """A birth of the edge node is kept."""
         self.born.pop(name, None)
-        if edge.births:
-            self.born[name] = time_ns
+        self.born[name] = time_ns
         if len(self.born) > EDGES_MAX:
             oldest = next(iter(self.born))
             del self.born[oldest]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.decoding.births import BIRTH_NS, EdgeNode, EdgeNodes, Place, read_topic
@@ -161,6 +161,69 @@ def test_edge_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no payload" in str(take("a", "NBIRTH", b"\xff", BIRTH_NS + 3))
     take("d", "NBIRTH", NBIRTH, BIRTH_NS + 4)
     assert state.keys() == {"c", "d"}
+    # Nor does it make the others of its edge node younger.
+    take("c", "NBIRTH", NBIRTH, BIRTH_NS + 5)
+    assert "no payload" in str(take("d", "DBIRTH", b"\xff", 2 * BIRTH_NS + 4))
+    take("e", "NBIRTH", NBIRTH, 2 * BIRTH_NS + 4)
+    assert state.keys() == {"c", "e"}
+    # A birth with a time in the future, by a wrong clock, makes room like an old one.
+    take("c", "NBIRTH", NBIRTH, 9 * BIRTH_NS)
+    take("e", "NBIRTH", NBIRTH, 2 * BIRTH_NS + 5)
+    take("f", "NBIRTH", NBIRTH, 2 * BIRTH_NS + 6)
+    assert state.keys() == {"e", "f"}
+    assert "births of 2 other edge nodes" in str(take("c", "NBIRTH", NBIRTH, 2 * BIRTH_NS + 7))
+
+
+SPEED = payload(metric(alias=1, double_value=2.0))
+EDGE_MESSAGES = st.lists(
+    st.tuples(
+        st.sampled_from("abcd"),
+        st.sampled_from([("NBIRTH", ""), ("DBIRTH", "d"), ("NDATA", ""), ("DDATA", "d")]),
+        st.sampled_from([NBIRTH, NBIRTH, SPEED, b"\xff"]),
+        st.sampled_from([0, 1, 1, BIRTH_NS, 2 * BIRTH_NS]),
+    ),
+    max_size=30,
+)
+
+
+@pytest.mark.interpreted
+@given(EDGE_MESSAGES, st.sets(st.integers(0, 30)))
+@example(  # a birth that cannot be read did not make its edge node younger in a batch of its own
+    [
+        ("a", ("NBIRTH", ""), NBIRTH, 0),
+        ("b", ("NBIRTH", ""), NBIRTH, 1),
+        ("a", ("DBIRTH", "d"), b"\xff", BIRTH_NS),
+        ("c", ("NBIRTH", ""), NBIRTH, 2 * BIRTH_NS),
+        ("a", ("NDATA", ""), SPEED, 2 * BIRTH_NS),
+        ("b", ("NDATA", ""), SPEED, 2 * BIRTH_NS),
+    ],
+    set(range(6)),
+)
+def test_where_batches_end_makes_no_difference(
+    messages: list[tuple[str, tuple[str, str], bytes, int]], cuts: set[int]
+) -> None:
+    """Nor for which edge nodes make room for others."""
+
+    def rows(cuts: set[int]) -> list[object]:
+        born: dict[str, int] = {}
+        state: dict[str, bytes] = {}
+        edges = EdgeNodes(born, state.get)
+        found: list[object] = []
+        for at, (edge, (kind, device), data, time_ns) in enumerate(messages):
+            if at in cuts:
+                born = edges.born if edges.changed else born
+                state = kept(state, edges)
+                edges = EdgeNodes(born, state.get)
+            try:
+                found.append(edges.resolve(Place(edge, kind, device), data, time_ns))
+            except Undecodable as reason:
+                found.append(str(reason))
+            assert len(edges.born) <= 2
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("pipeline.decoding.births.EDGES_MAX", 2)
+        assert rows(cuts) == rows(set())
 
 
 KINDS = st.sampled_from(["NBIRTH", "DBIRTH", "NDATA", "DDATA", "NDEATH"])

@@ -77,28 +77,34 @@ def test_births_hold_over_restarts_and_are_the_same_after_a_replay(spark: SparkS
 
     data, birth = "spBv1.0/g/NDATA/n", "spBv1.0/g/NBIRTH/n"
     # Not in the order of offsets: tasks divide a log.
-    add((1, "a", data, speed(2.0)), (0, "a", birth, NBIRTH), (0, "b", data, speed(3.0)))
+    add((1, "a", data, speed(2.0)), (0, "a", birth, NBIRTH), (0, "b", data, speed(3.0)), (0, "c", birth, NBIRTH))
     early = [("a", 0, 1.0, None, None), ("a", 1, 2.0, None, None)]
     no_birth = ("b", 0, None, None, "alias 1: no birth of the edge node comes before in this log")
-    assert found() == [*early, no_birth]
-    add((2, "a", data, speed(4.0)), (3, "a", "spBv1.0/STATE/host", b"{}"))
+    assert found() == [*early, no_birth, ("c", 0, 1.0, None, None)]
+    # A birth that cannot be read ends the one before.
+    add((2, "a", data, speed(4.0)), (3, "a", "spBv1.0/STATE/host", b"{}"), (1, "c", birth, b"\xff"))
     add(
         (4, "a", birth, REBIRTH),
         (5, "a", data, payload(metric(alias=1, string_value="b"))),
         (1, "b", birth, NBIRTH),
         (2, "b", data, speed(5.0)),
+        (2, "c", data, speed(6.0)),
     )
     first = found()
     assert first[:3] == [*early, ("a", 2, 4.0, None, None)]
     assert first[3][:4] == ("a", 3, None, None)
     assert "topic is not" in first[3][4]
-    assert first[4:] == [
+    assert first[4:10] == [
         ("a", 4, None, "a", None),
         ("a", 5, None, "b", None),
         no_birth,
         ("b", 1, 1.0, None, None),
         ("b", 2, 5.0, None, None),
+        ("c", 0, 1.0, None, None),
     ]
+    assert first[10][:4] == ("c", 1, None, None)
+    assert "no payload" in first[10][4]
+    assert first[11:] == [("c", 2, *no_birth[2:])]
     # A driver that is killed before it notes its last batch: Spark repeats it, from the state of the one before.
     for folder in (tmp_path / "checkpoint/commits", tmp_path / "table/_spark_metadata"):
         last = max(int(path.name) for path in folder.glob("[0-9]*"))
