@@ -40,12 +40,14 @@ class Progress:
 
     error    or NONE
     writer   None for a partition that cannot be read
+    is_full  the answer has what fits of it
     """
 
     def __init__(self, error: int, writer: BatchWriter | None = None, bytes_max: int = 0) -> None:
         self.error = error
         self.writer = writer
         self.bytes_max = bytes_max
+        self.is_full = False
 
     @property
     def size(self) -> int:
@@ -185,10 +187,15 @@ class Reading:
     async def _fill(
         self, found: dict[tuple[str, int], Progress], request: Values, followed: asyncio.Future[None]
     ) -> None:
-        """Read until there are `min_bytes`, an error, or the time is over."""
+        """Read until there are `min_bytes`, or what fits of a partition, or an error, or the time is over."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        deadline = began_at + min(max(request["max_wait_ms"], 0) / 1000, WAIT_SECONDS_MAX)
+        deadline: float = began_at + min(max(request["max_wait_ms"], 0) / 1000, WAIT_SECONDS_MAX)
+
+        def left() -> float:
+            end = min(deadline, began_at + FOLLOWED_SECONDS) if followed.done() else deadline
+            return max(end - loop.time(), 0.0)
+
         bytes_max = min(max(request["max_bytes"], 1), FETCH_BYTES_MAX)
         bytes_min = min(max(request["min_bytes"], 0), bytes_max)
         log = self.node.log
@@ -203,18 +210,19 @@ class Reading:
                 if progress.writer is not None and room > 0:
                     await self._read(progress, topic, room, deadline)
             size = sum(progress.size for _, progress in order)
-            if size >= bytes_min or any(progress.error for progress in found.values()):
+            if size >= bytes_min or any(progress.error or progress.is_full for progress in found.values()):
                 return
-            if followed.done():
-                deadline = min(deadline, began_at + FOLLOWED_SECONDS)
-            left = deadline - loop.time()
-            if left <= 0:
+            if not left():
                 return
             self._waiting += 1
             try:
                 waited_for = [grown] if followed.done() else [grown, followed]
-                await asyncio.wait(waited_for, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-                await asyncio.sleep(min(WAKE_SECONDS * self._waiting, max(deadline - loop.time(), 0)))
+                await asyncio.wait(waited_for, timeout=left(), return_when=asyncio.FIRST_COMPLETED)
+                pause = min(WAKE_SECONDS * self._waiting, left())
+                if pause > FOLLOWED_SECONDS:
+                    await asyncio.wait([followed], timeout=pause)
+                else:
+                    await asyncio.sleep(pause)
             finally:
                 self._waiting -= 1
 
@@ -248,7 +256,9 @@ class Reading:
                     is_more = writer.go_on()
                     await asyncio.sleep(0)
             if writer.is_full or 2 * writer.total > bytes_max:
-                return  # most blocks are large: of one more, what does not fit would be read again by the next Fetch
+                # Most blocks are large: of one more, what does not fit would be read again by the next Fetch.
+                progress.is_full = True
+                return
             writer.pass_to(following)
             if loop.time() >= deadline:
                 return

@@ -37,50 +37,16 @@ from broker.kafka.messages import (
     PRODUCE,
     SASL_HANDSHAKE,
 )
-from broker.kafka.plugin import KafkaPlugin
-from broker.message import Message
 from broker.server.lifecycle import Server
 from certificates import Authority
-from kafka_client import KafkaClient, fetch_request, join_request, read_rows
+from kafka_client import KafkaClient, fetch_request, join_request
+from kafka_server import TOPICS, address, plugin, publish, samples, with_kafka
 from mqtt_client import Clients
 from node_process import Nodes, free_port
 from scram_client import final_message
 from waiting import eventually
 
 StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
-TOPICS = {"all": "#", "sensors": "sensors/#"}
-
-
-def with_kafka(folder: Path, port: int, **event_log: Any) -> dict[str, Any]:
-    return {
-        "plugin_order": ["event_log", "kafka"],
-        "plugins": {
-            "event_log": {"dir": str(folder / "log"), **event_log},
-            "kafka": {"listeners": [f"127.0.0.1:{port}"], "topics": TOPICS},
-        },
-    }
-
-
-def plugin(server: Server) -> KafkaPlugin:
-    return next(each for each in server.plugins if isinstance(each, KafkaPlugin))
-
-
-def address(server: Server) -> str:
-    return plugin(server).addresses[0]
-
-
-def samples(server: Server, name: str) -> dict[tuple[str, ...], float]:
-    return dict(next(metric.samples for metric in server.metrics() if metric.name == name))
-
-
-async def publish(server: Server, *messages: tuple[str, bytes]) -> None:
-    """They are in the log afterwards."""
-    for topic, payload in messages:
-        server.broker.publish(Message(topic.encode(), payload, 1, False), server.now())
-    server.flush_soon()
-    log = next(each for each in server.plugins if isinstance(each, EventLogPlugin)).log
-    assert log is not None
-    await log.flush()
 
 
 @pytest.fixture
@@ -119,93 +85,6 @@ async def test_offsets_by_time(server: Server) -> None:
         assert await client.list_offset("all", 2**62 // 10**6) == (0, -1, -1)
         assert (await client.list_offset("all", -1, 5))[0] == 3
         assert (await client.list_offset("nothing", -1))[0] == 3
-
-
-async def test_a_fetch_waits_for_records(server: Server) -> None:
-    async with KafkaClient(address(server)) as client:
-        version = client.send(FETCH, fetch_request("sensors", 0, max_wait_ms=60_000))
-        await eventually(lambda: samples(server, "gmqtt_kafka_requests_total").get(("Fetch",)), "the Fetch waits")
-        await publish(server, ("other", b"passed over"))
-        await publish(server, ("sensors/1", b"wanted"))
-        answer = await client.receive(FETCH, version)
-        rows, following = read_rows(answer["responses"][0]["partitions"][0]["records"])
-        assert (rows, following) == ([(1, b"sensors/1", b"wanted")], 2)
-        # Without a record of the topic the answer covers the others, so that the consumer does not read them again.
-        await publish(server, ("other", b"passed over"))
-        found = await client.fetch("sensors", 2, max_wait_ms=1)
-        assert read_rows(found["records"]) == ([], 3)
-        assert (found["high_watermark"], found["log_start_offset"]) == (3, 0)
-
-
-async def test_a_fetch_does_not_hold_up_the_request_behind_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Java client sends a Fetch ahead, and Spark asks for the end of the log then."""
-    monkeypatch.setattr(kafka_reading, "WAIT_SECONDS_MAX", 3_600.0)
-    await publish(server, ("sensors/1", b"x"))
-    async with KafkaClient(address(server)) as client:
-        for is_sent_at_once in (True, False):
-            before = samples(server, "gmqtt_kafka_requests_total").get(("Fetch",), 0.0)
-            version = client.send(FETCH, fetch_request("sensors", 1, max_wait_ms=3_600_000))
-            if not is_sent_at_once:
-                await eventually(
-                    lambda before=before: samples(server, "gmqtt_kafka_requests_total")["Fetch",] > before,
-                    "the Fetch waits",
-                )
-            behind = client.send(METADATA, {"topics": [{"name": "all"}]}, 0)
-            answer = await client.receive(FETCH, version, sent_since=1)
-            assert answer["responses"][0]["partitions"][0]["records"] == b""
-            assert (await client.receive(METADATA, behind))["topics"]
-        # Without one behind it, the next one waits for records.
-        version = client.send(FETCH, fetch_request("sensors", 1, max_wait_ms=3_600_000))
-        await publish(server, ("sensors/1", b"y"))
-        answer = await client.receive(FETCH, version)
-        assert read_rows(answer["responses"][0]["partitions"][0]["records"])[0] == [(1, b"sensors/1", b"y")]
-
-
-async def test_offsets_that_are_not_in_the_log(start_server: StartServer, tmp_path: Path) -> None:
-    """Those of the future, and those that the retention has removed."""
-    limits = {"segment_bytes": "64KiB", "retention": {"bytes": "128KiB"}}
-    server = await start_server(with_kafka(tmp_path, free_port(), **limits))
-    log = next(each for each in server.plugins if isinstance(each, EventLogPlugin)).log
-    assert log is not None
-    for number in range(40):
-        await publish(server, ("sensors/1", b"%04d" % number * 2_500))
-    log._retain()
-    assert log.first_offset > 0
-    async with KafkaClient(address(server)) as client:
-        for offset in (0, log.first_offset - 1, 41, 2**60, -1):
-            assert (await client.fetch("sensors", offset))["error_code"] == 1
-        rows = await client.rows("sensors", log.first_offset, 40)
-        assert [row[0] for row in rows] == list(range(log.first_offset, 40))
-        assert await client.list_offset("sensors", -2) == (0, -1, log.first_offset)
-
-
-async def test_a_fetch_ends_in_time_where_little_is_wanted(start_server: StartServer, tmp_path: Path) -> None:
-    """It covers what was read until then, a segment at least."""
-    server = await start_server(with_kafka(tmp_path, free_port(), segment_bytes="64KiB"))
-    for number in range(40):
-        await publish(server, ("other", b"%04d" % number * 2_500))
-    await publish(server, ("sensors/1", b"wanted"))
-    async with KafkaClient(address(server)) as client:
-        rows, following = read_rows((await client.fetch("sensors", 0, max_wait_ms=0))["records"])
-        assert rows == []
-        assert 0 < following < 40
-        assert await client.rows("sensors", following, 41, max_wait_ms=0) == [(40, b"sensors/1", b"wanted")]
-
-
-async def test_fetch_sessions_tell_what_has_changed(server: Server) -> None:
-    await publish(server, ("sensors/1", b"x"))
-    async with KafkaClient(address(server)) as client:
-        first = await client.call(FETCH, fetch_request("sensors", 0, session_epoch=0))
-        session = first["session_id"]
-        assert session
-        changes = {"session_id": session, "max_wait_ms": 1}
-        second = await client.call(FETCH, fetch_request("sensors", 1, session_epoch=1, **changes))
-        assert second["responses"] == []
-        await publish(server, ("sensors/1", b"y"))
-        third = await client.call(FETCH, fetch_request("sensors", 1, session_epoch=2, **changes) | {"topics": []})
-        assert read_rows(third["responses"][0]["partitions"][0]["records"])[0] == [(1, b"sensors/1", b"y")]
-        wrong = await client.call(FETCH, fetch_request("sensors", 1, session_epoch=9, **changes))
-        assert (wrong["error_code"], wrong["responses"]) == (71, [])
 
 
 async def test_leader_epochs_are_the_former_ids_of_the_log(server: Server) -> None:
