@@ -40,7 +40,7 @@ def session_metrics(sessions: Sessions) -> list[Metric]:
         counter(
             "gmqtt_federation_session_facts_dropped_total",
             "What was forgotten of sessions that move because there was too much of it.",
-            found.passed_forgotten + found.switches_dropped,
+            found.passed_forgotten + found.switches_dropped + sessions.moves.relayed.forgotten,
         ),
     ]
 

@@ -27,11 +27,13 @@ RELAYED_MAX: Final = 16_384  # blocks; policy: the older half is forgotten, and 
 
 class Relayed:
     """positions  what this node has done of the blocks of others
+    forgotten  number of blocks whose messages are not known any more
     nested     number of blocks that are being relayed now, each in the one before
     """
 
     def __init__(self) -> None:
         self.positions = Positions(None)
+        self.forgotten = 0
         self.nested = 0
         self._firsts: list[int] = []
         self._blocks: list[tuple[int, str, Record]] = []  # (one above the last record, id of the lost store, BLOCK_OF)
@@ -41,6 +43,7 @@ class Relayed:
         `lost`."""
         if first < end:
             if len(self._firsts) >= RELAYED_MAX:
+                self.forgotten += RELAYED_MAX // 2
                 del self._firsts[: RELAYED_MAX // 2]
                 del self._blocks[: RELAYED_MAX // 2]
             self._firsts.append(first)

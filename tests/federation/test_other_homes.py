@@ -195,6 +195,7 @@ def test_records_of_relayed_blocks_are_found() -> None:
     for number in range(16, 16 + RELAYED_MAX):
         relayed.add(number, number + 1, "lost", "n2", "2", number)
     assert relayed.block_of(10, "lost") == NOT_COPIED, "the oldest are forgotten"
+    assert relayed.forgotten == RELAYED_MAX // 2
     assert relayed.block_of(15 + RELAYED_MAX, "lost") == (BLOCK_OF, "n2", "2", 15 + RELAYED_MAX)
 
 
