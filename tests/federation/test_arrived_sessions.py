@@ -155,7 +155,7 @@ def test_a_home_that_a_node_reaches_again_is_waited_for(has_handed_over: bool) -
     arriving = home.arriving
     assert arriving is not None
     arriving.lost["n3"] = "store"
-    home.adopts(("store", 9, 1, 2, 15))
+    home.adopts(("store", 9, 1, 2, 15, ()))
     home.include((("store", 15 if has_handed_over else 14),))
     relayed = RelayedAll(arrivals.homes)
     relayed.add("n2", "store", True)
