@@ -19,16 +19,21 @@ from repository import ROOT
 PROGRAMS: Final = {"gmqttd": gmqttd, "gmqttctl": gmqttctl}
 # cli.md is made from the examples of the commands, which test_cli.py tries.
 PAGES: Final = sorted({ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")} - {ROOT / "docs/cli.md"})
-LINE: Final = re.compile(r"^(?:    |\t)(?:\$ )?((?:gmqttd|gmqttctl) .*)$")
-# What stands behind a command on its line: what it does, another command, a file, the end of `$(…)`.
-REST: Final = re.compile(r" {2,}|\s[#|<>&]|\s2>|\)\"?$")
+LINE: Final = re.compile(r"^(?: {4,}|\t)(?:\$ )?(.*?)(?:\s#.*)?$")
+# What stands between commands of a line, and before a command.
+BETWEEN: Final = re.compile(r"\s\|\s|\$\(|\s--\s")
+COMMAND: Final = re.compile(r"\s*(?:\w+=\S*\s|nohup\s|\.venv/bin/)*((?:gmqttd|gmqttctl) .*)")
+# What stands behind a command on its line: what it does, a file, the end of `$(…)`.
+REST: Final = re.compile(r" {2,}|\s[<>&]|\s2>|\)(?:\\?\"|$)")
 
 
 def lines_of(text: str) -> Iterator[str]:
     joined = text.replace("\\\n", " ")
     for line in joined.splitlines():
         if found := LINE.match(line):
-            yield REST.split(found.group(1), maxsplit=1)[0].strip()
+            for piece in BETWEEN.split(found.group(1)):
+                if command := COMMAND.match(piece):
+                    yield REST.split(command.group(1), maxsplit=1)[0].strip()
 
 
 def refusal(line: str) -> str:
@@ -70,14 +75,23 @@ def test_what_stands_behind_a_command_is_none_of_its_words() -> None:
         "    gmqttctl log describe      each log\n    $ gmqttd keygen > k\n    gmqttctl upstreams set north - < n.json   # x\n"
         "    gmqttctl definitions from-rabbitmq d.json | gmqttctl definitions import -\n"
         "    gmqttctl replay \\\n        --from 1\n"
-        "Text gmqttctl x\n"
+        "       A=1 B= .venv/bin/gmqttd keygen   # or: gmqttctl x | gmqttctl y\n"
+        "    kubectl exec pod -- gmqttctl status\n    nohup gmqttd start -c $1.yml >>$1.log 2>&1 &\n"
+        '    echo "[\\"$(gmqttd keygen)\\"]" > k\n    key=$(gmqttd keygen)\n'
+        "Text gmqttctl x\n    node1  gmqttd 0.1.0\n   gmqttctl x\n"
     )
     assert list(lines_of(text)) == [
         "gmqttctl log describe",
         "gmqttd keygen",
         "gmqttctl upstreams set north -",
         "gmqttctl definitions from-rabbitmq d.json",
+        "gmqttctl definitions import -",
         "gmqttctl replay",
+        "gmqttd keygen",
+        "gmqttctl status",
+        "gmqttd start -c $1.yml",
+        "gmqttd keygen",
+        "gmqttd keygen",
     ]
 
 
