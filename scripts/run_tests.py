@@ -3,7 +3,7 @@
 Lanes are parts of the tests: those with processes and sockets, those that start a JVM, those of federations, all others; with
 --all once more those with processes, whose nodes have workers then.
 LANES_AT_ONCE of them run side by side, because tests wait as much as they compute. What needs the wheel begins when it is
-built. The output of the first lane is seen at once, that of the others behind it.
+built. The output of the first lane is seen at once, that of the others behind it. SIGINT and SIGTERM end all that runs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
@@ -27,6 +28,8 @@ RUN: Final = ROOT / "run" / "test"
 BUILD_LOG: Final = RUN / "build.log"
 PYTHON: Final = ROOT / ".venv" / "bin" / "python"
 COMPILED_PYTHON: Final = ROOT / ".venv-fast" / "bin" / "python"
+ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+END_SECONDS: Final = 15.0  # for what is told to end, before it is told more plainly
 LANES_AT_ONCE: Final = 8  # most of them wait more than they compute
 # Lanes of their own: they wait for processes, and for JVMs.
 INTEGRATION: Final = "tests/integration"
@@ -67,6 +70,56 @@ def read_report(report: Path) -> Counts:
     return counts
 
 
+class Sessions:
+    """Processes that run, each in a session of its own: a signal reaches it with all that it has started."""
+
+    def __init__(self) -> None:
+        self._running: set[int] = set()
+        self._is_over = False
+        self._changed = threading.Condition()
+
+    def begin(
+        self, command: list[str], output: TextIO, environment: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Raises RuntimeError after `end`."""
+        with self._changed:
+            if self._is_over:
+                raise RuntimeError(f"{command[0]} does not begin: the tests end")
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            self._running.add(process.pid)
+        return process
+
+    def wait(self, process: subprocess.Popen[bytes]) -> tuple[int, float]:
+        """Return the exit status, and the CPU seconds of the process and of its children."""
+        _, status, usage = os.wait4(process.pid, 0)
+        with self._changed:
+            self._running.discard(process.pid)
+            self._changed.notify_all()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        return process.returncode, usage.ru_utime + usage.ru_stime
+
+    def end(self) -> None:
+        with self._changed:
+            self._is_over = True
+            for number in (*ENDING, signal.SIGKILL):
+                for session in self._running:
+                    with suppress(ProcessLookupError):
+                        os.killpg(session, number)
+                if self._changed.wait_for(lambda: not self._running, END_SECONDS):
+                    break
+
+
+SESSIONS: Final = Sessions()
+
+
 def run_pytest(name: str, python: Path, arguments: list[str], output: TextIO, workers: int = 1) -> Counts:
     """workers: of each node of a test."""
     report = RUN / f"{name}.xml"
@@ -81,7 +134,7 @@ def run_pytest(name: str, python: Path, arguments: list[str], output: TextIO, wo
     command = [str(python), "-m", "pytest", f"--junit-xml={report}", "-p", "no:cacheprovider", *arguments]
     print(f"\n=== {name}: pytest {' '.join(arguments)}", file=output, flush=True)
     started_at = time.monotonic()
-    status, cpu_seconds = run_measured(command, environment, output)
+    status, cpu_seconds = SESSIONS.wait(SESSIONS.begin(command, output, environment))
     counts = read_report(report) if report.exists() else Counts()
     if status not in (0, NO_TESTS) and counts.failed == 0:
         print(f"pytest ended with exit status {status}", file=output, flush=True)
@@ -89,16 +142,6 @@ def run_pytest(name: str, python: Path, arguments: list[str], output: TextIO, wo
     seconds = time.monotonic() - started_at
     print(f"=== {name}: {counts} in {seconds:.0f} s, {cpu_seconds:.0f} s of CPU", file=output, flush=True)
     return counts
-
-
-def run_measured(command: list[str], environment: dict[str, str], output: TextIO) -> tuple[int, float]:
-    """The exit status, and the CPU seconds of the process and of its children."""
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, usage.ru_utime + usage.ru_stime
 
 
 Lane = tuple[str, Callable[[TextIO], Counts]]  # the name of its log, what runs
@@ -153,11 +196,21 @@ def smoke_lane(arguments: list[str]) -> Lane:
 
 
 class Lanes:
-    """Lanes that run, or wait for their turn. The first one writes to standard output."""
+    """Lanes that run, or wait for their turn. The first one writes to standard output. An exception that passes ends all."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(LANES_AT_ONCE)
         self._lanes: list[tuple[Path | None, Future[Counts]]] = []
+
+    def __enter__(self) -> Lanes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        if kind is not None:
+            for number in ENDING:
+                signal.signal(number, signal.SIG_IGN)  # all is told to end already
+            SESSIONS.end()
 
     def add(self, lanes: Iterable[Lane]) -> None:
         """Lanes may add others while they run."""
@@ -168,13 +221,10 @@ class Lanes:
     def total(self) -> Counts:
         """Wait for all; print what was logged."""
         total = Counts()
-        try:
-            for log, counts in self._lanes:
-                total.add(counts.result())
-                if log is not None:
-                    print(log.read_text(errors="replace"), end="", flush=True)
-        finally:
-            self._pool.shutdown(cancel_futures=True)
+        for log, counts in self._lanes:
+            total.add(counts.result())
+            if log is not None:
+                print(log.read_text(errors="replace"), end="", flush=True)
         return total
 
 
@@ -194,29 +244,13 @@ def is_compiled() -> bool:
     return subprocess.run([str(COMPILED_PYTHON), "-P", "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-@contextmanager
-def building() -> Iterator[subprocess.Popen[bytes]]:
-    """Runs scripts/build_fast beside the tests. Its output goes to BUILD_LOG."""
-    with (
-        BUILD_LOG.open("wb") as log,
-        subprocess.Popen(
-            ["scripts/build_fast"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        ) as build,
-    ):
-        try:
-            yield build
-        finally:
-            if build.poll() is None:
-                os.killpg(build.pid, signal.SIGTERM)
-
-
 def after_build(build: subprocess.Popen[bytes], needs_it: list[Lane], lanes: Lanes) -> Lane:
     """A lane that waits for the build and goes on as the first of those that need it; the others are added then."""
     first, *others = needs_it
 
     def run(output: TextIO) -> Counts:
         print("\n=== compiled: building", file=output, flush=True)
-        status = build.wait()
+        status, _ = SESSIONS.wait(build)
         print(BUILD_LOG.read_text(errors="replace"), end="", file=output, flush=True)
         if status == NO_COMPILER:
             print("=== compiled: skipped, there is no C compiler on this machine", file=output, flush=True)
@@ -245,23 +279,25 @@ def main() -> int:
     smoke_arguments = arguments
     if not has_paths and "--all" not in options and "-m" not in arguments:
         arguments, smoke_arguments = [*NOT_LONG, *arguments], [*SMOKE, *arguments]
-    lanes = Lanes()
-    if "--interpreted" in options or (has_paths and "--compiled" not in options):
-        lanes.add(
-            [lane("interpreted", PYTHON, arguments)] if has_paths else all_lanes("interpreted", PYTHON, arguments)
-        )
-        total = lanes.total()
-    else:
-        at_build = [] if has_paths else [smoke_lane(smoke_arguments)]
-        if has_paths:
-            compiled = [lane("compiled", COMPILED_PYTHON, arguments)]
+    for number in ENDING:  # SIGINT may be ignored: a shell does so for what it begins in the background
+        signal.signal(number, signal.default_int_handler)
+    with Lanes() as lanes:
+        if "--interpreted" in options or (has_paths and "--compiled" not in options):
+            lanes.add(
+                [lane("interpreted", PYTHON, arguments)] if has_paths else all_lanes("interpreted", PYTHON, arguments)
+            )
         else:
-            compiled = all_lanes("compiled", COMPILED_PYTHON, arguments)
-            if "--all" in options:
-                compiled.append(workers_lane(COMPILED_PYTHON, [*NOT_LONG, *arguments]))
-        with building() as build:
+            at_build = [] if has_paths else [smoke_lane(smoke_arguments)]
+            if has_paths:
+                compiled = [lane("compiled", COMPILED_PYTHON, arguments)]
+            else:
+                compiled = all_lanes("compiled", COMPILED_PYTHON, arguments)
+                if "--all" in options:
+                    compiled.append(workers_lane(COMPILED_PYTHON, [*NOT_LONG, *arguments]))
+            with BUILD_LOG.open("w") as log:
+                build = SESSIONS.begin(["scripts/build_fast"], log)
             lanes.add([after_build(build, compiled, lanes), *at_build])
-            total = lanes.total()
+        total = lanes.total()
     if total.passed == 0 and total.failed == 0:
         print("no test ran", flush=True)
         total.failed = 1
@@ -270,4 +306,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
