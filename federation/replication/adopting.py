@@ -83,21 +83,29 @@ class Handing:
         self._frame = frame
         self._above = above
 
-    def take_head(self, head: list[Record], sent: list[tuple[int, int]], now: float) -> None:
-        """sent: (packet identifier, number there) of messages in it. Raises FrameError."""
+    def take_head(
+        self, head: list[Record], sent: list[tuple[int, int]], received: list[tuple[int, int]], now: float
+    ) -> None:
+        """sent: (packet identifier, number there) of messages in it; received: of identifiers that the client has not released.
+        Raises FrameError."""
         is_new = self._frame.client_id not in self._broker.sessions
         first, end = self._take((*head, (HEAD_END,)), now)
         newest = {packet_id: number for packet_id, number in sent if number >= self._above}
-        if not newest:
-            return
         session = self._broker.sessions.get(self._frame.client_id)
-        if is_new and session is not None and session.inflight is not None:  # they have kept their identifiers
+        if not newest:
+            pass
+        elif is_new and session is not None and session.inflight is not None:  # they have kept their identifiers
             for outgoing in session.inflight.messages():
                 number = newest.get(outgoing.packet_id)
                 if number is not None:
                     self.tail.append((outgoing.record, outgoing.record + 1, number))
         else:
             self.tail.append((first, end, 0))
+            return
+        for packet_id, number in received:
+            record = 0 if session is None or session.incoming is None else session.incoming.get(packet_id, 0)
+            if record >= first and number >= self._above:
+                self.tail.append((record, record + 1, number))
 
     def take_queue(self, queue: list[tuple[int, Record]], now: float) -> None:
         """queue: (number there, record), by rising numbers. One of the newest comes alone, so that it is known which records

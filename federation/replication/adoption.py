@@ -19,7 +19,7 @@ from broker.origin import HeaderError
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.session.outgoing import QUEUED
 from broker.store.journal import checked
-from broker.store.kinds import DEPARTING, ENDED, OUTGOING, SUBSCRIPTION, WILL
+from broker.store.kinds import DEPARTING, ENDED, OUTGOING, RECEIVED, SUBSCRIPTION, WILL
 from broker.store.restoring import message_of, outgoing_of, session_of
 from broker.store.shapes import check_shape, count_of
 from federation.replication.adopting import TAIL_RECORDS, Adoption, Handing, RelayedAll
@@ -197,6 +197,7 @@ class Adoptions:
         replica = adoption.replica
         head: list[Record] = []
         sent: list[tuple[int, int]] = []
+        received: list[tuple[int, int]] = []
         queue: list[tuple[int, Record]] = []
         home_number = contents.homes.get(client_id)
         home_record = None if home_number is None else contents.records[home_number]
@@ -232,6 +233,8 @@ class Adoptions:
                 head.insert(1, record)
             else:
                 head.append(record)
+                if kind == RECEIVED:
+                    received.append((cast(int, record[2]), number))
         queue.sort()
         copied: list[Record] = []
         if home_record is not None:
@@ -255,7 +258,7 @@ class Adoptions:
         handing = Handing(self._broker, self._moves, journal, frame, adoption.below - TAIL_RECORDS)
         is_new = client_id not in self._homes.by_client
         self._moves.passed_on.pop(client_id, None)
-        handing.take_head(head, sent, now)
+        handing.take_head(head, sent, received, now)
         handing.take_queue(queue, now)
         self.refused += handing.refused
         self.adopted += 1

@@ -116,12 +116,17 @@ def _take_head(
         elif kind == RECEIVED and has_exchanges:
             packet_id = cast(int, record[2])
             packet_ids.append(packet_id)
-            if not session.is_unreleased(packet_id):
-                session.note_received(packet_id)
-                session.note_earlier(packet_id)
+            take_received(session, packet_id)
         elif kind == OUTGOING:
             take_outgoing(broker, session, record, known is None, now)
     return session, packet_ids
+
+
+def take_received(session: Session, packet_id: int) -> None:
+    """The client has not released this packet identifier."""
+    if not session.is_unreleased(packet_id):
+        session.note_received(packet_id)
+        session.note_earlier(packet_id)
 
 
 def take_outgoing(broker: Broker, session: Session, record: Record, is_new: bool, now: float) -> None:

@@ -19,7 +19,7 @@ from broker.routing.sources import Sources
 from broker.session.durable import end_records
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
-from broker.store.kinds import DEPARTING
+from broker.store.kinds import DEPARTING, RECEIVED
 from federation.sessions.arriving import HANDING_SECONDS_MAX, Arriving, Epoch
 from federation.sessions.content import RECORDS_MAX, head_records, outgoing_record
 from federation.sessions.home import AllAdopted, Tail, former_values, number_there, told_adopted
@@ -198,6 +198,7 @@ class Departing(Sources):
         records.insert(1, (INCLUDES, includes))
         records.insert(2, (AWAITED, tuple([name for name in self.waiting if name != self._own_name])))
         inflight = session.inflight
+        records += self._received_of_tail()
         if inflight is not None:
             records += self._message_records(inflight.messages(), wall_offset)
         records.append((HEAD_END,))
@@ -276,6 +277,16 @@ class Departing(Sources):
                 records.append(mark)
             records.append(outgoing_record(outgoing, wall_offset))
         return records
+
+    def _received_of_tail(self) -> list[Record]:
+        """Packet identifiers of the client that are from the newest of the copy, behind records that say so."""
+        records: list[Record] = []
+        if self.session.incoming is not None and not self.is_adopted:
+            for packet_id, record in self.session.incoming.items():
+                number = number_there(self.tail, record)
+                if number:
+                    records += [(BLOCK_OF, self.home, self.epoch[1], number), (RECEIVED, 0, packet_id)]
+        return [*records, NOT_COPIED] if records else records
 
     def take_end(self, living: list[str]) -> list[bytes]:
         """HANDED, once, when none of these nodes sends messages for the session here, and what homes before this one had is

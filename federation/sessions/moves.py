@@ -15,9 +15,9 @@ from broker.counters import DROP_SESSION_ENDED
 from broker.message import NEVER
 from broker.session.session import Session
 from broker.store.journal import checked
-from broker.store.kinds import OUTGOING, SESSION
+from broker.store.kinds import OUTGOING, RECEIVED, SESSION
 from federation.sessions.arriving import Arriving, Epoch
-from federation.sessions.content import checked_hand, take_head, take_outgoing
+from federation.sessions.content import checked_hand, take_head, take_outgoing, take_received
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
 from federation.sessions.home import NOT_TAKEN, Head, Home, adopted_below
@@ -243,7 +243,7 @@ class Moves:
         elif frame.epoch > self._homes.epoch_of(home):
             self._raise(home, frame.epoch)
         served: Home | None = None
-        is_known = False
+        is_known = is_of_block = False
         key = (homes[0], client_id)
         for record in contents:
             kind = record[0]
@@ -265,8 +265,12 @@ class Moves:
                 self.heads[key] = Head(homes[0], client_id, [record])
             elif kind in (COPIED, BLOCK_OF):
                 is_known = self.relayed.is_here(record, home.includes, adopted, self._broker.identity)
+                is_of_block = kind == BLOCK_OF
             elif is_known and kind == OUTGOING:
                 pass
+            elif is_of_block and kind == RECEIVED:  # of the own copy
+                if not is_known and home.taken_at == NOT_TAKEN and client_id in self._broker.sessions:
+                    take_received(self._broker.sessions[client_id], cast(int, record[2]))
             elif head is not None:
                 head.records.append(record)
             elif kind == OUTGOING:
@@ -432,10 +436,7 @@ class Moves:
 
     def turn_ended(self, now: float) -> bool:
         """Hand over what can leave now. True when there is more output."""
-        is_more = False
-        for departing in list(self.due):
-            is_more = self._hand_on(departing, now) or is_more
-        return is_more
+        return any([self._hand_on(departing, now) for departing in list(self.due)])  # noqa: C419 (each of them)
 
     def peer_removed(self, name: str, now: float) -> None:
         """The node is no member any more."""
@@ -461,10 +462,7 @@ class Moves:
 
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
-        at = NEVER
-        for departing in self.due:
-            at = min(at, departing.next_timeout())
-        return at
+        return min([NEVER, *[departing.next_timeout() for departing in self.due]])
 
     def _hand_on(self, departing: Departing, now: float) -> bool:
         sender = self._senders.get(departing.home)

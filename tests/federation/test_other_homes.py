@@ -6,8 +6,11 @@ import pytest
 
 from broker.hooks import NO_GROUPS
 from broker.message import Message
+from broker.session.session import Session
+from broker.store.kinds import RECEIVED
 from federation.serf.events import Member, MemberFailed, MemberStatus
 from federation.sessions.arriving import HANDING_SECONDS_MAX, LIVING_SECONDS_MAX, Arriving
+from federation.sessions.home import NOT_TAKEN
 from federation.sessions.relayed import RELAYED_MAX, Relayed
 from federation.sessions.wire import (
     BLOCK_OF,
@@ -210,6 +213,23 @@ def test_a_home_that_is_back_takes_what_its_copy_has_and_its_disk_has_not() -> N
     session, _ = session_records()
     home.hear("n3", HAND, OWN, ("n3",), (session, (HEAD_END,), *records), ADOPTER[0], STORE_ID, 41)
     assert queue(home) == [b"new", b"newer"]
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_a_home_that_is_back_takes_packet_identifiers_that_its_disk_has_not(is_waiting: bool) -> None:
+    """A client that was let in meanwhile has begun others."""
+    home = at_home()
+    home.broker.identity.leaves_out(21, 40)
+    here = home.sessions.homes.by_client["c"]
+    here.taken_at = NOT_TAKEN if is_waiting else here.counter
+    marks = {number: (BLOCK_OF, "n1", STORE_ID, number) for number in (20, 21)}
+    packet_ids = [record for number, mark in marks.items() for record in (mark, (RECEIVED, 0, number))]
+    session, _ = session_records()
+    head = session, *packet_ids, NOT_COPIED, (RECEIVED, 0, 7), (HEAD_END,)
+    home.hear("n3", HAND, OWN, ("n3",), head, ADOPTER[0], STORE_ID, 41)
+    found = home.broker.sessions["c"]
+    assert isinstance(found, Session)
+    assert list(found.incoming or ()) == ([21] if is_waiting else [])
 
 
 def test_the_end_of_what_was_copied_and_of_a_block_is_one() -> None:

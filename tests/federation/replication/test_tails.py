@@ -8,11 +8,12 @@ from broker.message import Message
 from broker.session.durable import attach_records
 from broker.session.outgoing import AWAIT_PUBREC, QUEUED
 from broker.session.session import Session
-from broker.store.kinds import COPY, HOME, MESSAGE, OUTGOING, REPLICA, SESSION
+from broker.store.kinds import COPY, HOME, MESSAGE, OUTGOING, RECEIVED, REPLICA, SESSION
 from broker.store.restoring import StoredDeparture
 from federation.replication.adopting import TAIL_RECORDS
 from federation.sessions.departing import Departing, Marks
 from federation.sessions.home import Tail, adopted_of, number_there
+from federation.sessions.moves import TOLD_SECONDS_MAX
 from federation.sessions.relayed import RELAYED_MAX
 from federation.sessions.stored import restore
 from federation.sessions.wire import BLOCK_OF, NOT_COPIED, decode_session_frame
@@ -121,6 +122,42 @@ def test_there_is_no_tail_without_new_messages() -> None:
     station = adopted({3: message(b"old"), 4: outgoing(3), 4 + 2 * TAIL_RECORDS: (HOME, "other", 1, False, None)})
     assert tail_of(station) == ()
     assert numbers(station) == {b"old": None}
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_packet_identifiers_of_the_newest_go_back(is_restarted: bool, is_adopted: bool) -> None:
+    """is_adopted: the session is from the copy of this node's store, and who has adopted it hands them on."""
+    home = Home()
+    session = durable(home, "c")
+    at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 1)
+    first = home.journal.next_number
+    for packet_id in (1, 2):
+        session.note_received(packet_id)
+    assert session.incoming is not None
+    newest = session.incoming[2]
+    at.adopts((STORES["n2"], 31, first, home.journal.next_number, 1, ((newest, newest + 1, 30),)))
+    departing = home.sessions.moves.depart(session, at, home.node.senders["n2"], (5, STORES["n2"]), Marks([], 0.0), 0.0)
+    if is_restarted:
+        departing = again(departing, session)
+    departing.is_adopted = is_adopted
+    shown: list[object] = []
+    for frame in departing.take_head(TOLD_SECONDS_MAX, 0.0):
+        _, records, *_ = decode_session_frame(frame[HEADER_SIZE:]).more
+        assert isinstance(records, tuple)
+        shown += [record for record in records if record[0] in (BLOCK_OF, RECEIVED)]
+    assert shown == ([] if is_adopted else [(BLOCK_OF, "n2", STORES["n2"], 30), (RECEIVED, 0, 2)])
+
+
+def test_packet_identifiers_of_the_newest_are_known() -> None:
+    station = adopted({3: (RECEIVED, 1, 5), BASE: (RECEIVED, 1, 9)})
+    session = station.broker.sessions["c"]
+    assert isinstance(session, Session)
+    assert session.incoming is not None
+    assert {packet_id: number_there(tail_of(station), record) for packet_id, record in session.incoming.items()} == {
+        5: None,
+        9: BASE,
+    }
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
