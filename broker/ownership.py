@@ -6,9 +6,13 @@ One node owns a client identifier: the home of its session. A node that is not a
 # compiled with mypyc
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import mypyc_attr
 
 from broker.routing.subscriber import Subscriber
+
+CLAIM_SECONDS_MAX: Final = 15.0  # that a client waits for other nodes, however often they are asked
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -172,7 +172,8 @@ class MqttSettings:
     connect_timeout: float = extension(
         10.0,
         "Longest time from a new connection to its CONNECT, and from one part of a packet to the next. The whole packet "
-        "gets one second more for each 16 KiB. Then the connection is closed.",
+        "gets one second more for each 16 KiB. Then the connection is closed. Whether the client is let in is decided within "
+        "the same time; where other nodes are asked for its session, within 15 s if that is longer.",
         Duration(0.001, "10s"),
         "Raising it lets idle connections keep file descriptors for longer; lowering it loses clients on slow lines.",
     )

@@ -19,7 +19,7 @@ from broker.codec.reason_codes import (
 )
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
-from broker.ownership import Claimant
+from broker.ownership import CLAIM_SECONDS_MAX, Claimant
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX
 from broker.session.answers import check_answer, write_answer
 from broker.session.client_ids import BY_NOBODY, client_id_of
@@ -196,6 +196,7 @@ class ConnectAnswer(ConnectRequest):
             claim = SessionClaim(self)
             if not broker.ownership.claim(claim, self.client_id, self.username, packet.clean_start, now):
                 self._claim = claim
+                connection.claims_until = now + CLAIM_SECONDS_MAX
                 return False
         return self._open_session(now)
 

@@ -27,6 +27,7 @@ from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.memory_limit import MEMORY_FULL
 from broker.message import NEVER, Message
 from broker.origin import NAME
+from broker.ownership import CLAIM_SECONDS_MAX
 from broker.session.acks import handle_ack
 from broker.session.aliases import resolve_alias
 from broker.session.authentication import check_first_type, handle_before_connack
@@ -105,7 +106,7 @@ class Connection(Output):
         if self.closed:
             return NEVER
         if self.session is None:
-            return self.opened_at + self.broker.settings.connect_timeout
+            return max(self.opened_at + self.broker.settings.connect_timeout, self.claims_until)
         at = self.expires_at
         if self.keep_alive:
             at = min(at, self.last_received_at + self.keep_alive * KEEP_ALIVE_GRACE)
@@ -123,8 +124,12 @@ class Connection(Output):
     def handle_timeout(self, now: float) -> None:
         if self.session is None:
             # The reason code counts the connection as refused. None is written before CONNECT.
-            what = "no CONNECT" if self.answer is None else "CONNECT was not decided"
-            self.broker.close_connection(self, SERVER_UNAVAILABLE, f"{what} within connect_timeout", now)
+            text = "no CONNECT within connect_timeout"
+            if self.answer is not None:
+                text = "CONNECT was not decided within connect_timeout"
+                if self.claims_until > 0.0:
+                    text += f", and {CLAIM_SECONDS_MAX:g} s after other nodes were asked for the session"
+            self.broker.close_connection(self, SERVER_UNAVAILABLE, text, now)
         elif now >= self.expires_at:
             self.broker.close_connection(self, NOT_AUTHORIZED, "the credentials have expired", now)
         elif self.held and not self.output_held:

@@ -71,6 +71,7 @@ class Output(Publisher):
     listener, certificate_name  as in AuthenticationRequest; the shell sets them before the first input
     messages_received  number of PUBLISH packets of the client
     rate_limit       of the client's messages and bytes; None for none
+    claims_until     the client waits for other nodes, no longer than this; 0.0 before it does
     expires_at       monotonic seconds when the client's credentials expire, NEVER for never
     access           what the client's credentials say about topics, None for nothing
     allowed_topic    the client may publish to this topic by the rules of allowed_number (Authorization.number); the object is
@@ -120,6 +121,7 @@ class Output(Publisher):
         self.listener = NO_LISTENER
         self.certificate_name = ""
         self.opened_at = now
+        self.claims_until = 0.0
         self.expires_at = NEVER
         self.bridge_end: BridgeEnd | None = None
         self.close_text = ""

@@ -284,7 +284,9 @@ def test_a_client_waits_longer_for_another_worker_of_its_node(is_sibling: bool) 
     host.settle()
     federation.run(sessions.claim_wait + 0.1)
     assert ("c" in federation.node(host).broker.sessions) is not is_sibling
+    federation.run(SIBLING_SECONDS - 1.0)
     other.start()
-    federation.run(SIBLING_SECONDS)
+    federation.run(1.0)
+    assert not client.is_closed, "it waits for longer than connect_timeout"
     assert "c" in federation.node(host).broker.sessions
     assert sessions.counters.unanswered == (0 if is_sibling else 1)

@@ -24,7 +24,7 @@ from broker.codec.reason_codes import NOT_AUTHORIZED
 from broker.codec.writer import encode_packet
 from broker.hooks import AuthenticationRequest, ConnectDecider, ConnectRequest
 from broker.listener_facts import ListenerFacts
-from broker.ownership import Claimant, Ownership
+from broker.ownership import CLAIM_SECONDS_MAX, Claimant, Ownership
 from broker.routing.subscriber import Subscriber
 from broker_world import Client
 
@@ -415,6 +415,30 @@ class Elsewhere(Ownership):
 
     def opened(self, session: Subscriber) -> None:
         """Nobody is told."""
+
+
+class Undecided(Elsewhere):
+    def claim(self, claimant: Claimant, client_id: str, username: str, clean_start: bool, now: float) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("connect_timeout", [1.0, 2.0 * CLAIM_SECONDS_MAX])
+def test_a_client_waits_for_other_nodes_no_longer_than_they_may_take(make_world: Any, connect_timeout: float) -> None:
+    """connect_timeout bounds what comes before."""
+    world = make_world(connect_timeout=connect_timeout)
+    world.broker.ownership = Undecided(True)
+    client = world.open()
+    world.advance(0.5)
+    client.connect("c")
+    world.advance(max(CLAIM_SECONDS_MAX + 0.5, connect_timeout) - 1.5)
+    assert not client.closed
+    world.advance(2.0)
+    assert client.closed
+    (answer,) = client.packets
+    assert answer.reason_code == 0x88
+    text = answer.properties[props.REASON_STRING]
+    assert "connect_timeout" in text
+    assert f"{CLAIM_SECONDS_MAX:g} s" in text
 
 
 @pytest.mark.parametrize("is_away", [True, False])
