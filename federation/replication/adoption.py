@@ -366,8 +366,8 @@ class Adoptions:
             self._relay_rest(replica, name, rest, block.messages, now)
 
     def _relay_rest(self, replica: Replica, lost: str, rest: bytes, messages: int, now: float) -> None:
-        """The block was for a home that is lost, too: its adopter gets it as REST_OF, and knows it by its number, for the node of
-        the block may be back and bring it itself."""
+        """The block was for a home that is lost, too: its adopter gets it as REST_OF, and knows it by its number, for the node
+        of the block may be back and bring it itself."""
         adopter = self._adopters[lost]
         sender = self._senders.get(adopter.name)
         if adopter.name == self._name:
