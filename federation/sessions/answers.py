@@ -7,9 +7,9 @@ from typing import Final
 
 from broker.message import NEVER
 from federation.sessions.arriving import Epoch
-from federation.sessions.departing import Departing, Heads, Marks
+from federation.sessions.departing import Marks
 from federation.sessions.home import Home, told_adopted
-from federation.sessions.wire import ANSWER, HANDING, NOTHING, SessionFrame, encode_session_frame
+from federation.sessions.wire import ANSWER, NOTHING, SessionFrame, encode_session_frame
 from federation.stream.sender import PeerSender
 
 # A worker of this node that hangs, or has died, with a client's session perhaps, is ended and started again in that time.
@@ -51,17 +51,6 @@ class Answers:
             adopted = told_adopted(home.adopted)
         more = (verdict, epoch[0], epoch[1], *adopted)
         self._send(sender, encode_session_frame(ANSWER, frame.client_id, frame.epoch, more))
-
-    def say_on_way(self, sender: PeerSender, frame: SessionFrame, departings: list[Departing], now: float) -> None:
-        """These sessions leave here: what is on its way to another node goes on to this one. Its client waits for them until
-        they are there."""
-        on_way: list[Departing] = []
-        for departing in departings:
-            if not departing.is_at(sender.name):
-                on_way.append(departing)  # noqa: PERF401 (compiled)
-        self.say(sender, frame, HANDING if on_way else NOTHING, frame.epoch)
-        if on_way:
-            self.say_later(sender, frame, Heads(on_way, sender.name, now + SIBLING_SECONDS))
 
     def say_later(self, sender: PeerSender, frame: SessionFrame, marks: Marks) -> None:
         """There is no session here any more."""

@@ -64,23 +64,6 @@ class Marks:
         return True
 
 
-class Heads(Marks):
-    """The heads of sessions that a client at the node `name` waits for."""
-
-    def __init__(self, departings: list[Departing], name: str, until: float) -> None:
-        super().__init__([], until)
-        self._departings = departings
-        self._name = name
-
-    def is_done(self, now: float) -> bool:
-        if now >= self.until:
-            return True
-        for departing in self._departings:  # noqa: SIM110 (compiled without a generator)
-            if not departing.is_at(self._name):
-                return False
-        return True
-
-
 class Departing(Sources):
     """epoch    of the claim of the other node
     since    counter of the claim by which this node was the home
@@ -88,7 +71,6 @@ class Departing(Sources):
     waiting  nodes that have not said that their messages are for it, this one too
     before   the session had not arrived here as a whole; None when it had
     marks    what goes before it, None when its head has left
-    head     of its outbox when its head had left, None before that and with a process after this one
     is_handed  HANDED has left
     adopted  as of the home
     includes  as of the home
@@ -120,7 +102,6 @@ class Departing(Sources):
         self.waiting = waiting
         self.before = before
         self.marks = marks
-        self.head: tuple[Peer, int] | None = None
         self.is_handed = False
         self.copied = 0, 0
         self.tail: Tail = ()
@@ -235,12 +216,6 @@ class Departing(Sources):
             for packet_id in list(session.incoming):
                 session.release(packet_id)
         return self._frames(records)
-
-    def is_at(self, name: str) -> bool:
-        """Return whether a client at the node `name` waits in vain for the head of this session: it has come there, or is
-        where all nodes know of it."""
-        head = self.head
-        return self.is_handed or (self.home == name and head is not None and head[0].is_done(head[1]))
 
     def handed_until(self) -> float:
         """Return until when the head waits for what comes from homes before this one, or for the claim of the next one; 0.0 for

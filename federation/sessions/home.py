@@ -50,7 +50,7 @@ class Home(Content):
     is_opening  a client is being let in
     claimant  it waits for the answers of other nodes, None while none does
     awaited   those that have not answered it
-    promised  those that have said that the session is on its way here, this one for a session that is to come back
+    is_promised  a node has said that the session is on its way here
     until     when it waits no more
     """
 
@@ -66,9 +66,9 @@ class Home(Content):
         "is_clean",
         "is_deserted",
         "is_opening",
+        "is_promised",
         "number",
         "packet_ids",
-        "promised",
         "record",
         "taken_at",
         "until",
@@ -87,9 +87,9 @@ class Home(Content):
         self.packet_ids: list[int] | None = None
         self.is_deserted = False
         self.is_opening = False
+        self.is_promised = False
         self.claimant: Claimant | None = None
         self.awaited: dict[str, None] | None = None
-        self.promised: dict[str, None] | None = None
         self.until = NEVER
 
     def values(self, wall_offset: float) -> tuple[object, ...]:

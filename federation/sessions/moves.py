@@ -472,13 +472,13 @@ class Moves:
         if departing.before is not None:
             self._homes.outwait(departing.before, departing.before.handing, now)
         offset = self._broker.wall_offset
+        is_more = False
         frames = departing.take_head(now, offset)
-        is_more = bool(frames)
+        if frames:
+            self._changed(departing)
+            is_more = True
         for frame in frames:
             sender.append_session(frame, 0, True, now)
-        if frames:
-            departing.head = sender, sender.mark()
-            self._changed(departing)
         if departing.marks is None and sender.has_room():
             queued = departing.session.queue_length()
             for frame in departing.take_messages(offset):

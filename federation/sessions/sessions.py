@@ -161,15 +161,14 @@ class Sessions(Ownership):
                     awaited[name] = None
         if not self._senders and now < self.homes.starting_until:
             awaited[NOBODY] = None
-        promised = home.promised or {}
-        for departing in self.moves.departing.get(home.client_id, ()):
-            if departing.home not in awaited or not departing.is_at(departing.home):
-                promised[self._name] = None  # it comes back from where it goes
-        if not awaited and not promised:
+        if home.client_id in self.moves.departing:  # it comes back from where it went
+            home.is_promised = True
+        if not awaited and not home.is_promised:
             return False
-        home.claimant, home.awaited, home.promised = claimant, awaited, promised
+        home.claimant = claimant
+        home.awaited = awaited
         seconds = wait_seconds(awaited, self.siblings, self.claim_wait)
-        home.until = now + (max(HEAD_SECONDS_MAX, seconds) if promised else seconds)
+        home.until = now + (max(HEAD_SECONDS_MAX, seconds) if home.is_promised else seconds)
         if home.client_id in self._broker.sessions:
             home.until = max(home.until, self._asked_until(awaited))
         self._claiming[home] = None
@@ -196,12 +195,11 @@ class Sessions(Ownership):
 
     def _answered(self, home: Home, name: str, now: float) -> None:
         """The client does not wait for this node any more."""
-        awaited, promised = home.awaited, home.promised
-        if awaited is not None and promised is not None:
+        awaited = home.awaited
+        if awaited is not None:
             awaited.pop(name, None)
             awaited.pop(NOBODY, None)
-            promised.pop(name, None)
-            if promised:
+            if home.is_promised:
                 pass
             elif not awaited:
                 self._let_in(home)
@@ -212,7 +210,8 @@ class Sessions(Ownership):
         self._claiming.pop(home, None)
         claimant = home.claimant
         home.claimant = None
-        home.awaited = home.promised = None
+        home.awaited = None
+        home.is_promised = False
         home.until = NEVER
         if claimant is None:
             return
@@ -307,8 +306,8 @@ class Sessions(Ownership):
             ended = self.homes.ended.get(client_id)
             if ended is not None and frame.epoch[0] <= ended.counter:
                 return  # it hears of the end
-            if is_answered:
-                self._answers.say_on_way(sender, frame, self.moves.departing.get(client_id, []), now)
+            if is_answered:  # what is on its way to another node goes on to this one
+                self._answers.say(sender, frame, HANDING if client_id in self.moves.departing else NOTHING, frame.epoch)
             return
         own = self.homes.epoch_of(home)
         session = self._broker.sessions.get(client_id)
@@ -326,7 +325,7 @@ class Sessions(Ownership):
             self.moves.pass_on(client_id, sender.name, frame.epoch)
             self.moves.take_early(client_id, now)
             if is_answered:
-                self._answers.say(sender, frame, HANDING if home.promised else NOTHING, own)
+                self._answers.say(sender, frame, HANDING if home.is_promised else NOTHING, own)
         elif not self._others.stays(home, session, frame.epoch, adopted, now):
             self._give(session, home, sender, frame, bool(is_clean), bool(is_answered), now)
             self.moves.told(client_id, frame.epoch, adopted)
@@ -417,11 +416,10 @@ class Sessions(Ownership):
         if verdict == NOTHING:
             self._answered(home, name, now)
         elif verdict == HANDING:
-            if home.awaited is not None and home.promised is not None:
-                home.awaited.pop(name, None)
-                home.awaited.pop(NOBODY, None)
-                home.promised[name] = None
+            home.is_promised = True
+            if home.awaited is not None:
                 home.until = now + max(HEAD_SECONDS_MAX, wait_seconds({name: None}, self.siblings, 0.0))
+                self._answered(home, name, now)
         elif verdict == OTHER_USER:
             claimant = home.claimant
             if claimant is not None:

@@ -351,6 +351,7 @@ async def test_a_full_disk_of_one_worker_is_that_of_its_clients_only(
             break
     assert refused
     resource.prlimit(process, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await node.logged("the store takes changes again")
     back = await clients.connect(node.port, name, clean_start=False, properties=EXPIRY)
     assert is_present(back)
     missing = {payload for payloads in acknowledged.values() for payload in payloads}
