@@ -3,8 +3,7 @@
 Each node says once, in both of its event streams, from where on its messages are for the new home (SWITCH). Until then the
 former home takes them, and hands them over with all that it has. What the other nodes send here directly waits until the former
 home has handed over everything, so that the messages of a publisher stay in order; a former home that hands over nothing for
-HANDING_SECONDS_MAX is not waited for; one that has not begun, and lives, not for LIVING_SECONDS_MAX. Where the session goes on
-meanwhile, each that lives is waited for so long: the client has the session, and lacks what is newer alone.
+HANDING_SECONDS_MAX is not waited for; one that lives, not for LIVING_SECONDS_MAX.
 """
 
 # compiled with mypyc
@@ -26,7 +25,9 @@ Epoch = tuple[int, str]
 """(counter, store id) of a claim (federation/sessions/home.py)."""
 
 HANDING_SECONDS_MAX: Final = 2.0
-LIVING_SECONDS_MAX: Final = 15.0  # for a node that others do not take for failed: it has much to do
+LIVING_SECONDS_MAX: Final = (
+    15.0  # for a node that others do not take for failed: it has much to do, or waits for others
+)
 
 
 class Arriving(Sources):

@@ -122,34 +122,32 @@ class Homes(Told):
             arriving = home.arriving
             if arriving is None or home not in self.arriving or arriving.until == NEVER:
                 continue
-            self.outwait(arriving, {}, now)
+            self.outwait(arriving, now)
             if arriving.until == NEVER:
                 self.keep(home)
             else:
                 self.wait_for_hand_over(home, arriving.until)
 
-    def outwait(self, arriving: Arriving, handing: dict[str, None], now: float) -> None:
-        """What comes directly waits for former homes no more, if it is that late; a bit longer while one lives that has not
-        begun, or is one of `handing`."""
+    def outwait(self, arriving: Arriving, now: float) -> None:
+        """What comes directly waits for former homes no more, if it is that late; a bit longer while one of them lives."""
         if arriving.until > now:
             return
-        if self._is_waited_for(arriving, handing, now):
+        if self._is_waited_for(arriving, now):
             arriving.until = now + HANDING_SECONDS_MAX
         else:
             self.not_waited_for += 1
             arriving.wait_no_more(now)
             arriving.until = NEVER
 
-    def _is_waited_for(self, arriving: Arriving, handing: dict[str, None], now: float) -> bool:
-        """Return whether a node that will hand over lives, or is not known yet. One that has begun may wait for others: then
-        it is waited for if it is one of `handing`."""
+    def _is_waited_for(self, arriving: Arriving, now: float) -> bool:
+        """Return whether a node that hands over, or will, lives, or is not known yet."""
         if now >= arriving.quiet_since + LIVING_SECONDS_MAX:
             return False
         for store_id in arriving.expected:
             sender = self.sender_of(store_id)
             if sender is None or sender.is_living:
                 return True
-        for name in handing:  # noqa: SIM110 (compiled without a generator)
+        for name in arriving.handing:  # noqa: SIM110 (compiled without a generator)
             if name in self.senders and self.senders[name].is_living:
                 return True
         return False

@@ -470,7 +470,7 @@ class Moves:
             self._take_back(departing, now)
             return True
         if departing.before is not None:
-            self._homes.outwait(departing.before, departing.before.handing, now)
+            self._homes.outwait(departing.before, now)
         offset = self._broker.wall_offset
         is_more = False
         frames = departing.take_head(now, offset)

@@ -8,7 +8,7 @@ import pytest
 
 from broker.session.session import Session
 from federation.replication.adopting import HOMES_OF_A_TURN, RelayedAll
-from federation.sessions.arriving import HANDING_SECONDS_MAX, Arriving
+from federation.sessions.arriving import HANDING_SECONDS_MAX, LIVING_SECONDS_MAX, Arriving
 from federation.sessions.home import Home
 from federation.sessions.homes import LOOKS_OF_A_TURN, Homes
 from simulator.federation import Federation
@@ -88,7 +88,7 @@ def test_those_are_whole_that_wait_for_nothing(seed: int) -> None:
             arrivals.outbox.moves_told = 0  # its stream begins anew
         arrivals.settle()
         arrivals.check()
-    arrivals.homes.handle_timeout(arrivals.node.broker.now + HANDING_SECONDS_MAX)
+    arrivals.homes.handle_timeout(arrivals.node.broker.now + LIVING_SECONDS_MAX)
     for home in list(arrivals.homes.arriving):
         assert home.arriving is not None
         assert not home.arriving.handing
@@ -112,7 +112,8 @@ def test_many_are_looked_at_in_some_turns() -> None:
     assert not arrivals.homes.arriving
 
 
-def test_a_hand_over_that_goes_on_is_waited_for() -> None:
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_hand_over_that_goes_on_is_waited_for(lives: bool) -> None:
     arrivals = Arrivals(1, True)
     (home,) = arrivals.homes.arriving
     arriving = home.arriving
@@ -122,7 +123,11 @@ def test_a_hand_over_that_goes_on_is_waited_for() -> None:
     arrivals.homes.handle_timeout(first)
     assert arriving.handing
     assert arrivals.homes.next_timeout() == pytest.approx(first - 0.1 + HANDING_SECONDS_MAX)
+    if not lives:
+        arrivals.node.senders["n2"].is_living = False
     arrivals.homes.handle_timeout(arrivals.homes.next_timeout())
+    assert bool(arriving.handing) is lives
+    arrivals.homes.handle_timeout(first - 0.1 + LIVING_SECONDS_MAX)
     assert not arriving.handing
 
 
