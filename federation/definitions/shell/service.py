@@ -178,10 +178,12 @@ class DefinitionsService:
 
     def heard_clock(self, node: str, time: float) -> None:
         """Another node has told its clock. Definitions that are ahead of the cluster's time are stamped anew."""
-        before = self._clock_warnings()
+        before, stamped_before = self._clock_warnings(), self.definitions.counters.stamped_anew
         self.clock.heard(node, time, self.own_time())
         self.definitions.correct(self.unix_time())
         self.merged("a wrong clock")
+        if self.definitions.counters.stamped_anew != stamped_before:
+            self.made_here()  # those that have refused them hear of it at once
         if self._clock_warnings() != before:
             self._tell_warnings()
 
