@@ -104,3 +104,16 @@ async def test_files_and_addresses_that_are_not_there_are_warnings(tmp_path: Pat
         ]
     server.close()
     await server.wait_closed()
+
+
+async def test_what_is_stamped_anew_is_told_once(tmp_path: Path) -> None:
+    async with definitions_node(tmp_path) as (service, host):
+        now = service.own_time()
+        host.skew = 1e9
+        await service.put(UPSTREAM, "u", URI)
+        told: list[int] = []
+        service.made_here = lambda: told.append(service.definitions.counters.stamped_anew)
+        service.clock.set_members(["n2", "n3"])
+        for node in ("n2", "n3", "n2", "n3"):
+            service.heard_clock(node, now)
+        assert told == [2], "the upstream and its link, at once"
