@@ -37,6 +37,7 @@ from federation.sessions.wire import (
     RELAYED,
     REST_OF,
     SWITCH,
+    SessionFrame,
     decode_session_frame,
 )
 from federation.stream.block import Block
@@ -186,6 +187,7 @@ class Relay:
         self._receiver = receiver
         self._skip = 0
         self._block: tuple[str, int] | None = None  # store id and serial of BLOCK
+        self._is_rest = False  # the node is lost, too
         self._relayed_to = home  # the lost home that it was for before the adopter of that one was lost, too
 
     def apply(self, data: bytes, skip: int, now: float) -> None:
@@ -258,7 +260,7 @@ class Relay:
             self._receiver.publish_copy(data, at, end, now)
         elif kind == GROUP_COPY and self._sessions == ADOPTED_SESSIONS:
             head, at = decode_copy_head(data, at, end)
-            if head.number == 0:  # for others the node that chose chooses again
+            if head.number == 0 or self._is_rest:  # for others the node that chose chooses again
                 message, _ = decode_packet(data, at, end, 5, now)
                 self._deliver_copy(message, GroupCopy(head.share_name, head.topic_filter, head.hops + 1, head.key), now)
         elif kind == SESSION:
@@ -285,10 +287,7 @@ class Relay:
                 self.apply(checked(bytes, data), 0, now)
                 self._relayed_to = self._home
         elif frame.operation == REST_OF and self._sessions == ADOPTED_SESSIONS:
-            home, serial, done, count, data = frame.more
-            skip = self._take_block(checked(str, home), frame.epoch[1], serial, done, count)
-            self.apply(checked(bytes, data), skip, now)
-            self._skip = 0
+            self._apply_rest(frame, now)
         elif frame.operation == BLOCK and self._relayed_to == self._home:
             serial, *events = frame.more
             self._block = frame.epoch[1], count_of(serial)
@@ -299,6 +298,19 @@ class Relay:
             or (self._sessions == ALL and frame.operation in (ADOPTED, RELAY, RELAYED, REST_OF))
         ):
             self._receiver.sessions.receive(self._name, body, now)
+
+    def _apply_rest(self, frame: SessionFrame, now: float) -> None:
+        """A block of another node that is lost, from who has adopted its sessions: where its messages go is what that node has
+        said, and nobody else chooses again for groups."""
+        home, serial, done, count, data = frame.more
+        name = checked(str, home)
+        rest = Relay(
+            self._broker, self._moving, name, self._home, self._sessions, self._receiver, self._adopters, self._below
+        )
+        rest._relayed_to = self._relayed_to
+        rest._is_rest = True
+        rest.apply(checked(bytes, data), self._take_block(name, frame.epoch[1], serial, done, count), now)
+        self.delivered += rest.delivered
 
     def _is_of(self, home: str, store_id: str) -> bool:
         """Return whether this was the store of the lost home. What is handed over to one that its node has since goes there."""

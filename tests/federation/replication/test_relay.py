@@ -18,11 +18,20 @@ from federation.sessions.wire import (
     BLOCK,
     RELAY,
     REST_OF,
+    SWITCH,
     SessionFrame,
     encode_session_frame,
 )
 from federation.settings import FederationSettings
-from federation.stream.frames import PUBLISH, FrameError, encode_frame, encode_groups, encode_packet
+from federation.stream.frames import (
+    GROUP_COPY,
+    PUBLISH,
+    FrameError,
+    encode_copy_head,
+    encode_frame,
+    encode_groups,
+    encode_packet,
+)
 from federation.stream.positions import POSITIONS_MAX
 from federation.stream.serials import START_BITS
 from federation.tags import own_tags
@@ -35,9 +44,9 @@ EARLIER, LATER = 1 << START_BITS, 2 << START_BITS
 HOME_RECORDS = session("c"), (SUBSCRIPTION, 1, b"a/#", 1, False, False, 0, 0), (HOME, "c", 1_000, False, None)
 
 
-def adopted() -> Station:
+def adopted(*more: tuple[object, ...]) -> Station:
     """The adopter of n2, whose client is not connected."""
-    station = kept_in_runs(*HOME_RECORDS)
+    station = kept_in_runs(*HOME_RECORDS, *more)
     for name in ("n3", "n4"):
         station.node.added(name, 2.0)
     go_on(station, 2.0 + FederationSettings().replication.adopt_after)
@@ -60,9 +69,9 @@ def block(serial: int, count: int) -> bytes:
     return encode_session_frame(BLOCK, "", (0, OTHER), (serial, 0, count)) + messages(count)
 
 
-def rest_of(serial: int, count: int) -> bytes:
+def rest_of(serial: int, count: int, data: bytes | None = None) -> bytes:
     """The same from n4, which has adopted the sessions of n3."""
-    return encode_session_frame(REST_OF, "", (0, OTHER), ("n3", serial, 0, count, messages(count)))
+    return encode_session_frame(REST_OF, "", (0, OTHER), ("n3", serial, 0, count, data or messages(count)))
 
 
 def relay(station: Station, name: str, data: bytes, sessions: int = ADOPTED_SESSIONS) -> None:
@@ -92,6 +101,27 @@ def test_blocks_for_a_home_before_do_not_count_as_those_for_the_lost_one() -> No
     relay(station, "n4", encode_session_frame(RELAY, "", (0, OTHER), ("n5", ADOPTED_SESSIONS, rest_of(9, 1), 0)))
     relay(station, "n3", block(7, 2))
     assert station.broker.sessions["c"].queue_length() == 2
+
+
+@pytest.mark.parametrize("switched", ["n3", "n4"])
+def test_what_a_lost_node_had_goes_where_that_has_said(switched: str) -> None:
+    """One of n3, which is lost, too, and n4, which has adopted its sessions, sends for the client to a home since."""
+    station = adopted()
+    later = encode_session_frame(SWITCH, "c", (2_000, KEEPER), ())
+    relay(station, "n4", rest_of(1, 1, later) if switched == "n3" else later)
+    relay(station, "n4", rest_of(2, 2))
+    assert station.broker.sessions["c"].queue_length() == (0 if switched == "n3" else 2)
+
+
+@pytest.mark.parametrize("number", [0, 7])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_copy_for_a_group_that_nobody_chooses_again_is_taken(is_lost: bool, number: int) -> None:
+    """n3 chose a member at n2. is_lost: n3 is, too, and n4 brings it."""
+    station = adopted((SUBSCRIPTION, 1, b"$share/g/a/#", 1, False, False, 0, 0))
+    head = encode_copy_head(number, 1, 0, b"g", b"a/#")
+    copy = encode_frame(GROUP_COPY, head + encode_packet(Message(b"a/b", b"1", 1, False), 5))
+    relay(station, *(("n4", rest_of(9, 1, copy)) if is_lost else ("n3", copy)))
+    assert station.broker.sessions["c"].queue_length() == (0 if number and not is_lost else 1)
 
 
 @pytest.mark.parametrize("is_here", [True, False])
