@@ -9,7 +9,8 @@ from broker.message import NEVER
 from federation.sessions.arriving import Epoch
 from federation.sessions.departing import Marks
 from federation.sessions.home import Home, told_adopted
-from federation.sessions.wire import ANSWER, NOTHING, SessionFrame, encode_session_frame
+from federation.sessions.promised import Claims, told_claims
+from federation.sessions.wire import ANSWER, HANDING, NOTHING, SessionFrame, encode_session_frame
 from federation.stream.sender import PeerSender
 
 # A worker of this node that hangs, or has died, with a client's session perhaps, is ended and started again in that time.
@@ -42,19 +43,18 @@ class Answers:
         self.waiting: list[Answer] = []
         self._senders = senders
 
-    def say(
-        self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch, home: Home | None = None
-    ) -> None:
-        """Answer at once. home: which refuses the claim."""
-        adopted: tuple[object, ...] = ()
-        if home is not None and sender.knows_adoptions:
-            adopted = told_adopted(home.adopted)
-        more = (verdict, epoch[0], epoch[1], *adopted)
-        self._send(sender, encode_session_frame(ANSWER, frame.client_id, frame.epoch, more))
+    def refuse(self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch, home: Home) -> None:
+        """This node is the home, by this epoch."""
+        self._send(sender, _answer(sender, frame, verdict, epoch, told_adopted(home.adopted)))
 
-    def say_later(self, sender: PeerSender, frame: SessionFrame, marks: Marks) -> None:
+    def say(self, sender: PeerSender, frame: SessionFrame, on_way: Claims, over: Claims) -> None:
+        """Answer at once. on_way: of what is handed on. over: of what has ended here, where nothing is."""
+        verdict = HANDING if on_way else NOTHING
+        self._send(sender, _answer(sender, frame, verdict, frame.epoch, told_claims(on_way or over)))
+
+    def say_later(self, sender: PeerSender, frame: SessionFrame, over: Claims, marks: Marks) -> None:
         """There is no session here any more."""
-        answer = encode_session_frame(ANSWER, frame.client_id, frame.epoch, (NOTHING, frame.epoch[0], ""))
+        answer = _answer(sender, frame, NOTHING, frame.epoch, told_claims(over))
         self.waiting.append(Answer(sender.name, answer, marks))
 
     def _send(self, sender: PeerSender, answer: bytes) -> None:
@@ -82,3 +82,8 @@ class Answers:
         for answer in self.waiting:
             at = min(at, answer.marks.until)
         return at
+
+
+def _answer(sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch, more: tuple[object, ...]) -> bytes:
+    told = more if sender.knows_adoptions else ()
+    return encode_session_frame(ANSWER, frame.client_id, frame.epoch, (verdict, *epoch, *told))

@@ -9,7 +9,7 @@ class SessionCounters:
     unanswered        claims for which a client waited for `claim_wait`
     outclaimed        clients that were closed or refused because another node has claimed them
     departed, arrived sessions that went to another node, that came from one
-    passed_forgotten  clients that had gone on and are forgotten (PASSED_MAX)
+    passed_forgotten  clients that had gone on, or whose session has ended, and are forgotten (GONE_MAX)
     switches_dropped  switches for nodes that are not known (NODES_MAX): such a session keeps its place at its former home
     """
 

@@ -18,6 +18,7 @@ from broker.store.journal import Content, Journal, checked
 from broker.store.kinds import ENDED, HEAD, HOME
 from broker.store.shapes import count_of
 from federation.sessions.arriving import Arriving, Epoch
+from federation.sessions.promised import Claims, Promised
 
 NOT_TAKEN: Final = -1
 ADOPTED_MAX: Final = 8  # lost stores that a session comes from; policy: the first is forgotten, and it may come twice
@@ -50,7 +51,7 @@ class Home(Content):
     is_opening  a client is being let in
     claimant  it waits for the answers of other nodes, None while none does
     awaited   those that have not answered it
-    is_promised  a node has said that the session is on its way here
+    promised  sessions that it waits for, too
     until     when it waits no more
     """
 
@@ -66,9 +67,9 @@ class Home(Content):
         "is_clean",
         "is_deserted",
         "is_opening",
-        "is_promised",
         "number",
         "packet_ids",
+        "promised",
         "record",
         "taken_at",
         "until",
@@ -87,9 +88,9 @@ class Home(Content):
         self.packet_ids: list[int] | None = None
         self.is_deserted = False
         self.is_opening = False
-        self.is_promised = False
         self.claimant: Claimant | None = None
         self.awaited: dict[str, None] | None = None
+        self.promised: Promised | None = None
         self.until = NEVER
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
@@ -103,6 +104,10 @@ class Home(Content):
         """Exchanges that come from now on are older than those of the connection that begins, or has begun, here."""
         self.taken_at = self.counter
         self.packet_ids = None
+
+    def on_way(self) -> Claims:
+        """Return the claims of the homes from which a session is on its way to a client that waits here."""
+        return {} if self.promised is None else self.promised.waited_for(self.includes)
 
     def has_all_of(self, epoch: Epoch) -> bool:
         """Return whether what the home with this epoch had is here."""

@@ -22,6 +22,7 @@ from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
 from federation.sessions.home import NOT_TAKEN, Head, Home, adopted_below
 from federation.sessions.homes import Homes
+from federation.sessions.promised import Claims, Over, remember
 from federation.sessions.relayed import Relayed
 from federation.sessions.switches import Nodes, Switches
 from federation.sessions.wire import (
@@ -38,7 +39,6 @@ from federation.sessions.wire import (
 )
 from federation.stream.sender import PeerSender
 
-PASSED_MAX: Final = 65_536  # clients that have gone on to another node, or ended; policy: the oldest is forgotten
 TOLD_SECONDS_MAX: Final = 15.0  # a session that leaves waits so long for the claim of its new home
 
 
@@ -47,6 +47,7 @@ class Moves:
     passed_on  where what still comes of a session goes: by client id, the node and the epoch of its claim; "" for nowhere
     heads      by node and client id, until their end has come; by "" what came before its session
     due        those that leave and have something to do at the end of this turn
+    over       sessions that have ended here
     relayed    messages of blocks for lost homes
     """
 
@@ -55,6 +56,7 @@ class Moves:
         self.passed_on: OrderedDict[str, tuple[str, Epoch]] = OrderedDict()
         self.heads: dict[tuple[str, str], Head] = {}
         self.due: dict[Departing, None] = {}
+        self.over = Over(broker.identity, counters)
         self.relayed = Relayed()
         self.counters = counters
         self.name = name
@@ -103,12 +105,7 @@ class Moves:
         self.pass_on(session.client_id, departing.home, departing.epoch)
 
     def pass_on(self, client_id: str, name: str, epoch: Epoch) -> None:
-        passed = self.passed_on
-        passed[client_id] = (name, epoch)
-        passed.move_to_end(client_id)
-        if len(passed) > PASSED_MAX:
-            passed.popitem(last=False)
-            self.counters.passed_forgotten += 1
+        remember(self.passed_on, client_id, (name, epoch), self.counters)
 
     def bring_back(self, departing: Departing, home: Home) -> None:
         """The client is back before anything of its session has left."""
@@ -201,6 +198,11 @@ class Moves:
             if self.name in departing.waiting and departing.session.subscriptions:
                 return True
         return False
+
+    def on_way(self, client_id: str) -> Claims:
+        """Return the claim of the newest session of the client that leaves here, and has not ended here since."""
+        departings = self.departing.get(client_id)
+        return self.over.on_way(client_id, departings[-1].since) if departings else {}
 
     def untold(self, client_id: str, now: float) -> None:
         """Sessions that leave for the new home of the client wait for its claim."""

@@ -31,6 +31,7 @@ from federation.sessions.homes import Homes, is_claimed
 from federation.sessions.lost_homes import LostHomes
 from federation.sessions.moves import Moves
 from federation.sessions.other_homes import KNOWN_SECONDS_MAX, OtherHomes
+from federation.sessions.promised import Promised, claims_of
 from federation.sessions.stored import restore
 from federation.sessions.switches import Nodes
 from federation.sessions.wire import (
@@ -121,7 +122,8 @@ class Sessions(Ownership):
         is_alone = not self._senders and not self._is_starting(now)
         if is_alone and not is_known and (clean_start or client_id in self._broker.sessions):
             return True  # there is nobody to tell: its home is made when it is needed
-        known = max(0 if passed is None else passed[1][0], 0 if ended is None else ended.counter)
+        known = self.moves.over.counter_of(client_id)
+        known = max(known, 0 if passed is None else passed[1][0], 0 if ended is None else ended.counter)
         if ended is not None:
             self.homes.forget_ended(ended)
         home = self.homes.by_client[client_id] = self.homes.made(client_id, self.homes.counter_above(known))
@@ -161,14 +163,14 @@ class Sessions(Ownership):
                     awaited[name] = None
         if not self._senders and now < self.homes.starting_until:
             awaited[NOBODY] = None
-        if home.client_id in self.moves.departing:  # it comes back from where it went
-            home.is_promised = True
-        if not awaited and not home.is_promised:
+        promised = home.promised = home.promised or Promised(self.moves.over.of(home.client_id))
+        promised.on_way.update(self.moves.on_way(home.client_id))  # it comes back from where it went
+        if not awaited and not home.on_way():
+            home.promised = None
             return False
-        home.claimant = claimant
-        home.awaited = awaited
+        home.claimant, home.awaited = claimant, awaited
         seconds = wait_seconds(awaited, self.siblings, self.claim_wait)
-        home.until = now + (max(HEAD_SECONDS_MAX, seconds) if home.is_promised else seconds)
+        home.until = now + (max(HEAD_SECONDS_MAX, seconds) if home.on_way() else seconds)
         if home.client_id in self._broker.sessions:
             home.until = max(home.until, self._asked_until(awaited))
         self._claiming[home] = None
@@ -199,9 +201,9 @@ class Sessions(Ownership):
         if awaited is not None:
             awaited.pop(name, None)
             awaited.pop(NOBODY, None)
-            if home.is_promised:
-                pass
-            elif not awaited:
+            if home.on_way():
+                return
+            if not awaited:
                 self._let_in(home)
             elif self._asked_until(awaited) <= now:
                 home.until = min(home.until, now + wait_seconds(awaited, self.siblings, self.claim_wait))
@@ -209,9 +211,7 @@ class Sessions(Ownership):
     def _let_in(self, home: Home) -> None:
         self._claiming.pop(home, None)
         claimant = home.claimant
-        home.claimant = None
-        home.awaited = None
-        home.is_promised = False
+        home.claimant = home.awaited = home.promised = None
         home.until = NEVER
         if claimant is None:
             return
@@ -253,8 +253,7 @@ class Sessions(Ownership):
             home.arriving.drop_later()
             self.homes.arriving.pop(home, None)
             home.arriving = None
-            session_ = cast(Session, session)
-            session_.sources = None
+            cast(Session, session).sources = None
             self.moves.pass_on(home.client_id, "", self.homes.epoch_of(home))
         if home.is_opening:  # for a new session of the client
             home.is_clean = True
@@ -262,6 +261,7 @@ class Sessions(Ownership):
                 self.homes.journal.drop(home.record)
                 home.record = 0
         else:
+            self.moves.over.note(home.client_id, home.includes, home.counter)
             self._end(home, True)
 
     def departing_sessions(self) -> list[Subscriber]:
@@ -307,17 +307,17 @@ class Sessions(Ownership):
             if ended is not None and frame.epoch[0] <= ended.counter:
                 return  # it hears of the end
             if is_answered:  # what is on its way to another node goes on to this one
-                self._answers.say(sender, frame, HANDING if client_id in self.moves.departing else NOTHING, frame.epoch)
+                self._answers.say(sender, frame, self.moves.on_way(client_id), self.moves.over.of(client_id))
             return
         own = self.homes.epoch_of(home)
         session = self._broker.sessions.get(client_id)
         if session is not None and session.bridge_end is not None:
             if is_answered:
-                self._answers.say(sender, frame, OTHER_USER, own)
+                self._answers.refuse(sender, frame, OTHER_USER, own, home)
         elif own >= frame.epoch:
-            self._answers.say(sender, frame, REFUSED, own, home)
+            self._answers.refuse(sender, frame, REFUSED, own, home)
         elif session is None:
-            claimant = home.claimant
+            claimant, on_way = home.claimant, home.on_way()
             self._end(home, False)
             if claimant is not None:
                 self.counters.outclaimed += 1
@@ -325,7 +325,7 @@ class Sessions(Ownership):
             self.moves.pass_on(client_id, sender.name, frame.epoch)
             self.moves.take_early(client_id, now)
             if is_answered:
-                self._answers.say(sender, frame, HANDING if home.is_promised else NOTHING, own)
+                self._answers.say(sender, frame, on_way, self.moves.over.of(client_id))
         elif not self._others.stays(home, session, frame.epoch, adopted, now):
             self._give(session, home, sender, frame, bool(is_clean), bool(is_answered), now)
             self.moves.told(client_id, frame.epoch, adopted)
@@ -395,11 +395,11 @@ class Sessions(Ownership):
             self.homes.forget_ended(ended)
         if broker.sessions.get(client_id) is not session:
             if is_answered:
-                self._answers.say_later(sender, frame, marks)
+                self._answers.say_later(sender, frame, self.moves.over.of(client_id), marks)
             return
         self.moves.depart(session, home, sender, frame.epoch, marks, now)
         if is_answered:
-            self._answers.say(sender, frame, HANDING, frame.epoch)
+            self._answers.say(sender, frame, {self._broker.identity.store_id: home.counter}, {})
 
     def give_on(self, home: Home, name: str, epoch: Epoch, now: float) -> None:
         """The session came here behind a claim of this node."""
@@ -408,18 +408,17 @@ class Sessions(Ownership):
             self._give(session, home, sender, SessionFrame(CLAIM, home.client_id, epoch, ()), False, False, now)
 
     def _answer_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
-        verdict, counter, store_id, *adopted = frame.more
+        verdict, counter, store_id, *adopted = frame.more  # of HANDING and NOTHING it is claims
         name = sender.name
         home = self.homes.by_client.get(frame.client_id)
         if home is None or self.homes.epoch_of(home) != frame.epoch:
             return
-        if verdict == NOTHING:
-            self._answered(home, name, now)
-        elif verdict == HANDING:
-            home.is_promised = True
-            if home.awaited is not None:
+        if verdict in (NOTHING, HANDING):
+            if home.promised is not None:
+                home.promised.says(verdict == HANDING, claims_of(adopted))
+            if verdict == HANDING and home.on_way():
                 home.until = now + max(HEAD_SECONDS_MAX, wait_seconds({name: None}, self.siblings, 0.0))
-                self._answered(home, name, now)
+            self._answered(home, name, now)
         elif verdict == OTHER_USER:
             claimant = home.claimant
             if claimant is not None:

@@ -1,0 +1,101 @@
+"""Sessions on their way to a client that waits, by the claims of the homes that hand them on.
+
+A former home says by which of its claims it was the home. What the session here includes by then (Home.includes), or one that
+has ended elsewhere did, is not to come any more: a client waits for nothing that it has had.
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, TypeVar
+
+from broker.store.identity import StoreIdentity
+from broker.store.journal import checked
+from broker.store.shapes import count_of
+from federation.sessions.counters import SessionCounters
+
+GONE_MAX: Final = 65_536  # clients that have gone on to another node, or ended; policy: the oldest is forgotten
+UNNAMED: Final = ""  # the store of a home that does not say its claim: an earlier build
+
+Claims = dict[str, int]
+"""The counter of a claim by the id of the store of its home."""
+
+
+Value = TypeVar("Value")
+
+
+def remember(by_client: OrderedDict[str, Value], client_id: str, value: Value, counters: SessionCounters) -> None:
+    """It is the newest of them."""
+    by_client[client_id] = value
+    by_client.move_to_end(client_id)
+    if len(by_client) > GONE_MAX:
+        by_client.popitem(last=False)
+        counters.passed_forgotten += 1
+
+
+class Promised:
+    """on_way  homes that have said to hand on what they had at these claims
+    over    what those had at these claims has come to a session that has ended
+    """
+
+    def __init__(self, over: Claims) -> None:
+        self.on_way: Claims = {}
+        self.over = dict(over)
+
+    def says(self, is_on_way: bool, claims: Claims) -> None:
+        """A node has answered that these are on their way, or over."""
+        if is_on_way:
+            self.on_way.update(claims or {UNNAMED: 0})
+        else:
+            self.over.update(claims)
+
+    def waited_for(self, includes: Claims | None) -> Claims:
+        """Return what is to come. includes: of the session here (Home)."""
+        here = {} if includes is None else includes
+        left: Claims = {}
+        for store_id, counter in self.on_way.items():
+            if max(here.get(store_id, -1), self.over.get(store_id, -1)) < counter:
+                left[store_id] = counter
+        return left
+
+
+class Over:
+    """What sessions included that have ended here: homes that still have a part of their departure hand nothing on."""
+
+    def __init__(self, identity: StoreIdentity, counters: SessionCounters) -> None:
+        self._identity = identity
+        self._by_client: OrderedDict[str, Claims] = OrderedDict()
+        self._counters = counters
+
+    def note(self, client_id: str, includes: Claims | None, counter: int) -> None:
+        """A session has ended that included these, and was at home here by this claim; one that came from nowhere is
+        promised by nobody."""
+        if includes is None:
+            return
+        claims = {**self.of(client_id), **includes, self._identity.store_id: counter}
+        remember(self._by_client, client_id, claims, self._counters)
+
+    def of(self, client_id: str) -> Claims:
+        return self._by_client.get(client_id, {})
+
+    def counter_of(self, client_id: str) -> int:
+        """Return that of the last claim of this node whose session has ended; 0 for none."""
+        return self.of(client_id).get(self._identity.store_id, 0)
+
+    def on_way(self, client_id: str, since: int) -> Claims:
+        """Return the claim `since` of a session that leaves here, unless it has ended here behind it."""
+        return {self._identity.store_id: since} if since > self.counter_of(client_id) else {}
+
+
+def told_claims(claims: Claims) -> tuple[object, ...]:
+    """Return them as in an ANSWER (wire)."""
+    told: list[object] = []
+    for store_id, counter in claims.items():
+        told += (store_id, counter)
+    return tuple(told)
+
+
+def claims_of(told: list[object]) -> Claims:
+    """Return what told_claims gave. Raises ValueError, TypeError and IndexError for what no node says."""
+    return {checked(str, told[at]): count_of(told[at + 1]) for at in range(0, len(told), 2)}
