@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import io
 import json
+import random
+import re
 import tarfile
 import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace as replaced
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
@@ -21,8 +24,10 @@ from broker.config.loader import load
 from broker.config.settings import Settings
 from broker.server.named_files import folder_of, path_in
 from broker.server.private_file import PrivateFile
-from broker.store.offline import import_
+from broker.server.worker_folders import leaving_workers
+from broker.store.offline import import_, new_ids
 from broker.store.store import StoreFault
+from broker.workers.shares import FEDERATION, Place, worker_folder
 from federation.definitions.commands import exported
 from federation.services import DEFINITIONS
 from gmqttctl.command import Command
@@ -37,6 +42,7 @@ from gmqttctl.text import printable
 
 MANIFEST: Final = "backup.json"
 STORE: Final = "store.jsonl"
+STORES: Final = re.compile(r"store(?:-([1-9][0-9]{0,2}))?\.jsonl")  # and those of further workers
 DEFINITIONS_FILE: Final = "definitions.json"
 AUTH_FILES: Final = {"accounts.yml": "password_file", "acl": "acl_file"}
 FORMAT: Final = 1
@@ -48,7 +54,7 @@ FORMAT: Final = 1
 def backup(connection: dict[str, str], file: Path) -> None:
     """Write what one node keeps to FILE, while it runs: its store with sessions, queued and retained messages, its accounts and
     rules, and the definitions of links, with their passwords. FILE is readable by its owner only. Each node has a store of
-    its own."""
+    its own; one with several workers has as many, which are of one moment."""
     with private_output(file) as opened:
         names = _write_archive(connection, opened)
     click.echo(f"{file}: {', '.join(names)}")
@@ -105,7 +111,8 @@ def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def restore(config_file: str, replace: bool, is_sure: bool, file: Path) -> None:
     """Bring a backup of a node to the machine of this configuration, before the node is started: the store, accounts and rules.
-    Definitions of links are written beside FILE, for `gmqttctl definitions import` when the node runs."""
+    The stores of several workers become those of as many; a node with another number of `workers` moves their sessions when
+    it starts. Definitions of links are written beside FILE, for `gmqttctl definitions import` when the node runs."""
     loaded = load(config_file)
     if loaded.settings is None:
         raise CommandError("; ".join(str(fault) for fault in loaded.faults))
@@ -120,13 +127,7 @@ def restore(config_file: str, replace: bool, is_sure: bool, file: Path) -> None:
                 raise CommandError(f"the backup has {name}, and {config_file} does not set {key}, where it would go")
             if target.exists() and not replace:
                 raise CommandError(f"{target} exists; --replace writes in place of it")
-        if STORE in names:
-            with io.TextIOWrapper(_member(archive, STORE), encoding="utf-8") as lines:
-                try:
-                    count = import_(settings, folder, lines, replace)
-                except (StoreFault, UnicodeDecodeError) as fault:
-                    raise CommandError(f"{STORE}: {fault}") from None
-            click.echo(f"{count} records of the store")
+        _restore_stores(archive, sorted(filter(STORES.fullmatch, names)), settings, folder, replace)
         for name, target in targets.items():
             assert target is not None
             data = _member(archive, name).read()
@@ -136,6 +137,45 @@ def restore(config_file: str, replace: bool, is_sure: bool, file: Path) -> None:
             beside = file.with_name(f"{file.name}.{DEFINITIONS_FILE}")
             _write(beside, _member(archive, DEFINITIONS_FILE).read())
             click.echo(f"{beside}: when the node runs, gmqttctl definitions import {beside}")
+
+
+def _restore_stores(archive: tarfile.TarFile, names: list[str], settings: Settings, folder: str, replace: bool) -> None:
+    """Each store to the folder of its worker. Raises CommandError."""
+    stores = {int((STORES.fullmatch(name) or [0, 0])[1] or 0): name for name in names}
+    if len(stores) > 1:
+        _check_workers(archive, len(stores), settings)
+    others = leaving_workers(settings, path_in(folder, settings.data_dir), max(len(stores), 1))
+    if stores and others:
+        path = worker_folder(path_in(folder, settings.data_dir), others[0])
+        raise CommandError(f"{path} is of a worker that the backup does not have; move it away")
+    headers = [_member(archive, name).readline().decode(errors="replace") for name in stores.values()]
+    name = STORE
+    try:
+        ids = new_ids(headers, random.SystemRandom())
+        for index, name in sorted(stores.items()):
+            with io.TextIOWrapper(_member(archive, name), encoding="utf-8") as lines:
+                of_worker = replaced(settings, data_dir=worker_folder(settings.data_dir, index))
+                count = import_(of_worker, folder, lines, replace, ids)
+            click.echo(f"{count} records of the store" + (f" of worker {index}" if len(stores) > 1 else ""))
+    except (StoreFault, UnicodeDecodeError) as fault:
+        raise CommandError(f"{name}: {fault}") from None
+
+
+def _check_workers(archive: tarfile.TarFile, count: int, settings: Settings) -> None:
+    """Raise CommandError where the node of these settings would not find what its workers have for each other."""
+    if settings.store_type == "redis":
+        raise CommandError(
+            f"the backup has the stores of {count} workers, which go to a data_dir; set persistence.type sqlite"
+        )
+    place = Place(0, count, FEDERATION in settings.plugin_order, {0: 0}, "")
+    name = settings.plugins.federation.for_worker(place, settings).node_name
+    before = json.loads(_member(archive, MANIFEST).read())["node"]
+    if name != before:
+        key = "event_log" if "event_log" in settings.plugin_order else FEDERATION
+        raise CommandError(
+            f"the workers of the backup are those of the node {printable(str(before))}, and have messages for each other by "
+            f"this name; set plugins.{key}.node_name: {printable(str(before))} in place of {printable(name)}"
+        )
 
 
 def _target(settings: Settings, folder: str, key: str) -> Path | None:

@@ -34,7 +34,7 @@ class AdminPlugin(Plugin):
         api.register(services["NodeService"], node)
         api.register(services["TraceService"], self._traces)
         api.register(services["PublishService"], PublishService(self.server))
-        api.register(services["BackupService"], BackupService(self.server))
+        api.register(services["BackupService"], BackupService(self.server, api.siblings))
         api.register(services["TokenService"], TokenService(api.guard))
         api.register(services["RetainedService"], RetainedService(self.server, api.long_calls))
         api.register(services["TopicService"], TopicService(self.server, api.long_calls))

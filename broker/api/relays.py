@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import grpc
+
 from broker.api.errors import ApiError
 from broker.api.pb import admin_pb2 as pb
 from broker.api.siblings import CALL_SECONDS_MAX, Siblings
@@ -82,6 +84,7 @@ class EventRelay:
         async for data in self._siblings.stream(index, EVENTS, b""):
             event = pb.NodeEvent.FromString(data)
             self._events.add(event.time.ToNanoseconds() / 1e9, event.level, event.line)
+        raise ApiError(grpc.StatusCode.UNAVAILABLE, f"worker {index} of this node has ended")
 
     def stop(self) -> None:
         if self._ending is not None:

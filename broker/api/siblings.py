@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
 import grpc
@@ -51,15 +51,14 @@ class Siblings:
             raise ApiError(error.code(), error.details() or "") from None
         return answer
 
-    async def stream(self, index: int, path: str, request: bytes) -> AsyncIterator[bytes]:
-        """The encoded answers of one worker to a method with several, until it ends. Raises ApiError then, too."""
+    async def stream(self, index: int, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
+        """The encoded answers of one worker to a method with several. Raises ApiError: its own, or UNAVAILABLE."""
         method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel(index).unary_stream(path)
         try:
             async for answer in method(request, wait_for_ready=True):
                 yield answer
         except grpc.aio.AioRpcError as error:
             raise ApiError(error.code(), error.details() or "") from None
-        raise ApiError(grpc.StatusCode.UNAVAILABLE, f"worker {index} of this node has ended")
 
     async def each(self, path: str, request: bytes) -> list[bytes]:
         """The answers of all workers, in their order. Raises the ApiError of the first that has one."""

@@ -1,5 +1,5 @@
 """Numbers that all workers of a node see, in memory that they share and that outlives their processes: of connections, of
-starts, of drains."""
+starts, of drains, of copies of the stores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import mmap
 from typing import Final
 
 from broker.config.settings import WORKERS_MAX
+from broker.server.copy_moment import CopyMoment
 
 NUMBER_BYTES: Final = 8
 ABSENT: Final = 2**63  # in place of the number of a worker that takes no connections
@@ -14,13 +15,17 @@ ABSENT: Final = 2**63  # in place of the number of a worker that takes no connec
 
 class SharedCounts:
     """Made by the supervisor before the workers. Each worker writes its own number; a number that is read may be a moment
-    old."""
+    old.
+
+    copies  the moment of copies of all stores
+    """
 
     def __init__(self, count: int) -> None:
-        numbers = memoryview(mmap.mmap(-1, 3 * WORKERS_MAX * NUMBER_BYTES)).cast("Q")
+        numbers = memoryview(mmap.mmap(-1, (4 * WORKERS_MAX + 1) * NUMBER_BYTES)).cast("Q")
         self._numbers = numbers[:count]
         self._restarts = numbers[WORKERS_MAX : WORKERS_MAX + count]
         self._drain_rates = numbers[2 * WORKERS_MAX : 2 * WORKERS_MAX + count]
+        self.copies = CopyMoment(numbers[3 * WORKERS_MAX : 3 * WORKERS_MAX + 1 + count])
         for index in range(count):
             self._numbers[index] = ABSENT
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -98,11 +99,14 @@ class Durability:
         return restoring
 
     async def copy_to(self, folder: Path) -> bool:
-        """Write a copy of the store into an empty folder, while it takes batches. False without a store. Raises StoreFault."""
+        """Write a copy of the store into an empty folder, while it takes batches: of the moment of all workers. False without
+        a store. Raises StoreFault."""
         if self._thread is None or self._store is None:
             return False
         await committed(self._host)
-        await self._thread.result(self._store.copy_to, str(folder), self._thread.run_waiting)
+        pause, worker = self._thread.run_waiting, self._host.worker
+        moment = () if worker is None else (partial(worker.counts.copies.wait, worker.place.index, pause),)
+        await self._thread.result(self._store.copy_to, str(folder), pause, *moment)
         return True
 
     def metrics(self) -> list[Metric]:

@@ -71,7 +71,11 @@ class StoreIdentity(Content):
 
 def new_identity(rng: random.Random, is_durable: bool) -> StoreIdentity:
     """The identity of a store, or of a process without one, at its first start."""
-    return StoreIdentity(f"{rng.getrandbits(STORE_ID_BITS):032x}", 1, is_durable)
+    return StoreIdentity(new_store_id(rng), 1, is_durable)
+
+
+def new_store_id(rng: random.Random) -> str:
+    return f"{rng.getrandbits(STORE_ID_BITS):032x}"
 
 
 def identity_of(record: tuple[object, ...]) -> StoreIdentity:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import binascii
 import json
 import random
+import re
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, Final
@@ -20,6 +21,7 @@ from typing import Any, Final
 from broker.broker import Broker
 from broker.config.settings import Settings
 from broker.store.durability import make_store
+from broker.store.identity import new_store_id
 from broker.store.kinds import (
     COPY,
     DELETION,
@@ -47,6 +49,7 @@ from broker.store.restoring import RecordFault, Restoring
 from broker.store.store import VERSION, Store, StoreFault, pack_record, unpack_record
 
 HEADER: Final = "gmqttd_store"
+STORE_ID: Final = "store_id"  # in the first line of one of several stores that know each other
 TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
 BINARIES: Final = ("payload", "properties", "events", "stamp", "packed", "replayed_to")
 NESTED: Final = (  # bytes in them are {SUFFIX: text}
@@ -114,6 +117,7 @@ KINDS: Final = {
 }
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
+STORE_ID_TEXT: Final = re.compile("[0-9a-f]{32}")
 FAULTS_MAX: Final = 20  # that are told; the others are counted
 
 
@@ -163,13 +167,17 @@ def export(settings: Settings, config_folder: str) -> Iterator[str]:
         yield from export_lines(records)
 
 
-def import_(settings: Settings, config_folder: str, lines: Iterable[str], replace: bool) -> int:
-    """Write an export to the store, all or nothing. Returns the number of records. Raises StoreFault for lines that are no
-    export, and for a store that has records, unless they are to be replaced."""
+def import_(
+    settings: Settings, config_folder: str, lines: Iterable[str], replace: bool, ids: Mapping[str, str] | None = None
+) -> int:
+    """Write an export to the store, all or nothing. Returns the number of records. `ids` are the new ids of stores that know
+    each other, by those of the export (new_ids). Raises StoreFault for lines that are no export, and for a store that has
+    records, unless they are to be replaced."""
     restoring = _scratch(settings)
     batch: list[tuple[int, bytes | None]] = []
     last = 0
-    for number, record in sorted(import_lines(lines), key=itemgetter(0)):
+    found = ((number, renamed(record, ids or {})) for number, record in import_lines(lines))
+    for number, record in sorted(found, key=itemgetter(0)):
         if number <= last:
             raise StoreFault(f"record {number}: each number stands once, from 1 on")
         last = number
@@ -190,11 +198,42 @@ def compact(settings: Settings, config_folder: str) -> None:
         store.compact()
 
 
-def export_lines(records: Iterable[tuple[int, tuple[Any, ...]]]) -> Iterator[str]:
-    yield json.dumps({HEADER: VERSION})
+def new_ids(headers: Iterable[str], rng: random.Random) -> dict[str, str]:
+    """Return new ids of the stores of these exports, by their old ones. headers: the first line of each. Raises StoreFault."""
+    found: dict[str, str] = {}
+    for header in headers:
+        try:
+            store_id = json.loads(header).get(STORE_ID)
+        except (ValueError, AttributeError):
+            raise StoreFault("line 1 is not a line of an export: it is not JSON") from None
+        if store_id is not None:
+            if not isinstance(store_id, str) or not STORE_ID_TEXT.fullmatch(store_id):
+                raise StoreFault(f"line 1: {STORE_ID} is {store_id!a}, must be 32 hexadecimal digits")
+            found[store_id] = new_store_id(rng)
+    return found
+
+
+def renamed(value: Any, ids: Mapping[str, str]) -> Any:
+    """The value with new ids, also in the frames for other stores, where they are ASCII of the same length."""
+    if not ids:
+        return value
+    if isinstance(value, tuple):
+        return tuple([renamed(part, ids) for part in value])
+    if isinstance(value, str):
+        return ids.get(value, value)
+    if isinstance(value, bytes):
+        for old, new in ids.items():
+            value = value.replace(old.encode(), new.encode())
+    return value
+
+
+def export_lines(records: Iterable[tuple[int, tuple[Any, ...]]], store_id: str = "") -> Iterator[str]:
+    """store_id: of a store that goes together with others that know it; "" for one by itself, whose import is a store that
+    nobody knows."""
+    yield json.dumps({HEADER: VERSION, STORE_ID: store_id} if store_id else {HEADER: VERSION})
     for number, (kind, *values) in records:
-        if kind == STORE:
-            continue  # what is imported is another store: others may not take it for this one
+        if kind == STORE and not store_id:
+            continue  # others may not take what is imported for this one
         named = _named((*FIELDS[kind], *OPTIONAL.get(kind, ()))[: len(values)], values)
         yield json.dumps({"number": number, "kind": KIND_NAMES[kind], **named}, ensure_ascii=False)
 

@@ -190,15 +190,26 @@ class SqliteStore(Store):
         with self._faults():
             self._database.execute("VACUUM")
 
-    def copy_to(self, folder: str, pause: Callable[[], bool]) -> None:
+    def copy_to(self, folder: str, pause: Callable[[], bool], moment: Callable[[], None] = lambda: None) -> None:
         assert self._database is not None
+        is_past = False
 
         def paused(_status: int, remaining: int, _total: int) -> None:
             # What this connection writes between two steps comes into the copy (SQLite, Online Backup API).
-            if remaining and not pause():
+            nonlocal is_past
+            if is_past or not remaining:
+                return
+            if not pause():
                 raise StoreFault(f"{self.path}: the copy was ended: the node stops")
+            if remaining <= COPY_PAGES:
+                is_past = True
+                moment()
 
         with self._faults():
+            (pages,) = self._database.execute("PRAGMA page_count").fetchone()
+            if pages <= COPY_PAGES:
+                is_past = True
+                moment()
             copy = sqlite3.connect(Path(folder, FILE_NAME), isolation_level=None)
             try:
                 copy.execute("PRAGMA synchronous = OFF")  # a copy that a crash leaves is of no use

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import resource
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import psutil
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck, PubAck, Publish
 from broker.codec.reason_codes import QUOTA_EXCEEDED, SESSION_TAKEN_OVER
+from gmqttctl.cli import main
 from mqtt_client import opened, reached
 from session_clients import SessionPublisher, SessionSubscriber
 from waiting import eventually, stand_still
@@ -257,6 +261,62 @@ async def test_sessions_of_workers_that_are_no_more_go_to_the_others(
     node.spawn()  # without a supervisor by now
     await eventually(lambda: node.log().rstrip().splitlines()[-1].count("serving process"), "the node serves")
     assert node.log().count("workers start") == 3
+
+
+async def gmqttctl(*arguments: str) -> str:
+    done = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
+async def test_a_backup_of_workers_is_a_node_of_any_number_again(
+    nodes: Nodes, clients: Clients, tmp_path: Path, count: int
+) -> None:
+    """With sessions that change the worker while it is made, and messages for them."""
+    grpc = f"127.0.0.1:{nodes.free_port()}"
+    api: dict[str, Any] = {"plugin_order": ["admin"], "api": {"grpc": [{"address": grpc}]}}
+    node = await start(nodes, tmp_path, **api)
+    names = [f"c{number}" for number in range(8)]
+    publisher = await clients.connect(node.port, "p")
+    moving = True
+
+    async def move(name: str) -> None:
+        """From connection to connection, and away at last."""
+        while True:
+            client = await clients.connect(node.port, name, clean_start=False, properties=EXPIRY)
+            await client.subscribe(f"to/{name}", qos=1)
+            await client.close(goodbye=False)
+            if not moving:
+                return
+
+    movers = [asyncio.create_task(move(name)) for name in names]
+    for name in names:
+        await publisher.publish(f"kept/{name}", name.encode(), 1, retain=True)
+        await eventually(lambda name=name: f"client_id={name} " in node.log(), f"{name} has connected")
+    file = tmp_path / "node.tar.gz"
+    said = await gmqttctl("backup", str(file), "--server", grpc)
+    assert "store.jsonl" in said
+    assert "store-1.jsonl" in said
+    moving = False
+    await asyncio.gather(*movers)
+    await node.stop()
+    other = nodes.make({"workers": count, "data_dir": str(tmp_path / "other"), **api})
+    other.config_path.write_text(yaml.safe_dump(other.config))
+    await gmqttctl("restore", str(file), "-c", str(other.config_path))
+    other.spawn()
+    await eventually(lambda: "serving" in other.log(), "the other node serves")
+    if count == 1:
+        await eventually(lambda: "its folder is removed" in other.log(), "worker 0 has all sessions")
+    publisher = await clients.connect(other.port, "p2")
+    for name in names:
+        client = await clients.connect(other.port, name, clean_start=False, properties=EXPIRY)
+        assert is_present(client), name
+        await reached(publisher, f"to/{name}", client)
+        await client.subscribe(f"kept/{name}", qos=1)
+        while (await client.message()).topic != f"kept/{name}".encode():
+            pass
+    await other.stop()
 
 
 async def test_a_port_that_another_node_has_ends_the_start(nodes: Nodes, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.admin.api.ApiToken.expires_at": "Absent for a token that does not expire.",
     "gmqtt.admin.api.ApiToken.role": "read, write or admin.",
     "gmqtt.admin.api.BackupPart": "A piece of a backup. Pieces of one name follow each other.",
-    "gmqtt.admin.api.BackupPart.name": "store.jsonl: the lines of `gmqttd store export`. accounts.yml and acl: the password_file and the acl_file of the plugin auth.",
+    "gmqtt.admin.api.BackupPart.name": "store.jsonl: the lines of `gmqttd store export`; store-1.jsonl and on: those of further workers. accounts.yml and acl: the password_file and the acl_file of the plugin auth.",
     "gmqtt.admin.api.BackupService": "Copies of what a node keeps, made while it runs.",
     "gmqtt.admin.api.BackupService.Backup": "What the store has now, and the files of accounts and rules. Over gRPC only; one call at a time. The store goes on to take changes while its file is copied. FAILED_PRECONDITION for a store that has tools of its own for copies.",
     "gmqtt.admin.api.Client": "A client with a session on this node, connected or not.",

@@ -1831,7 +1831,7 @@ class BackupPart(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """store.jsonl: the lines of `gmqttd store export`. accounts.yml and acl: the password_file and the acl_file of the plugin auth."""
+    """store.jsonl: the lines of `gmqttd store export`; store-1.jsonl and on: those of further workers. accounts.yml and acl: the password_file and the acl_file of the plugin auth."""
     data: _builtins.bytes
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
@@ -31,7 +31,7 @@ class Writes(Siblings):
         super().__init__(dict.fromkeys(range(1, count + 1), ""))
         self.lines: dict[int, asyncio.Queue[str]] = {}
 
-    async def stream(self, index: int, path: str, request: bytes) -> AsyncIterator[bytes]:
+    async def stream(self, index: int, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
         self.lines[index] = asyncio.Queue()
         try:
             while line := await self.lines[index].get():

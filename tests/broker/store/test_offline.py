@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,9 @@ from broker.store.kinds import (
     TOMBSTONE,
     WILL,
 )
-from broker.store.offline import FIELDS, KIND_NAMES, OPTIONAL
+from broker.store.offline import FIELDS, KIND_NAMES, OPTIONAL, export_lines, import_lines, new_ids, renamed
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
-from broker.store.store import VERSION, pack_record
+from broker.store.store import VERSION, StoreFault, pack_record
 from federation.links.bridging.bridging import bridging_of
 from repository import ROOT
 
@@ -287,3 +288,27 @@ def test_a_store_of_each_version_is_read(tmp_path: Path, version: int) -> None:
     assert folder.call("check").exit_code == 0
     lines = (STORES / f"version{version}.jsonl").read_text(encoding="utf-8").splitlines()
     assert folder.call("export").stdout.splitlines()[1:] == lines[1:]
+
+
+def test_stores_that_know_each_other_do_so_by_new_ids(tmp_path: Path) -> None:
+    """Also where the id of the other one is in a frame that waits for it."""
+    ids = ["a" * 32, "b" * 32]
+    records: list[tuple[Any, ...]] = [
+        (STORE, ids[0], 3),
+        (POSITION, ids[1], 5, 5),
+        (OUTBOX, "node/1", 1, 0, 0, 1, (), b"\x20" + ids[1].encode(), (), ()),
+    ]
+    lines = list(export_lines(enumerate(records, 1), ids[0]))
+    given = new_ids([lines[0], json.dumps({"gmqttd_store": VERSION, "store_id": ids[1]})], random.Random(1))
+    assert set(given) == set(ids)
+    assert len({*given, *given.values()}) == 4
+    found = [renamed(record, given) for _, record in import_lines(lines)]
+    assert found[0] == (STORE, given[ids[0]], 3)
+    assert found[1] == (POSITION, given[ids[1]], 5, 5)
+    assert found[2][7] == b"\x20" + given[ids[1]].encode()
+
+
+@pytest.mark.parametrize("header", ["text", "[]", '{"gmqttd_store": 2, "store_id": "a"}', '{"store_id": 5}'])
+def test_a_first_line_that_is_of_no_export(header: str) -> None:
+    with pytest.raises(StoreFault, match="line 1"):
+        new_ids([header], random.Random(1))
