@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,8 +28,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
-
-LEFT_SECONDS: Final = 15.0
 
 
 @pytest.fixture
@@ -128,7 +126,7 @@ async def test_retained_messages(nodes: Nodes, clients: Clients) -> None:
 
     # Apart, and together again.
     assert await ours.rest("POST", "/v1/federation/leave", {}) == (200, {})
-    await status_becomes(go, "our1", "STATUS_LEFT", LEFT_SECONDS)
+    await status_becomes(go, "our1", "STATUS_LEFT", DEADLINE)
     await on_ours.publish("kept/both", b"changed", 1, True)
     await on_go.publish("kept/apart", b"apart", 1, True)
     assert await ours.rest("POST", "/v1/federation/join", {"hosts": [gossip_address(go)]}) == (200, {})
@@ -172,12 +170,12 @@ async def test_stop_and_return(pair: tuple[Node, Node], nodes: Nodes, clients: C
     go, ours = pair
     await linked(clients, go, ours)
     await ours.stop()
-    await status_becomes(go, "our1", "STATUS_LEFT", LEFT_SECONDS)
+    await status_becomes(go, "our1", "STATUS_LEFT", DEADLINE)
     await ours.start()
     await nodes.all_alive([go, ours])
     await linked(clients, go, ours)
     await go.stop()
-    await status_becomes(ours, "go1", "STATUS_LEFT", LEFT_SECONDS)
+    await status_becomes(ours, "go1", "STATUS_LEFT", DEADLINE)
     go.config["plugins"]["federation"]["retry_join"] = [gossip_address(ours)]
     await go.start()
     await nodes.all_alive([go, ours])
@@ -354,5 +352,5 @@ async def test_two_and_two(nodes: Nodes, clients: Clients) -> None:
     await ours2.stop()
     for node in (go1, ours1):
         for left in (go2, ours2):
-            await status_becomes(node, left.name, "STATUS_LEFT", LEFT_SECONDS)
+            await status_becomes(node, left.name, "STATUS_LEFT", DEADLINE)
     await linked(clients, go1, ours1)

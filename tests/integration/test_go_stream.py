@@ -14,9 +14,9 @@ import pytest
 from broker.codec.packets import Publish
 from federation.pb import federation_pb2 as pb
 from federation.stream import receiver
-from go_stream_member import SECONDS, SERVICE, GoStreamMember, as_it_is, message, subscribe
+from go_stream_member import SERVICE, GoStreamMember, as_it_is, message, subscribe
 from node_process import free_port, merged
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 pytestmark = pytest.mark.thorough
 NO_API: dict[str, Any] = {"api": {"grpc": [], "http": []}, "plugin_order": ["federation"]}
@@ -283,8 +283,8 @@ async def test_hello_and_streams_of_strangers_are_refused(nodes: Any) -> None:
         for metadata, code, text in STRANGERS:
             with pytest.raises(grpc.aio.AioRpcError, match=text) as caught:
                 # The node serves clients before its streams: gRPC waits until it is there.
-                await hello(pb.ClientHello(session_id="s"), metadata=metadata, timeout=SECONDS, wait_for_ready=True)
+                await hello(pb.ClientHello(session_id="s"), metadata=metadata, timeout=DEADLINE, wait_for_ready=True)
             assert caught.value.code() is code
-            call = stream(metadata=metadata, timeout=SECONDS)
+            call = stream(metadata=metadata, timeout=DEADLINE)
             with pytest.raises(grpc.aio.AioRpcError, match=text):
                 await call.read()

@@ -22,6 +22,7 @@ from broker.event_log.pb import event_log_pb2
 from federation.definitions.pb import definitions_pb2
 from federation.links.pb import link_status_pb2
 from federation.pb import federation_pb2
+from waiting import DEADLINE
 
 PUBLISH: Final = pb.DESCRIPTOR.services_by_name["PublishService"]
 REQUEST: Final = pb.PublishRequest(topic_name="a", payload="b")
@@ -105,7 +106,7 @@ class Rest:
 async def publish_grpc(address: str) -> None:
     async with grpc.aio.insecure_channel(address) as channel:
         stub: Any = PublishServiceStub(channel)
-        await stub.Publish(REQUEST, timeout=10)
+        await stub.Publish(REQUEST, timeout=DEADLINE)
 
 
 async def publish_rest(address: str, **options: Any) -> tuple[int, str]:

@@ -16,10 +16,9 @@ from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
 from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import bind_gossip
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 SERVICE: Final = "gmqtt.federation.api.Federation"
-SECONDS: Final = 20.0
 
 
 def as_it_is(data: bytes) -> bytes:
@@ -117,7 +116,7 @@ class GoStreamMember:
         def chosen() -> list[Any]:
             return [getattr(event, kind) for event in self.events if event.WhichOneof("Event") == kind]
 
-        async with asyncio.timeout(SECONDS), self.changed:
+        async with asyncio.timeout(DEADLINE), self.changed:
             await self.changed.wait_for(lambda: len(chosen()) >= count)
         return chosen()
 
@@ -133,7 +132,7 @@ class GoStreamMember:
             response_deserializer=pb.ServerHello.FromString,
         )
         request = pb.ClientHello(session_id=self.client_session_id)
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(DEADLINE):
             reply = await eventually(
                 lambda: self.try_hello(hello(request, metadata=metadata)), f"{self.name} is a member for the node"
             )
@@ -185,7 +184,7 @@ class GoStreamMember:
         await self.call.write(event.SerializeToString() + data)
 
     async def wait_acked(self) -> None:
-        async with asyncio.timeout(SECONDS), self.changed:
+        async with asyncio.timeout(DEADLINE), self.changed:
             await self.changed.wait_for(lambda: self.acked == self.next_id - 1)
 
     async def break_stream(self) -> None:

@@ -24,7 +24,7 @@ from broker.config.settings_listeners import ListenerSettings
 from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.logging import get_logger
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 
 class PluginStates(Plugin):
@@ -37,7 +37,7 @@ class PluginStates(Plugin):
 async def probe(channel: grpc.aio.Channel) -> bytes:
     """The answer to an empty request, by the path of the protocol."""
     call: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
-    return bytes(await call(b"", timeout=10))
+    return bytes(await call(b"", timeout=DEADLINE))
 
 
 @pytest.fixture
@@ -66,10 +66,10 @@ async def test_a_service_that_the_node_does_not_have(server: lifecycle.Server) -
     assert server.api is not None
     async with grpc.aio.insecure_channel(server.api.grpc_addresses[0]) as channel:
         stub = HealthStub(channel)
-        known = await stub.Check(HealthCheckRequest(service="grpc.health.v1.Health"), timeout=10)
+        known = await stub.Check(HealthCheckRequest(service="grpc.health.v1.Health"), timeout=DEADLINE)
         assert known.status == HealthCheckResponse.SERVING
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.Check(HealthCheckRequest(service="a.B"), timeout=10)
+            await stub.Check(HealthCheckRequest(service="a.B"), timeout=DEADLINE)
         assert (caught.value.code(), caught.value.details()) == (
             grpc.StatusCode.NOT_FOUND,
             'there is no service "a.B"',
@@ -79,7 +79,7 @@ async def test_a_service_that_the_node_does_not_have(server: lifecycle.Server) -
 async def test_all_services_with_their_status(server: lifecycle.Server) -> None:
     assert server.api is not None
     async with grpc.aio.insecure_channel(server.api.grpc_addresses[0]) as channel:
-        found = (await HealthStub(channel).List(HealthListRequest(), timeout=10)).statuses
+        found = (await HealthStub(channel).List(HealthListRequest(), timeout=DEADLINE)).statuses
     assert {name: answer.status for name, answer in found.items()} == {
         "": HealthCheckResponse.SERVING,
         "grpc.health.v1.Health": HealthCheckResponse.SERVING,
@@ -122,7 +122,7 @@ async def test_the_number_of_watches_is_bounded(server: lifecycle.Server) -> Non
             await anext(aiter(stub.Watch(HealthCheckRequest())))
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert server.refused_input()["api_calls_refused"] == 1
-        assert (await stub.Check(HealthCheckRequest(), timeout=10)).status == HealthCheckResponse.SERVING
+        assert (await stub.Check(HealthCheckRequest(), timeout=DEADLINE)).status == HealthCheckResponse.SERVING
         watches.pop().cancel()
         await eventually(lambda: streams.running < 3, "one has ended")
         assert (await anext(aiter(stub.Watch(HealthCheckRequest())))).status == HealthCheckResponse.SERVING
@@ -135,7 +135,7 @@ async def test_a_node_that_is_not_ready() -> None:
     await api.start()
     async with grpc.aio.insecure_channel(api.grpc_addresses[0]) as channel:
         stub = HealthStub(channel)
-        assert (await stub.Check(HealthCheckRequest(), timeout=10)).status == HealthCheckResponse.NOT_SERVING
+        assert (await stub.Check(HealthCheckRequest(), timeout=DEADLINE)).status == HealthCheckResponse.NOT_SERVING
         reasons.clear()
-        assert (await stub.Check(HealthCheckRequest(), timeout=10)).status == HealthCheckResponse.SERVING
+        assert (await stub.Check(HealthCheckRequest(), timeout=DEADLINE)).status == HealthCheckResponse.SERVING
     await api.stop()

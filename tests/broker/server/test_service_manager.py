@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.server.service_manager import ServiceManager
+from waiting import DEADLINE
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 
 async def message(systemd: socket.socket) -> str:
-    return (await asyncio.wait_for(asyncio.get_running_loop().sock_recv(systemd, 4096), 10)).decode()
+    return (await asyncio.wait_for(asyncio.get_running_loop().sock_recv(systemd, 4096), DEADLINE)).decode()
 
 
 async def test_a_start_a_reload_and_a_stop_are_told(systemd: socket.socket) -> None:

@@ -14,9 +14,9 @@ from broker.hooks import Members, OtherNode
 from federation.extension import Extension
 from federation.shell.member_calls import ANSWER_BYTES_MAX, MemberAway, MemberCalls
 from stations import Station
+from waiting import DEADLINE
 
 METHOD = "/test.Echo/Say"
-SECONDS = 20.0
 
 
 class Echo(Extension):
@@ -62,7 +62,7 @@ async def calls(members: Known) -> AsyncIterator[MemberCalls]:
 
 
 async def say(calls: MemberCalls, name: str, text: str) -> str:
-    answer = await calls.call(name, METHOD, StringValue(value=text), StringValue.FromString, SECONDS)
+    answer = await calls.call(name, METHOD, StringValue(value=text), StringValue.FromString, DEADLINE)
     return answer.value
 
 

@@ -16,9 +16,9 @@ from federation.definitions.pb.definitions_pb2 import ExchangeAnswer, ExchangeRe
 from federation.extension import Extension
 from federation.shell.member_calls import MemberAway, MemberCalls
 from stations import Station
+from waiting import DEADLINE
 
 METHOD = "/test.Names/Take"
-SECONDS = 20.0
 
 StartNode = Callable[..., Awaitable[Station]]
 
@@ -83,7 +83,7 @@ async def call() -> AsyncIterator[Callable[..., Awaitable[None]]]:
                 made[source] = MemberCalls(source.members, source.dialer)
                 stack.push_async_callback(made[source].close)
             request = ExchangeRequest(node=name)
-            await made[source].call(target.name, METHOD, request, ExchangeAnswer.FromString, SECONDS)
+            await made[source].call(target.name, METHOD, request, ExchangeAnswer.FromString, DEADLINE)
 
         yield call
 
@@ -160,7 +160,7 @@ async def test_a_call_fails_with_the_reason_for_which_a_certificate_is_refused(
     assert other.tls is not None
     other.tls.renew()
     calls = MemberCalls(other.members, other.dialer)  # without the wait of gRPC before its next connection
-    await calls.call("n1", METHOD, ExchangeRequest(node="n2"), ExchangeAnswer.FromString, SECONDS)
+    await calls.call("n1", METHOD, ExchangeRequest(node="n2"), ExchangeAnswer.FromString, DEADLINE)
     await calls.close()
     assert taken.names == ["n2"], "the next connection uses the new certificate"
 
@@ -173,13 +173,13 @@ async def test_a_member_that_has_gone_is_said_to_have_gone(start_node: StartNode
     other.members.tags["n1"] = {}
     calls = MemberCalls(other.members, other.dialer)
     with pytest.raises(MemberAway) as fault:
-        await calls.call("n1", METHOD, ExchangeRequest(), ExchangeAnswer.FromString, SECONDS)
+        await calls.call("n1", METHOD, ExchangeRequest(), ExchangeAnswer.FromString, DEADLINE)
     assert fault.value.code is grpc.StatusCode.NOT_FOUND
     assert other.dialer is not None
     channel = grpc.aio.insecure_channel(await other.dialer.target("n1", addr, True))
     unary: Any = channel.unary_unary(METHOD, request_serializer=ExchangeRequest.SerializeToString)
     with pytest.raises(grpc.aio.AioRpcError):
-        await unary(ExchangeRequest(), timeout=SECONDS)
+        await unary(ExchangeRequest(), timeout=DEADLINE)
     await channel.close()
     other.dialer.members_changed()
     await calls.close()

@@ -21,6 +21,7 @@ from federation.links.reconnecting import SessionPlace
 from federation.links.shell.owners import EPOCH_MAX, LINK_ID_CHARS_MAX, VERSION, Owners, read_table, write_table
 from federation.shell.member_calls import MemberCalls
 from federation.tags import TAG_LINKS
+from waiting import DEADLINE
 
 
 def test_a_table_is_read_as_it_was_written() -> None:
@@ -84,6 +85,6 @@ async def test_a_member_is_told_again_after_any_exception(monkeypatch: pytest.Mo
     owners = Owners(cast(Any, host))
     owners.prepare(cast(Any, federation))
     owners.start()
-    await asyncio.wait_for(is_told.wait(), 20)
+    await asyncio.wait_for(is_told.wait(), DEADLINE)
     assert [str(fault) for fault in faults] == ["surprise"]
     await owners.stop()
