@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from node_process import Node, Nodes
 
 NODE: Final = shutil.which("node")
-NODE_RED: Final = ROOT / "run/clients/node_modules/node-red/red.js"
+NODE_RED: Final = ROOT / "run/packages/node_modules/node-red/red.js"
 CONNECTED: Final = "Connected to broker"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(NODE is None or not NODE_RED.exists(), reason="no Node-RED: scripts/setup --clients"),
+    pytest.mark.skipif(NODE is None or not NODE_RED.exists(), reason="no Node-RED: scripts/setup --packages"),
 ]
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 LIVE_MS: Final = 20_000
-AXE: Final = ROOT / "run/clients/node_modules/axe-core/axe.min.js"
-needs_axe: Final = pytest.mark.skipif(not AXE.exists(), reason="no axe-core: scripts/setup --clients")
+AXE: Final = ROOT / "run/packages/node_modules/axe-core/axe.min.js"
+needs_axe: Final = pytest.mark.skipif(not AXE.exists(), reason="no axe-core: scripts/setup --packages")
 
 
 class Window:
