@@ -28,8 +28,8 @@ doubles what it fetches until it reports MSG_SIZE_TOO_LARGE, at which kcat ends.
 BATCH_BYTES: Final = 61  # of a batch without records
 BEHIND_LENGTH: Final = 49  # bytes of them behind the length
 SLICE_STEPS: Final = 2000
-"""Records of one slice, some 0.4 ms. A block counts BLOCK_STEPS, a topic that has to be judged JUDGE_STEPS, a section that is
-left out 1."""
+"""Records of one slice, some 0.4 ms. A block counts BLOCK_STEPS, a topic that has to be judged JUDGE_STEPS (once for all
+blocks of a read), a section that is left out 1."""
 BLOCK_STEPS: Final = 20
 JUDGE_STEPS: Final = 60
 BATCH_RECORDS_BYTES: Final = 64 * 1024  # of records, after which a batch is closed
@@ -230,8 +230,10 @@ class BatchWriter:
                 topic = u32(blocks, at + 8)
                 key = self._judged[topic]
                 if key is None:
+                    known = len(self._keys)
                     key = self._key_of(topic)
-                    taken += JUDGE_STEPS
+                    if len(self._keys) > known:
+                        taken += JUDGE_STEPS
                 if len(key) > 0:
                     if len(self._output) >= BATCH_RECORDS_BYTES or offset - self._base > DELTA_MAX:
                         self._close(offset)

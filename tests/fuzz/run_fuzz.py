@@ -23,6 +23,7 @@ from broker.server.logging import setup_logging
 from definition_targets import DefinitionFileTarget, DefinitionTarget, ImportTarget, MappingTarget, MemberTarget
 from federation_targets import DirectTarget, GossipPacketTarget, GossipStreamTarget, GoTarget
 from fuzz_target import CORPUS, Target
+from kafka_target import KafkaTarget
 from link_targets import LinkHeaderTarget, LinkTarget
 from login_targets import AnswerTarget, KeyTarget, TokenTarget
 from mqtt_targets import PacketTarget, SessionTarget
@@ -49,6 +50,7 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "tokens": TokenTarget,
     "token-keys": KeyTarget,
     "webhook": AnswerTarget,
+    "kafka": KafkaTarget,
     "link": LinkTarget,
     "link-headers": LinkHeaderTarget,
     "definitions": DefinitionTarget,

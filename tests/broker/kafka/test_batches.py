@@ -15,7 +15,16 @@ from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_publish
 from broker.event_log.block import NO_EXPIRY, BlockBuilder, encode_extra
 from broker.event_log.records import Record, records
-from broker.kafka.batches import BATCH_BYTES, CONTROL, BatchWriter, TopicJudge, varint
+from broker.kafka.batches import (
+    BATCH_BYTES,
+    BLOCK_STEPS,
+    CONTROL,
+    JUDGE_STEPS,
+    SLICE_STEPS,
+    BatchWriter,
+    TopicJudge,
+    varint,
+)
 
 TIME = 1_700_000_000_000_000_000
 ALL = 2**31
@@ -245,3 +254,30 @@ def test_blocks_that_follow_go_into_the_same_answer() -> None:
 @pytest.mark.parametrize("value", [0, -1, 1, 63, 64, -64, -65, 8191, 8192, 2**31 - 1, -(2**31), 2**62])
 def test_signed_varints(value: int) -> None:
     assert Taken(varint(value)).varint() == value
+
+
+def test_slices_count_the_judgement_of_a_topic_once_for_all_blocks() -> None:
+    """Blocks of many publishers have few records of each topic."""
+    topics = [b"topic/%d" % number for number in range(50)]
+    blocks = b""
+    for number in range(20):
+        builder = BlockBuilder()
+        for topic in topics:
+            builder.add(topic, b"payload", 1, ("", "", ""), b"", TIME)
+        blocks += builder.take(number * len(topics))
+    judged: list[bytes] = []
+
+    class Judge(TopicJudge):
+        def gets(self, topic: bytes) -> bool:
+            judged.append(topic)
+            return True
+
+    writer = BatchWriter(0, 3, Judge())
+    writer.begin(blocks, 1000, ALL)
+    slices = 1
+    while writer.go_on():
+        slices += 1
+    assert sorted(judged) == sorted(topics)
+    steps = 20 * BLOCK_STEPS + 1000 + len(topics) * JUDGE_STEPS
+    assert slices <= steps // SLICE_STEPS + 2
+    assert len(read_batches(writer.take())[0]) == 1000
