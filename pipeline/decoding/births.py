@@ -10,6 +10,7 @@ Source: Sparkplug 3.0, chapters 4 (topics) and 5 (births), 6.4 (tck-id-payloads-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import dropwhile
 from typing import Final, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
@@ -23,12 +24,16 @@ OF_NODES: Final = ("NBIRTH", "NDEATH", "NDATA", "NCMD")
 OF_DEVICES: Final = ("DBIRTH", "DDEATH", "DDATA", "DCMD")
 METRICS_MAX: Final = 50_000
 """Of an edge node with its devices, of which each counts as one metric at least. A birth with more goes aside."""
+PART_METRICS_MAX: Final = 200_000
+"""Of all edge nodes of one part of a node's log, counted so; EDGES_MAX: how many these are. A task has those that it reads in
+memory. Policy: a birth that does not fit takes the place of the edge nodes that were silent longest, where that is SILENT_NS or
+they were heard later than now (a clock was wrong); else it goes aside, and is counted with all that is aside."""
 EDGES_MAX: Final = 256
-"""Edge nodes of one part of a node's log whose births are kept. Policy: a further one takes the place of the one whose birth is
-the first in the log where that is BIRTH_NS old, or has a later time (a clock was wrong); else its birth goes aside, and is
-counted with all that is aside."""
 PARTS: Final = 256  # of a node's log, by the names of edge nodes
-BIRTH_NS: Final = 86_400 * 10**9
+SILENT_NS: Final = 86_400 * 10**9
+HEARD_NS: Final = (
+    3_600 * 10**9
+)  # a message notes the time anew when the noted one is so old: not each changes the state
 BIRTHS: Final = ("NBIRTH", "DBIRTH")
 _NODE: Final = ""  # instead of a device
 _NO_ALIAS: Final = -1
@@ -94,16 +99,16 @@ class EdgeNode:
         packed: bytes = msgpack.packb({device: birth.metrics for device, birth in self.births.items()})
         return packed
 
-    def resolve(self, place: Place, payload: bytes) -> bytes:
+    def resolve(self, place: Place, payload: bytes, room: int = METRICS_MAX) -> bytes:
         """Take a message, in the order of the log. Returns the payload with the name and data type of each metric.
-        Raises Undecodable."""
+        `room`: what the other edge nodes leave to this one, in metrics. Raises Undecodable."""
         if place.kind == "NBIRTH":
             self._forget(self.births)
         elif place.kind == "DBIRTH":
             self._forget((place.device,))
         found = read_payload(payload)
         if place.kind in BIRTHS:
-            self._bear(place, found)
+            self._bear(place, found, room)
             return payload
         return self._name(place, found) or payload
 
@@ -115,7 +120,7 @@ class EdgeNode:
                 self.size -= birth.size
                 self.is_changed = True
 
-    def _bear(self, place: Place, payload: Payload) -> None:
+    def _bear(self, place: Place, payload: Payload, room: int) -> None:
         metrics = []
         for each in payload.metrics:
             if not each.HasField("name") or not each.HasField("datatype"):
@@ -127,6 +132,10 @@ class EdgeNode:
             raise Undecodable(f"{place.kind} has a name or an alias twice")
         if self.size + birth.size > METRICS_MAX:
             raise Undecodable(f"edge node {place.edge} has more than {METRICS_MAX} metrics and devices")
+        if self.size + birth.size > room:
+            raise Undecodable(
+                f"births of other edge nodes leave room for {room} metrics and devices, none of which is silent for a day"
+            )
         self.births[place.device] = birth
         self.size += birth.size
         self.is_changed = True
@@ -155,51 +164,85 @@ class EdgeNode:
         return payload.SerializeToString() if is_changed else b""
 
 
+class Heard(NamedTuple):
+    """What is noted of an edge node with births.
+
+    time_ns  Unix time of a message of it, at most HEARD_NS before the last one
+    size     of its births
+    """
+
+    time_ns: int
+    size: int
+
+    def gives_way(self, time_ns: int) -> bool:
+        """Return whether its births make room at this time."""
+        return not time_ns - SILENT_NS < self.time_ns <= time_ns
+
+    def is_stale(self, time_ns: int) -> bool:
+        return not time_ns - HEARD_NS < self.time_ns <= time_ns
+
+
 class EdgeNodes:
     """The edge nodes of one part of a node's log.
 
-    born     when each of those with births was born last, Unix ns, in the order of the log. A birth that cannot be read
-             changes no place. Changes only together with `changed`
-    changed  those whose births are to be stored, or are gone; by their names
+    heard       those with births, in the order of their times here. A birth that cannot be read changes no place
+    changed     those whose births are to be stored, or are gone; by their names
+    is_changed  `heard` is to be stored
     """
 
-    def __init__(self, born: Mapping[str, int], stored: Callable[[str], bytes | None]) -> None:
+    def __init__(self, heard: Mapping[str, Heard], stored: Callable[[str], bytes | None]) -> None:
         """`stored` reads what `to_bytes` of an edge node gave; None for nothing."""
-        self.born = dict(born)
+        self.heard = dict(heard)
         self.changed: dict[str, EdgeNode] = {}
+        self.is_changed = False
         self._stored = stored
         self._read: dict[str, EdgeNode] = {}
 
     def resolve(self, place: Place, payload: bytes, time_ns: int) -> bytes:
         """As EdgeNode.resolve; `time_ns` is that of the record."""
         name = place.edge
+        is_birth = place.kind in BIRTHS
+        room = self._room_for(name, time_ns) if is_birth else 0
         edge = self._edge(name)
-        if place.kind in BIRTHS and name not in self.born and len(self.born) >= EDGES_MAX:
-            if time_ns - BIRTH_NS < next(iter(self.born.values())) <= time_ns:
-                raise Undecodable(f"births of {EDGES_MAX} other edge nodes are kept, none of which is a day old")
         try:
-            resolved = edge.resolve(place, payload)
-            if place.kind in BIRTHS:
-                self._bear(name, time_ns)
-            return resolved
+            resolved = edge.resolve(place, payload, room)
         finally:
-            if edge.is_changed:
-                self.changed[name] = edge
-            if not edge.births:
-                self.born.pop(name, None)
+            self._note_births(name, edge)
+        if edge.births and (is_birth or self.heard[name].is_stale(time_ns)):
+            self.heard.pop(name, None)
+            self.heard[name] = Heard(time_ns, edge.size)
+            self.is_changed = True
+            self._make_room()
+        return resolved
+
+    def _room_for(self, name: str, time_ns: int) -> int:
+        """How many metrics the others leave to this edge node. Raises Undecodable when they are too many."""
+        others = [heard for other, heard in self.heard.items() if other != name]
+        staying = list(dropwhile(lambda heard: heard.gives_way(time_ns), others))
+        if len(staying) >= EDGES_MAX:
+            raise Undecodable(f"births of {EDGES_MAX} other edge nodes are kept, none of which is silent for a day")
+        return PART_METRICS_MAX - sum(heard.size for heard in staying)
 
     def _edge(self, name: str) -> EdgeNode:
         edge = self._read.get(name)
         if edge is None:
-            state = self._stored(name) if name in self.born else None
+            state = self._stored(name) if name in self.heard else None
             edge = self._read[name] = EdgeNode() if state is None else EdgeNode.from_bytes(state)
         return edge
 
-    def _bear(self, name: str, time_ns: int) -> None:
-        """A birth of the edge node is kept."""
-        self.born.pop(name, None)
-        self.born[name] = time_ns
-        if len(self.born) > EDGES_MAX:
-            oldest = next(iter(self.born))
-            del self.born[oldest]
-            self.changed[oldest] = self._read[oldest] = EdgeNode()
+    def _note_births(self, name: str, edge: EdgeNode) -> None:
+        if edge.is_changed:
+            self.changed[name] = edge
+            self.is_changed = True
+        if not edge.births:
+            self.heard.pop(name, None)
+        elif name in self.heard:
+            self.heard[name] = self.heard[name]._replace(size=edge.size)
+
+    def _make_room(self) -> None:
+        """The last one of those that were heard is new."""
+        size = sum(heard.size for heard in self.heard.values())
+        while len(self.heard) > EDGES_MAX or size > PART_METRICS_MAX:
+            silent = next(iter(self.heard))
+            size -= self.heard.pop(silent).size
+            self.changed[silent] = self._read[silent] = EdgeNode()

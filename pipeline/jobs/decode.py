@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from pipeline import delta_table, parquet_table
-from pipeline.decoding.births import PARTS, EdgeNodes, read_topic
+from pipeline.decoding.births import PARTS, EdgeNodes, Heard, read_topic
 from pipeline.decoding.paths import Undecodable
 from pipeline.decoding.rows import FAULT, RESOLVED, RowDecoder, row_schema
 from pipeline.decoding.schemas import MESSAGE_COLUMNS, SPARKPLUG, DeclaredSchema
@@ -33,7 +33,7 @@ from pipeline.registry import PARQUET, TABLE_FORMATS, Context, Option, Query, st
 from pipeline.schema_file import load_schemas
 
 FOLDER: Final = "decoded"
-BORN: Final = "born binary"  # of EdgeNodes, as MessagePack
+HEARD: Final = "heard binary"  # of EdgeNodes, as MessagePack
 EDGE: Final = "edge string"
 STATE: Final = "births binary"
 RESOLVED_ROW: Final = (
@@ -54,7 +54,7 @@ class Births(StatefulProcessor):
     """Key: node and part of its edge nodes."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._born = handle.getValueState("born", BORN)
+        self._heard = handle.getValueState("heard", HEARD)
         self._births = handle.getMapState("births", EDGE, STATE)
 
     def _stored(self, edge: str) -> bytes | None:
@@ -63,8 +63,9 @@ class Births(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         frame = pd.concat(list(rows)).sort_values("offset")
-        state = self._born.get() if self._born.exists() else None
-        edges = EdgeNodes({} if state is None else msgpack.unpackb(bytes(state[0])), self._stored)
+        state = self._heard.get() if self._heard.exists() else None
+        heard = {} if state is None else msgpack.unpackb(bytes(state[0]))
+        edges = EdgeNodes({name: Heard(*each) for name, each in heard.items()}, self._stored)
         resolved: list[bytes | None] = []
         faults: list[str | None] = []
         for topic, payload, time_ns in zip(frame["topic"], frame["payload"], frame["time"], strict=True):
@@ -79,8 +80,8 @@ class Births(StatefulProcessor):
                 self._births.updateValue((name,), (edge.to_bytes(),))
             else:
                 self._births.removeKey((name,))
-        if edges.changed:
-            self._born.update((msgpack.packb(edges.born),))
+        if edges.is_changed:
+            self._heard.update((msgpack.packb(edges.heard),))
         yield frame.assign(**{RESOLVED: resolved, FAULT: faults})[RESOLVED_NAMES]
 
 

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.decoding.births import BIRTH_NS, EdgeNode, EdgeNodes, Place, read_topic
+from pipeline.decoding.births import HEARD_NS, SILENT_NS, EdgeNode, EdgeNodes, Heard, Place, read_topic
 from pipeline.decoding.metrics import decode_metrics
 from pipeline.decoding.paths import Undecodable
 from sparkplug_messages import DOUBLE, INT8, STRING, metric, payload
 
+SPEED = payload(metric(alias=1, double_value=2.0))
 NBIRTH = payload(metric("speed", 1, DOUBLE, double_value=1.0), metric("mode", 2, STRING, string_value="a"))
 DBIRTH = payload(metric("level", 7, INT8, int_value=3))
 
@@ -128,59 +129,93 @@ def kept(state: dict[str, bytes], edges: EdgeNodes) -> dict[str, bytes]:
     return {name: data for name, data in state.items() if name not in edges.changed} | changed
 
 
+class Part:
+    """A part of a node's log, each of whose messages is a batch of its own."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, bytes] = {}
+        self.heard: dict[str, Heard] = {}
+
+    def take(self, edge: str, kind: str, data: bytes, time_ns: int, device: str = "") -> object:
+        edges = EdgeNodes(self.heard, self.state.get)
+        try:
+            found = decode_metrics(edges.resolve(Place(edge, kind, device), data, time_ns))["metrics"]
+        except Undecodable as reason:
+            found = str(reason)
+        self.state = kept(self.state, edges)
+        self.heard = edges.heard if edges.is_changed else self.heard
+        assert self.state.keys() == self.heard.keys() == edges.heard.keys()
+        assert {name: EdgeNode.from_bytes(data).size for name, data in self.state.items()} == {
+            name: heard.size for name, heard in self.heard.items()
+        }
+        return found
+
+
 @pytest.mark.interpreted
 def test_edge_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The births of a further one go aside, until the oldest births are a day old and make room."""
     monkeypatch.setattr("pipeline.decoding.births.EDGES_MAX", 2)
-    state: dict[str, bytes] = {}
-    born: dict[str, int] = {}
-    speed = payload(metric(alias=1, double_value=2.0))
-
-    def take(edge: str, kind: str, data: bytes, time_ns: int) -> object:
-        """In a batch of its own."""
-        nonlocal state, born
-        edges = EdgeNodes(born, state.get)
-        try:
-            found = decode_metrics(edges.resolve(Place(edge, kind, ""), data, time_ns))["metrics"]
-        except Undecodable as reason:
-            found = str(reason)
-        state, born = kept(state, edges), edges.born
-        assert state.keys() == born.keys()
-        return found
-
+    part = Part()
+    take = part.take
     for time_ns, edge in enumerate("ab"):
         take(edge, "NBIRTH", NBIRTH, time_ns)
-    assert "births of 2 other edge nodes" in str(take("c", "NBIRTH", NBIRTH, BIRTH_NS - 1))
-    assert "no birth of the edge node" in str(take("c", "NDATA", speed, BIRTH_NS - 1))
-    assert take("a", "NDATA", speed, BIRTH_NS - 1) == {"speed": 2.0}
-    take("a", "NBIRTH", NBIRTH, BIRTH_NS)  # now that of b is the oldest
-    take("c", "NBIRTH", NBIRTH, BIRTH_NS + 1)
-    assert [take(edge, "NDATA", speed, BIRTH_NS + 2) for edge in "ac"] == [{"speed": 2.0}] * 2
-    assert "no birth of the edge node" in str(take("b", "NDATA", speed, BIRTH_NS + 2))
+    assert "births of 2 other edge nodes" in str(take("c", "NBIRTH", NBIRTH, SILENT_NS - 1))
+    assert "no birth of the edge node" in str(take("c", "NDATA", SPEED, SILENT_NS - 1))
+    assert take("a", "NDATA", SPEED, SILENT_NS - 1) == {"speed": 2.0}
+    take("a", "NBIRTH", NBIRTH, SILENT_NS)  # now that of b is the oldest
+    take("c", "NBIRTH", NBIRTH, SILENT_NS + 1)
+    assert [take(edge, "NDATA", SPEED, SILENT_NS + 2) for edge in "ac"] == [{"speed": 2.0}] * 2
+    assert "no birth of the edge node" in str(take("b", "NDATA", SPEED, SILENT_NS + 2))
     # A birth that cannot be read gives its place back.
-    assert "no payload" in str(take("a", "NBIRTH", b"\xff", BIRTH_NS + 3))
-    take("d", "NBIRTH", NBIRTH, BIRTH_NS + 4)
-    assert state.keys() == {"c", "d"}
+    assert "no payload" in str(take("a", "NBIRTH", b"\xff", SILENT_NS + 3))
+    take("d", "NBIRTH", NBIRTH, SILENT_NS + 4)
+    assert part.state.keys() == {"c", "d"}
     # Nor does it make the others of its edge node younger.
-    take("c", "NBIRTH", NBIRTH, BIRTH_NS + 5)
-    assert "no payload" in str(take("d", "DBIRTH", b"\xff", 2 * BIRTH_NS + 4))
-    take("e", "NBIRTH", NBIRTH, 2 * BIRTH_NS + 4)
-    assert state.keys() == {"c", "e"}
+    take("c", "NBIRTH", NBIRTH, SILENT_NS + 5)
+    assert "no payload" in str(take("d", "DBIRTH", b"\xff", 2 * SILENT_NS + 4))
+    take("e", "NBIRTH", NBIRTH, 2 * SILENT_NS + 4)
+    assert part.state.keys() == {"c", "e"}
     # A birth with a time in the future, by a wrong clock, makes room like an old one.
-    take("c", "NBIRTH", NBIRTH, 9 * BIRTH_NS)
-    take("e", "NBIRTH", NBIRTH, 2 * BIRTH_NS + 5)
-    take("f", "NBIRTH", NBIRTH, 2 * BIRTH_NS + 6)
-    assert state.keys() == {"e", "f"}
-    assert "births of 2 other edge nodes" in str(take("c", "NBIRTH", NBIRTH, 2 * BIRTH_NS + 7))
+    take("c", "NBIRTH", NBIRTH, 9 * SILENT_NS)
+    take("e", "NBIRTH", NBIRTH, 2 * SILENT_NS + 5)
+    take("f", "NBIRTH", NBIRTH, 2 * SILENT_NS + 6)
+    assert part.state.keys() == {"e", "f"}
+    assert "births of 2 other edge nodes" in str(take("c", "NBIRTH", NBIRTH, 2 * SILENT_NS + 7))
 
 
-SPEED = payload(metric(alias=1, double_value=2.0))
+@pytest.mark.interpreted
+def test_the_metrics_of_a_part_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit goes aside, until those that were silent longest make room."""
+    monkeypatch.setattr("pipeline.decoding.births.PART_METRICS_MAX", 5)
+    part = Part()
+    part.take("a", "NBIRTH", NBIRTH, 0)
+    part.take("b", "NBIRTH", NBIRTH, 1)
+    assert "room for 1 metrics" in str(part.take("c", "NBIRTH", NBIRTH, 2))
+    part.take("b", "DBIRTH", DBIRTH, 3, "d")
+    assert "room for 3 metrics" in str(part.take("b", "DBIRTH", DBIRTH, 4, "e"))
+    assert part.take("a", "NDATA", SPEED, 5) == {"speed": 2.0}
+    part.take("c", "NBIRTH", NBIRTH, SILENT_NS)
+    assert part.state.keys() == {"b", "c"}
+
+
+@pytest.mark.interpreted
+def test_an_edge_node_that_is_heard_gives_way_to_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.decoding.births.EDGES_MAX", 2)
+    part = Part()
+    part.take("lives", "NBIRTH", NBIRTH, 0)
+    part.take("silent", "NBIRTH", NBIRTH, 1)
+    for time_ns in range(0, 2 * SILENT_NS, HEARD_NS // 2):
+        assert part.take("lives", "NDATA", SPEED, time_ns) == {"speed": 2.0}
+    part.take("new", "NBIRTH", NBIRTH, 2 * SILENT_NS)
+    assert part.state.keys() == {"lives", "new"}
+
+
 EDGE_MESSAGES = st.lists(
     st.tuples(
         st.sampled_from("abcd"),
         st.sampled_from([("NBIRTH", ""), ("DBIRTH", "d"), ("NDATA", ""), ("DDATA", "d")]),
         st.sampled_from([NBIRTH, NBIRTH, SPEED, b"\xff"]),
-        st.sampled_from([0, 1, 1, BIRTH_NS, 2 * BIRTH_NS]),
+        st.sampled_from([0, 1, 1, SILENT_NS, 2 * SILENT_NS]),
     ),
     max_size=30,
 )
@@ -192,10 +227,10 @@ EDGE_MESSAGES = st.lists(
     [
         ("a", ("NBIRTH", ""), NBIRTH, 0),
         ("b", ("NBIRTH", ""), NBIRTH, 1),
-        ("a", ("DBIRTH", "d"), b"\xff", BIRTH_NS),
-        ("c", ("NBIRTH", ""), NBIRTH, 2 * BIRTH_NS),
-        ("a", ("NDATA", ""), SPEED, 2 * BIRTH_NS),
-        ("b", ("NDATA", ""), SPEED, 2 * BIRTH_NS),
+        ("a", ("DBIRTH", "d"), b"\xff", SILENT_NS),
+        ("c", ("NBIRTH", ""), NBIRTH, 2 * SILENT_NS),
+        ("a", ("NDATA", ""), SPEED, 2 * SILENT_NS),
+        ("b", ("NDATA", ""), SPEED, 2 * SILENT_NS),
     ],
     set(range(6)),
 )
@@ -205,24 +240,26 @@ def test_where_batches_end_makes_no_difference(
     """Nor for which edge nodes make room for others."""
 
     def rows(cuts: set[int]) -> list[object]:
-        born: dict[str, int] = {}
+        heard: dict[str, Heard] = {}
         state: dict[str, bytes] = {}
-        edges = EdgeNodes(born, state.get)
+        edges = EdgeNodes(heard, state.get)
         found: list[object] = []
         for at, (edge, (kind, device), data, time_ns) in enumerate(messages):
             if at in cuts:
-                born = edges.born if edges.changed else born
+                heard = edges.heard if edges.is_changed else heard
                 state = kept(state, edges)
-                edges = EdgeNodes(born, state.get)
+                edges = EdgeNodes(heard, state.get)
             try:
                 found.append(edges.resolve(Place(edge, kind, device), data, time_ns))
             except Undecodable as reason:
                 found.append(str(reason))
-            assert len(edges.born) <= 2
+            assert len(edges.heard) <= 2
+            assert sum(heard.size for heard in edges.heard.values()) <= 5
         return found
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("pipeline.decoding.births.EDGES_MAX", 2)
+        patched.setattr("pipeline.decoding.births.PART_METRICS_MAX", 5)
         assert rows(cuts) == rows(set())
 
 
