@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,27 +11,13 @@ import click
 import pytest
 
 from broker.server.cli import main as gmqttd
+from documented_lines import lines_of
 from gmqttctl.cli import main as gmqttctl
 from repository import ROOT
 
 PROGRAMS: Final = {"gmqttd": gmqttd, "gmqttctl": gmqttctl}
 # cli.md is made from the examples of the commands, which test_cli.py tries.
 PAGES: Final = sorted({ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")} - {ROOT / "docs/cli.md"})
-LINE: Final = re.compile(r"^(?: {4,}|\t)(?:\$ )?(.*?)(?:\s#.*)?$")
-# What stands between commands of a line, and before a command.
-BETWEEN: Final = re.compile(r"\s\|\s|\$\(|\s--\s")
-COMMAND: Final = re.compile(r"\s*(?:\w+=\S*\s|nohup\s|\.venv/bin/)*((?:gmqttd|gmqttctl) .*)")
-# What stands behind a command on its line: what it does, a file, the end of `$(…)`.
-REST: Final = re.compile(r" {2,}|\s[<>&]|\s2>|\)(?:\\?\"|$)")
-
-
-def lines_of(text: str) -> Iterator[str]:
-    joined = text.replace("\\\n", " ")
-    for line in joined.splitlines():
-        if found := LINE.match(line):
-            for piece in BETWEEN.split(found.group(1)):
-                if command := COMMAND.match(piece):
-                    yield REST.split(command.group(1), maxsplit=1)[0].strip()
 
 
 def refusal(line: str) -> str:

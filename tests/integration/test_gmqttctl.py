@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from auth_plugin import passwd, port_of
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
-from ctl_runs import Ctl
+from ctl_runs import LIVE, Ctl
 from gmqttctl.cli import main
 from gmqttctl.errors import EXIT_FAILED, EXIT_NO_ANSWER, EXIT_NOT_FOUND, EXIT_NOT_HEALTHY
 from waiting import eventually
@@ -401,12 +401,7 @@ async def test_each_command_that_shows_something_has_a_table_json_yaml_and_names
     found = [each for each in commands_that_show(main) if each[0] != "pipeline"]  # which asks the folder of its jobs
     words = {" ".join(each) for each in found}
     assert {"status", "members list", "clients list", "sessions list", "retained list", "policies list"} <= words
-    live = {
-        "top": ("-n", "1", "--seconds", "1"),
-        "topics": ("--seconds", "1"),
-        "drain": ("--status",),
-        "log tail": ("-F",),
-    }
+    live = {**LIVE, "drain": ("--status",)}
     refused = {"keys list", "tokens list"}  # the gossip is not encrypted, and there is no file of tokens
     for each in found:
         for output in ("table", "wide", "json", "yaml", "name"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from click.testing import CliRunner, Result
 
@@ -12,6 +12,14 @@ from gmqttctl.cli import main
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
+
+# What ends commands that go on.
+LIVE: Final = {
+    "top": ("-n", "1", "--seconds", "1"),
+    "topics": ("--seconds", "1"),
+    "subscribe": ("-n", "1", "--retained"),
+    "log tail": ("-F",),
+}
 
 
 class Ctl:
