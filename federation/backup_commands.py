@@ -57,7 +57,7 @@ def backup(connection: dict[str, str], file: Path) -> None:
     its own; one with several workers has as many, which are of one moment."""
     with private_output(file) as opened:
         names = _write_archive(connection, opened)
-    click.echo(f"{file}: {', '.join(names)}")
+    click.echo(f"{file}: {', '.join(names) or 'nothing but the name of the node: it keeps nothing'}")
 
 
 def _write_archive(connection: dict[str, str], opened: IO[bytes]) -> list[str]:

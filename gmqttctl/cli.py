@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -67,6 +68,11 @@ class Commands(click.Group):
             if name in aliases:
                 arguments = [*aliases[name].split(), *arguments[count:]]
                 break
+        name, known = arguments[0], self.list_commands(context)
+        if installed() and name not in installed() and not name.startswith("-") and not context.resilient_parsing:
+            near = get_close_matches(name, known)
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise click.UsageError(f"No such command {name!r}.{hint}", context)
         return super().resolve_command(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:

@@ -62,7 +62,7 @@ class Given:
             raise OptionError("servers", "", "is empty; give addresses of gRPC APIs such as 10.0.0.1:8084")
         for server in servers:
             host, _, port = server.rpartition(":")
-            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            if not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65536:
                 raise OptionError("servers", server, "is not HOST:PORT of a gRPC API, such as 10.0.0.1:8084")
         tls = self.is_true("tls", False)
         files = [self.text(name) for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile")]

@@ -199,7 +199,8 @@ class NodeClient:
             tried = f", asked again for {self._patience:g} s" if self._patience else ""
             return NodeAway(self.node, f"does not answer at {self.address}{tried}: {away_reason(text)}")
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return NoEventLog(self.node, f"has no event log at {self.address}; turn its plugin event_log on")
+            at = "" if self.address == self.node else f" at {self.address}"
+            return NoEventLog(self.node, f"has no event log{at}; turn its plugin event_log on")
         if code in _REFUSED:
             text = f"refuses what option token gives: {text}"
         return _ERRORS.get(code, NodeError)(self.node, f"{text} ({code.name} at {self.address})")

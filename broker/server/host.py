@@ -26,6 +26,7 @@ from broker.server.bounded_log import ClientLog, LoggedFaults
 from broker.server.listener import Listener
 from broker.server.logging import get_logger
 from broker.server.named_files import path_in
+from broker.server.open_files import connections_limit
 from broker.server.turns import Turns
 from broker.session.connection import Connection
 from broker.unaccepted import Unaccepted
@@ -112,6 +113,7 @@ class Host:
         self.members = Members("")
         self.tags: dict[str, str] = {}
         self.protocols: set[ClientShell] = set()
+        self.connections_possible = 2**31 - 1  # by the files that the process may open
         self.unaccepted = Unaccepted()
         self.traces: Traces | None = None
         self.pages: dict[str, PageMaker] = {"/healthz": alive_page, "/readyz": self._ready_page}
@@ -250,12 +252,12 @@ class Host:
 
     def admit(self, protocol: ClientShell) -> bool:
         """Return whether one more connection is within the limits of the node and of its listener."""
-        limit = self.settings.mqtt.max_connections
+        limit = connections_limit(self.settings.mqtt.max_connections, self.connections_possible)
         admission = protocol.listener.admission
         reason = ""
         worker = self.worker
         open_now = len(self.protocols) + (0 if worker is None else worker.counts.of_others(worker.place.index))
-        if self._stopping or (limit and open_now >= limit):
+        if self._stopping or open_now >= limit:
             reason = "as many connections as max_connections allows"
         elif admission is not None:
             reason = admission.open(self.now())

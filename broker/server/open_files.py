@@ -6,11 +6,9 @@ an operator can find the cause.
 
 from __future__ import annotations
 
-import dataclasses
 import resource
 from typing import Final
 
-from broker.config.settings import Settings
 from broker.config.settings_mqtt import MqttSettings
 
 KEPT_MIN: Final = 32  # open files of a node without clients and other nodes
@@ -35,12 +33,9 @@ def connections_max(file_limit: int) -> int:
     return max(1, file_limit - KEPT_MIN - min(KEPT_MAX, file_limit // KEPT_SHARE))
 
 
-def within_files(settings: Settings, file_limit: int) -> Settings:
-    """The settings with `max_connections` cut to what the limit allows."""
-    possible = connections_max(file_limit)
-    if 0 < settings.mqtt.max_connections <= possible:
-        return settings
-    return dataclasses.replace(settings, mqtt=dataclasses.replace(settings.mqtt, max_connections=possible))
+def connections_limit(wanted: int, possible: int) -> int:
+    """What holds of `max_connections`, where so many are possible; 0 stands for all of them."""
+    return min(wanted or possible, possible)
 
 
 def few_files_warning(mqtt: MqttSettings, file_limit: int) -> str:

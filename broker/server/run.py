@@ -20,7 +20,7 @@ from broker.server.command_fault import EXIT_FAILED
 from broker.server.lifecycle import Server
 from broker.server.logging import get_logger, setup_logging
 from broker.server.named_files import folder_of
-from broker.server.open_files import few_files_warning, raise_file_limit, within_files
+from broker.server.open_files import connections_max, few_files_warning, raise_file_limit
 from broker.server.pid_file import PidFileError, remove_pid, write_pid
 from broker.server.service_manager import ServiceManager
 from broker.server.start_error import StartError
@@ -59,7 +59,8 @@ async def _serve(
 ) -> tuple[Server, int]:
     """The stopped node and the exit status."""
     file_limit = raise_file_limit()
-    server = Server(within_files(settings, file_limit), folder_of(config_file), worker)
+    server = Server(settings, folder_of(config_file), worker)
+    server.connections_possible = connections_max(file_limit)
     run = Run(server, settings, config_file, allow_missing, file_limit)
     run.install_signals()
     try:
@@ -198,7 +199,7 @@ class Run:
         settings = result.settings if self._worker is None else self._worker.settings(result.settings)
         setup_logging(settings.log)
         self._warn_of_few_files(settings)
-        need_restart = await self._server.reload(within_files(settings, self._file_limit))
+        need_restart = await self._server.reload(settings)
         for key in need_restart:
             self._log.warning("this change takes effect after a restart", key=key)
         self._log.info("configuration reloaded", file=self._config_file)

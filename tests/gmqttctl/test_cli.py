@@ -168,6 +168,9 @@ def test_what_is_destructive_asks_and_needs_a_terminal(arguments: tuple[str, ...
         (["topics", "--seconds", "11"], "1<=x<=10"),
         (["upgrade", "--yes"], "--restart"),
         (["nothing"], "No such command"),
+        (["statsu"], "'status'"),
+        (["client"], "'clients'"),
+        (["status", "--server", "http://127.0.0.1:8083"], "HOST:PORT"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments: list[str], words: str) -> None:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from broker.config.settings import MqttSettings, Settings
-from broker.server.open_files import connections_max, few_files_warning, within_files
+from broker.config.settings import MqttSettings
+from broker.server.open_files import connections_limit, connections_max, few_files_warning
 
 
 def test_the_limit_is_raised_to_the_hard_limit() -> None:
@@ -35,10 +35,7 @@ def test_some_files_are_reserved(file_limit: int, clients: int) -> None:
 
 @pytest.mark.parametrize(("wanted", "effective"), [(0, 736), (100, 100), (736, 736), (737, 736), (50_000, 736)])
 def test_max_connections_is_cut_to_the_files(wanted: int, effective: int) -> None:
-    settings = Settings(mqtt=MqttSettings(max_connections=wanted, max_inflight=7))
-    found = within_files(settings, 1024)
-    assert found.mqtt.max_connections == effective
-    assert found.mqtt.max_inflight == 7
+    assert connections_limit(wanted, connections_max(1024)) == effective
 
 
 @pytest.mark.parametrize(
