@@ -30,10 +30,10 @@ PYTHON: Final = ROOT / ".venv" / "bin" / "python"
 COMPILED_PYTHON: Final = ROOT / ".venv-fast" / "bin" / "python"
 ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 END_SECONDS: Final = 15.0  # for what is told to end, before it is told more plainly
-LANES_AT_ONCE: Final = 8  # most of them wait more than they compute
+LANES_AT_ONCE: Final = 9  # most of them wait more than they compute
 # Lanes of their own: they wait for processes, and for JVMs.
 INTEGRATION: Final = "tests/integration"
-INTEGRATION_LANES: Final = 3
+INTEGRATION_LANES: Final = 4
 JVM: Final = "tests/pipeline"
 JVM_JOBS: Final = "tests/pipeline/jobs"  # a JVM of their own, beside that of the others
 # Half of what computes: with a lane for all of it one core waits at the end.
