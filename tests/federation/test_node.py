@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from broker.codec.packets import (
     Publish,
 )
+from effort import effort
 from federation.stream import effects
 from federation.stream import tree as tree_module
 from federation.stream.state import State
@@ -162,7 +163,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(120))
 @given(STEPS, st.booleans())
 def test_two_nodes_agree_after_any_faults(steps: list[tuple[str, int]], is_go_only: bool) -> None:
     world = World(2, go_only=("n1", "n2") if is_go_only else ())

@@ -117,7 +117,7 @@ class TrieMachine(RuleBasedStateMachine):
 
 
 TestTrie = TrieMachine.TestCase
-TestTrie.settings = settings(max_examples=60, stateful_step_count=40)
+TestTrie.settings = settings(max_examples=effort(120), stateful_step_count=40)
 
 
 class RetainedMachine(RuleBasedStateMachine):
@@ -182,7 +182,7 @@ class RetainedMachine(RuleBasedStateMachine):
 
 
 TestRetained = RetainedMachine.TestCase
-TestRetained.settings = settings(max_examples=60, stateful_step_count=40)
+TestRetained.settings = settings(max_examples=effort(120), stateful_step_count=40)
 
 
 # An existing topic, cut after some levels, gets a new message or loses its message. So nodes that a walk will visit are

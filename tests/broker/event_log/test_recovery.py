@@ -21,6 +21,7 @@ from broker.event_log.identity import LogIdentity
 from broker.event_log.recovery import FolderInUse, recover, save_identity, save_mark
 from broker.event_log.segment import segment_name
 from broker.event_log.settings import EventLogSettings
+from effort import effort
 from event_log_reader import AppendingLog, MakeLog, Record, read_all
 
 SEGMENT_BYTES = 2**16
@@ -449,7 +450,7 @@ async def whole(tmp_path: Path) -> Path:
     return tmp_path / "whole"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=effort(120))
 @given(data=st.data())
 def test_a_start_finds_a_prefix_of_a_damaged_last_segment(whole: Path, data: st.DataObject) -> None:
     folder = whole.with_name("damaged")

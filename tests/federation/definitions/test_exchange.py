@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import effort
 from federation.definitions import exchange as module
 from federation.definitions.definitions import Definitions
 from federation.definitions.entry import BUCKETS, UPSTREAM, Entry
@@ -80,7 +81,7 @@ def test_messages_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asking.entries()) == 40
 
 
-@settings(max_examples=50)
+@settings(max_examples=effort(100))
 @given(
     st.integers(0, 2**32), st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abcdef"), st.booleans()), max_size=20)
 )

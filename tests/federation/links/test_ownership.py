@@ -400,7 +400,7 @@ def test_every_connected_part_comes_to_one_owner(rng: random.Random, steps: list
     world.check_rest()
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(120))
 @given(
     st.integers(0, 2**32).map(random.Random),
     st.lists(st.tuples(st.sampled_from(["start", "kill", "leave"]), st.sampled_from("abcde")), max_size=10),

@@ -25,6 +25,7 @@ from broker.store.kinds import (
     WILL,
 )
 from broker.store.records import encode_changes
+from effort import effort
 from federation.replication.contents import WITH_CLIENT, Contents
 from federation.replication.replica import DEAD_BYTES_MAX, MOVED_BYTES_MAX, RUN_BYTES, Replica
 from federation.replication.replicas import Replicas
@@ -379,4 +380,6 @@ class CopyMachine(RuleBasedStateMachine):
 def test_a_copy_is_as_a_naive_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(federation.replication.replica, "DEAD_BYTES_MAX", 2_000)
     monkeypatch.setattr(federation.replication.replica, "MOVED_BYTES_MAX", 1_000)
-    run_state_machine_as_test(CopyMachine, settings=settings(max_examples=80, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        CopyMachine, settings=settings(max_examples=effort(160), stateful_step_count=40, deadline=None)
+    )
