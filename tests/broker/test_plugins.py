@@ -10,9 +10,8 @@ from typing import Final
 
 import pytest
 
+from waiting import DEADLINE
 from wording import check_named
-
-TIMEOUT: Final = 30.0
 
 SETTINGS: Final = '''
 from dataclasses import dataclass, field
@@ -118,7 +117,7 @@ class Site:
             env={**os.environ, "PYTHONPATH": str(self.folder), "PYTHONSAFEPATH": "1"},
             capture_output=True,
             text=True,
-            timeout=TIMEOUT,
+            timeout=DEADLINE,
             check=False,
         )
 

@@ -9,8 +9,7 @@ import pytest
 
 from broker.auth.check_queue import CheckPool, CheckQueue, NotChecked
 from broker.auth.failed_logins import Start
-
-TIMEOUT = 30.0
+from waiting import DEADLINE
 
 
 class Checks:
@@ -48,7 +47,7 @@ async def test_the_queue_bounds_the_checks_that_run() -> None:
     await settle()
     assert (checks.running, queue.waiting) == (["a0", "a1"], 3)
     checks.opened.set()
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         assert len(await asyncio.gather(*tasks)) == 5
     assert checks.most == 2
 
@@ -62,7 +61,7 @@ async def test_a_check_without_a_place_is_refused() -> None:
     other = checks.begin("b0")
     await settle()
     checks.opened.set()
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert await other == "b0"
     assert [isinstance(result, NotChecked) for result in results] == [False] * 4 + [True] * 2
@@ -76,7 +75,7 @@ async def test_a_check_that_never_may_begin_does_not_run() -> None:
     await settle()
     unwanted = checks.begin("b0", lambda: Start.NEVER)
     checks.opened.set()
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         assert await running == "a0"
         with pytest.raises(NotChecked):
             await unwanted
@@ -96,7 +95,7 @@ async def test_a_check_that_may_begin_later_keeps_its_place_and_no_other_address
     await settle()
     assert checks.running == ["b0", "a0"]
     checks.opened.set()
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         await asyncio.gather(later, behind, other)
 
 
@@ -108,7 +107,7 @@ async def test_a_caller_that_is_cancelled_leaves_its_place() -> None:
     tasks[1].cancel()
     await settle()
     checks.opened.set()
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         assert await tasks[2] == "c0"
 
 
@@ -119,7 +118,7 @@ async def test_the_stop_ends_those_that_wait() -> None:
     await settle()
     queue.stop()
     checks.opened.set()
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(result, NotChecked) for result in results] == [False, False, True, True]
     with pytest.raises(NotChecked):

@@ -31,10 +31,9 @@ from broker.hooks import UNDECIDED, ConnectRequest
 from broker.listener_facts import ListenerFacts
 from broker.server.host import Host
 from broker.server.logging import get_logger
+from waiting import DEADLINE
 
 pytestmark = pytest.mark.interpreted  # sources of users are classes of this file
-
-TIMEOUT = 30.0
 
 
 class Request(ConnectRequest):
@@ -109,7 +108,7 @@ async def make() -> Made:
 
 async def ask(decider: AuthDecider, request: Request) -> int:
     decider.decide(request, asyncio.get_running_loop().time())
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         await request.answered.wait()
     return request.reason_code
 
@@ -184,7 +183,7 @@ async def test_failed_logins_are_counted_with_a_password_only(make: Made) -> Non
 
 
 async def answers(requests: list[Request]) -> list[int]:
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         for request in requests:
             await request.answered.wait()
     return [request.reason_code for request in requests]

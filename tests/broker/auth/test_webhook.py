@@ -25,8 +25,7 @@ from broker.listener_facts import ListenerFacts
 from broker.message import NEVER
 from broker.server.host import Host
 from broker.server.logging import get_logger
-
-TIMEOUT = 30.0
+from waiting import DEADLINE
 
 
 class Service:
@@ -74,7 +73,7 @@ async def webhook(service: Service) -> AsyncIterator[Webhook]:
     await made.stop()
 
 
-def make(service: Service, timeout: float = TIMEOUT, keep: float = 60.0) -> Webhook:
+def make(service: Service, timeout: float = DEADLINE, keep: float = 60.0) -> Webhook:
     clock = lambda: service.now  # noqa: E731
     settings = WebhookSettings(service.url, timeout, keep, "of the node")
     return Webhook(settings, False, None, clock, clock, get_logger("auth"))
@@ -105,7 +104,7 @@ async def ask(webhook: Webhook, login: Attempt) -> Verdict:
     answer = webhook.check(login)
     if isinstance(answer, Verdict):
         return answer
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         return await answer()
 
 
@@ -242,7 +241,7 @@ async def test_the_time_limit_does_not_count_the_wait_for_a_turn(
     try:
         for request in requests:
             decider.decide(request, host.now())
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(DEADLINE):
             for request in requests:
                 await request.answered.wait()
         assert [request.reason_code for request in requests] == [SERVER_UNAVAILABLE, SUCCESS, SUCCESS]

@@ -15,8 +15,8 @@ from broker.config.loader import load_bytes
 from broker.config.settings import Settings
 from broker.server.cli import main
 from broker.server.form import version_text
+from waiting import DEADLINE
 
-TIMEOUT: Final = 30.0
 GMQTTD: Final = "from broker.server.cli import main; main(prog_name='gmqttd')"
 
 
@@ -80,7 +80,7 @@ def test_a_command_says_when_its_output_cannot_be_written(tmp_path: Path, argume
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=TIMEOUT,
+            timeout=DEADLINE,
             check=False,
         )
     assert done.returncode == 1
@@ -153,7 +153,7 @@ def test_the_shell_gets_its_completions(shell: str) -> None:
         env={**os.environ, "_GMQTTD_COMPLETE": f"{shell}_source"},
         capture_output=True,
         text=True,
-        timeout=TIMEOUT,
+        timeout=DEADLINE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -166,7 +166,7 @@ def test_a_completion_needs_no_configuration_file() -> None:
         env={**os.environ, "_GMQTTD_COMPLETE": "bash_complete", "COMP_WORDS": "gmqttd check --a", "COMP_CWORD": "2"},
         capture_output=True,
         text=True,
-        timeout=TIMEOUT,
+        timeout=DEADLINE,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "plain,--allow-missing\n", "")
@@ -191,7 +191,7 @@ def test_check_needs_no_event_loop_and_no_grpc(tmp_path: Path) -> None:
         "try:\n    main(['check', '-c', sys.argv[1]])\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "heavy = {'asyncio', 'uvloop', 'grpc', 'aiohttp', 'structlog'} & set(sys.modules)\nassert not heavy, heavy\n"
     )
-    subprocess.run([sys.executable, "-c", program, str(config)], check=True, timeout=TIMEOUT, capture_output=True)
+    subprocess.run([sys.executable, "-c", program, str(config)], check=True, timeout=DEADLINE, capture_output=True)
 
 
 def test_reload_needs_a_pid_file_and_a_node(tmp_path: Path) -> None:

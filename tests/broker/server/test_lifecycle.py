@@ -17,8 +17,7 @@ from broker.server import lifecycle
 from broker.server.lifecycle import Server
 from broker.server.listener import LIMITS
 from broker.server.start_error import StartError
-
-TIMEOUT = 30.0
+from waiting import DEADLINE
 
 
 class Hanging(Plugin):
@@ -47,7 +46,7 @@ async def test_a_plugin_that_hangs_or_fails_does_not_hold_up_the_stop(
     server = Server(Settings(listeners=()))
     good = Good(server)
     server.plugins = [Hanging(server), Failing(server), good]
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         await server.stop()
         await server.stop()
         await server.wait_stopped()

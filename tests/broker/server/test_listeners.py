@@ -20,8 +20,8 @@ from broker.server.lifecycle import Server
 from broker.server.listeners import PROBE_IDLE_SECONDS
 from broker.server.protocol import ClientProtocol
 from broker.server.start_error import StartError
+from waiting import DEADLINE
 
-TIMEOUT = 30.0
 CONNACK = b"\x20\x02\x00\x00"
 Start = Callable[..., Awaitable[Server]]
 
@@ -44,7 +44,7 @@ async def start() -> AsyncIterator[Start]:
 async def exchange(sock: socket.socket, data: bytes, size: int) -> bytes:
     loop = asyncio.get_running_loop()
     sock.setblocking(False)
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         await loop.sock_sendall(sock, data)
         received = b""
         while len(received) < size and (more := await loop.sock_recv(sock, size)):

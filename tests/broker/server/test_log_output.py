@@ -14,8 +14,7 @@ import pytest
 from broker.config.settings import LogSettings
 from broker.server.log_output import LogOutput
 from broker.server.logging import get_logger, setup_logging
-
-TIMEOUT: Final = 30.0
+from waiting import DEADLINE
 
 # Logs, prints how often it waited for the reader, and continues after a line on standard input.
 PROGRAM: Final = """
@@ -80,7 +79,7 @@ def start(stderr: int, program: str = PROGRAM) -> subprocess.Popen[str]:
 
 def end(process: subprocess.Popen[str]) -> None:
     """Check that the process ends with exit status 0."""
-    process.communicate("\n\n", timeout=TIMEOUT)
+    process.communicate("\n\n", timeout=DEADLINE)
     assert process.returncode == 0
 
 
@@ -131,7 +130,7 @@ def test_lines_without_a_standard_error_are_dropped() -> None:
         input="\n\n",
         capture_output=True,
         text=True,
-        timeout=TIMEOUT,
+        timeout=DEADLINE,
         check=False,
     )
     assert process.returncode == 0
@@ -161,7 +160,7 @@ def test_one_wait_for_a_reader_that_does_not_read() -> None:
     assert 50 < int(first_line.rpartition("lines_lost_before=")[2]) < 100, first_line
     process.stdin.write("\n")
     process.stdin.close()
-    assert process.wait(TIMEOUT) == 0
+    assert process.wait(DEADLINE) == 0
     assert " last" in drain(reading)
     os.close(reading)
     process.stdout.close()

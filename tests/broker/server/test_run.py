@@ -19,9 +19,8 @@ from click.testing import CliRunner
 from broker.server.cli import main
 from broker.server.form import installed_version, running_form
 from node_process import free_port
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
-TIMEOUT: Final = 30.0
 GMQTTD: Final = "from broker.server.cli import main; main(prog_name='gmqttd')"
 
 # Replaces broker.server.lifecycle in the process under test. The environment variable BEHAVIOUR names its fault.
@@ -112,7 +111,7 @@ class Node:
 
     def finish(self) -> tuple[int, str]:
         """Exit status and standard error."""
-        _, errors = self.process.communicate(timeout=TIMEOUT)
+        _, errors = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, self.errors + errors
 
 
@@ -135,7 +134,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield start_node
     for node in nodes:
         node.process.kill()
-        node.process.communicate(timeout=TIMEOUT)
+        node.process.communicate(timeout=DEADLINE)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -194,7 +193,7 @@ async def test_a_node_without_standard_descriptors_stops_cleanly(tmp_path: Path,
     try:
         await eventually(serves, "the node serves clients")
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), TIMEOUT) == 0
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
     finally:
         if process.returncode is None:
             process.kill()

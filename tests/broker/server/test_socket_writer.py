@@ -11,8 +11,7 @@ from typing import Any, cast
 import pytest
 
 from broker.server.socket_writer import SocketWriter
-
-TIMEOUT = 20.0
+from waiting import DEADLINE
 
 
 class Sender(asyncio.Protocol):
@@ -44,7 +43,7 @@ async def pair() -> AsyncIterator[MakePair]:
     for sender, transport, other_end in made:
         transport.abort()  # uvloop's loop would wait for it for ever
         other_end.close()
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(DEADLINE):
             await sender.lost
 
 
@@ -112,7 +111,7 @@ async def test_a_slow_reader_gets_everything_in_order(pair: MakePair, seed: int)
         if rng.random() < 0.3:
             await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         while len(received) < len(sent):
             received += await loop.sock_recv(other_end, 100_000)
     is_same = received == sent
@@ -132,7 +131,7 @@ async def test_the_protocol_is_told_of_a_broken_socket(pair: MakePair) -> None:
     other_end.close()
     writer.write(b"x")
     writer.write(b"y")
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         await sender.lost
     assert transport.is_closing()
 
@@ -143,7 +142,7 @@ async def test_a_write_after_the_close_does_nothing(pair: MakePair) -> None:
     writer.write(b"last")
     transport.close()
     writer.write(b"")
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(DEADLINE):
         assert await sender.lost is None
     other_end.setblocking(True)
     assert other_end.recv(100) == b"last"
