@@ -362,12 +362,15 @@ class Adoptions:
         sender = self._senders.get(name)
         if sender is not None:
             sender.append_session(rest, block.messages, True, now)
-        if name in self._adopters:
+        adopter = self._adopters.get(name)
+        if adopter is not None and (sender is None or sender.peer_store_id != adopter.store_id):
             self._relay_rest(replica, name, rest, block.messages, now)
+        else:  # it is lost, too, unless it is back with its store
+            self.relay_again([name], now)
 
     def _relay_rest(self, replica: Replica, lost: str, rest: bytes, messages: int, now: float) -> None:
-        """The block was for a home that is lost, too: its adopter gets it as REST_OF, and knows it by its number, for the node
-        of the block may be back and bring it itself."""
+        """The block was for a home that is lost, too, and whose node has another store: its adopter gets it as REST_OF, and
+        knows it by its number, for the node of the block may be back and bring it itself."""
         adopter = self._adopters[lost]
         sender = self._senders.get(adopter.name)
         if adopter.name == self._name:
