@@ -159,12 +159,13 @@ class Host:
         of_plugins = [metric for plugin in self.plugins for metric in plugin.metrics()]
         return broker_metrics(self.broker, self.unaccepted) + of_plugins
 
-    def own_figures(self) -> Figures:
+    def own_figures(self, with_metrics: bool = True) -> Figures:
         """Return the figures of this process. Metrics are left out where nobody asks for them."""
         totals, present = broker_numbers(self.broker)
         totals.update({DROPPED + reason: count for reason, count in self.lost_messages().items()})
         totals.update({REFUSED + reason: count for reason, count in self.refused_input().items()})
-        metrics = self.metrics() if self.worker is None or self.worker.has_face else []
+        is_asked = with_metrics and (self.worker is None or self.worker.has_face)
+        metrics = self.metrics() if is_asked else []
         return Figures(time.monotonic(), self.not_ready(), metrics, totals, present)
 
     def figures(self) -> Figures:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 API: Final = "api"  # the Unix sockets on which worker 0 calls the others
 TELL_SECONDS: Final = 1.0
+IDLE_TELLS_MAX: Final = 10  # one after the other with the metrics of before, while no number of the worker changes
 SILENT_SECONDS_MAX: Final = 5.0  # without figures, before a worker counts as not ready
 
 
@@ -41,8 +42,8 @@ class WorkerFace:
     too_long   how often the metrics of this worker had no room, and the rest was told without them
     """
 
-    def __init__(self, worker: Worker, own: Callable[[], Figures]) -> None:
-        """own: the figures of this process alone."""
+    def __init__(self, worker: Worker, own: Callable[[bool], Figures]) -> None:
+        """own: the figures of this process alone, with its metrics or without."""
         self._worker = worker
         self._index = worker.place.index
         self._own = own
@@ -51,6 +52,9 @@ class WorkerFace:
         self._timer: asyncio.TimerHandle | None = None
         self._log = get_logger("api")
         self.too_long = 0
+        self._numbers: tuple[Numbers, Numbers] | None = None  # with the metrics that were told last
+        self._metrics = b""
+        self._idle_tells = 0
         self.siblings: Siblings | None = None
         if self._index == 0 and worker.has_face:
             self.siblings = Siblings({index: worker.path(API, index) for index in range(1, worker.place.count)})
@@ -69,16 +73,30 @@ class WorkerFace:
 
     def _tell_again(self) -> None:
         try:
-            self.tell()
+            self.tell_on()
         except Exception as error:
             self._log.error("fault in telling figures", exc_info=error)
         self._timer = self._loop.call_later(TELL_SECONDS, self._tell_again)
 
+    def tell_on(self) -> None:
+        """Tell the figures. Metrics of a worker that does nothing cost most, and are those of before."""
+        figures = continued(self._own(False), self._before)
+        if (figures.totals, figures.present) != self._numbers or self._idle_tells >= IDLE_TELLS_MAX:
+            self.tell()
+            return
+        self._idle_tells += 1
+        self._worker.figures.write(self._index, encoded_life(figures) + self._metrics)
+
     def tell(self) -> Figures:
         """Return the figures of this worker, with those of its former processes. What is shown to anybody is told to the others
         before: the next process of this worker goes on with that."""
-        figures = continued(self._own(), self._before)
-        if not self._worker.figures.write(self._index, encoded(figures)):
+        figures = continued(self._own(True), self._before)
+        text = encoded(figures)
+        self._numbers = figures.totals, figures.present
+        self._metrics = text[text.index(b"\n") + 1 :]
+        self._idle_tells = 0
+        if not self._worker.figures.write(self._index, text):
+            self._numbers = None
             self._worker.figures.write(self._index, encoded_life(figures))
             if not self.too_long:
                 self._log.error("the metrics of this worker are too long for the others", worker=self._index)

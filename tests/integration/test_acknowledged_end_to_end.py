@@ -91,14 +91,17 @@ async def test_nodes_are_killed_while_another_one_stands_still_and_all_at_once(n
     try:
         await clients.start()
         await clients.goes_on(*clients.publishers)
-        await stand_still(third.pid)
+        stopped = third.processes()
+        for process in stopped:
+            await stand_still(process)
         await clients.goes_on(*clients.publishers[:2])  # for the third node in the outboxes of these
         await first.kill()
         await clients.goes_on(clients.publishers[1])
         await second.kill()
         await asyncio.gather(first.start(), second.start())
         await clients.goes_on(*clients.publishers[:2])
-        os.kill(third.pid, signal.SIGCONT)
+        for process in stopped:
+            os.kill(process, signal.SIGCONT)
         await clients.goes_on(*clients.publishers)
         await asyncio.gather(*(node.kill() for node in made))
         await asyncio.gather(*(node.start() for node in made))

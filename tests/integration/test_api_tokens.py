@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gmqttctl.connection import Connection
+from node_process import LANE_WORKERS
 from pipeline.client import NodeClient
 from pipeline.errors import NodeError
 from pipeline.jobs.snapshots import ask
@@ -112,7 +113,7 @@ async def test_the_api_of_a_node_with_tokens(nodes: Nodes) -> None:
         assert is_good or "token" in done.stderr
     token(node, "delete", "read1")
     os.kill(node.pid, signal.SIGHUP)
-    await eventually(lambda: node.log().count("tokens=1") == 1, "the tokens are read again")
+    await eventually(lambda: node.log().count("tokens=1") == LANE_WORKERS, "the tokens are read again")
     assert status(f"{url}/v1/clients", reader) == 401
     for text in (reader, writer):
         assert text not in node.log()

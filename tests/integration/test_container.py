@@ -72,6 +72,7 @@ def make(nodes: Nodes, seeds: list[str]) -> ContainerNode:
     """A node whose ports and folder are chosen by variables, as whoever runs a container chooses them."""
     node = nodes.make(kind=ContainerNode)
     assert isinstance(node, ContainerNode)
+    node.config.pop("workers", None)  # the configuration is that of the image
     rest, grpc, fed, gossip, metrics = (f"127.0.0.1:{nodes.free_port()}" for _ in range(5))
     node.config["api"] = {"http": [{"address": rest}]}
     node.variables = {

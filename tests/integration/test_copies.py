@@ -44,6 +44,7 @@ async def all_whole(nodes: list[Node]) -> None:
     await eventually(are_whole, "all stores have their copies")
 
 
+@pytest.mark.one_process("reads the metrics of one process about its copy; each worker has one")
 async def test_a_keeper_publishes_the_wills_of_a_lost_node(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """Also of a client whose session ends with its connection."""
 
@@ -71,6 +72,7 @@ async def test_a_keeper_publishes_the_wills_of_a_lost_node(nodes: Nodes, clients
     assert came == [b"will/clean", b"will/durable"]
 
 
+@pytest.mark.one_process("reads the metrics of one process about its copy; each worker has one")
 @pytest.mark.parametrize("is_recovered", [False, True])
 async def test_a_session_outlives_the_disk_of_its_node(
     nodes: Nodes, clients: Clients, tmp_path: Path, is_recovered: bool

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from broker.codec import properties as props
 from broker.codec.packets import MQTT_311, Connect
 from broker.codec.reason_codes import SERVER_UNAVAILABLE, USE_ANOTHER_SERVER
@@ -98,6 +100,7 @@ async def test_three_nodes_are_upgraded_by_turns_under_load(nodes: Nodes, client
     assert "drained: other nodes have all clients and sessions" in made[0].log()
 
 
+@pytest.mark.one_process("compares the homes of sessions with names of nodes; test_workers.py has a drain of two")
 async def test_a_drained_node_takes_no_clients_until_it_is_undrained(
     nodes: Nodes, clients: Clients, tmp_path: Path
 ) -> None:
