@@ -18,6 +18,7 @@ from broker.store.kinds import OUTGOING, RECEIVED, SUBSCRIPTION
 from broker.store.records import encode, encode_session, encode_subscription
 from broker.store.restoring import begin_restored, insert_restored, message_of, outgoing_of, session_of, subscription_of
 from broker.store.shapes import between, check_shape
+from federation.sessions.relayed import Came, Relayed
 from federation.sessions.wire import AWAITED, BLOCK_OF, COPIED, COUNTER_MAX, INCLUDES, Record
 from federation.stream.frames import FrameError
 
@@ -78,21 +79,22 @@ def outgoing_record(outgoing: Outgoing, wall_offset: float) -> Record:
 
 
 def take_head(
-    broker: Broker, client_id: str, records: list[Record], has_exchanges: bool, now: float
+    broker: Broker, client_id: str, records: list[Record], has_exchanges: bool, relayed: Relayed, now: float
 ) -> tuple[Session, list[int]]:
     """(the session of the records of a head, packet identifiers of the client that it has not released): the broker has it
     from now on. Where it has one of the client already, that one takes what it lacks: subscriptions, and the messages behind
     its own. has_exchanges: the client goes on with the packet identifiers of this one. Raises FrameError."""
     try:
-        return _take_head(broker, client_id, records, has_exchanges, now)
+        return _take_head(broker, client_id, records, has_exchanges, relayed, now)
     except (TypeError, ValueError, IndexError, HeaderError, MqttError) as error:
         raise FrameError(f"session of {client_id!r:.50}: {error}") from None
 
 
 def _take_head(
-    broker: Broker, client_id: str, records: list[Record], has_exchanges: bool, now: float
+    broker: Broker, client_id: str, records: list[Record], has_exchanges: bool, relayed: Relayed, now: float
 ) -> tuple[Session, list[int]]:
     packet_ids: list[int] = []
+    came = Came(relayed, broker.identity, [])
     known = broker.sessions.get(client_id)
     session = known
     if session is None:
@@ -117,8 +119,10 @@ def _take_head(
             packet_id = cast(int, record[2])
             packet_ids.append(packet_id)
             take_received(session, packet_id)
+        elif kind in (COPIED, BLOCK_OF):
+            came.note(record)
         elif kind == OUTGOING:
-            take_outgoing(broker, session, record, known is None, now)
+            take_outgoing(broker, session, record, known is None, came, now)
     return session, packet_ids
 
 
@@ -129,8 +133,10 @@ def take_received(session: Session, packet_id: int) -> None:
         session.note_earlier(packet_id)
 
 
-def take_outgoing(broker: Broker, session: Session, record: Record, is_new: bool, now: float) -> None:
+def take_outgoing(broker: Broker, session: Session, record: Record, is_new: bool, came: Came, now: float) -> None:
     """One message for the session. is_new: it keeps its packet identifier, which no other message has."""
+    journal = broker.commits.journal
+    first = 0 if journal is None else journal.next_number
     outgoing = outgoing_of(record, message_in(record, broker.wall_offset), broker.wall_offset, now)
     message = outgoing.message
     if is_new and outgoing.state != QUEUED:
@@ -141,6 +147,8 @@ def take_outgoing(broker: Broker, session: Session, record: Record, is_new: bool
         pass  # the client knows it by its packet identifier, and waits for PUBREL, or would take another one for a repetition
     elif message is not None and outgoing.state != AWAIT_PUBCOMP:
         session.deliver(message, outgoing.qos, outgoing.retain, outgoing.identifiers, None, now)
+    if journal is not None:
+        came.took(first, journal.next_number)
 
 
 def message_in(record: Record, wall_offset: float) -> Message | None:

@@ -23,7 +23,7 @@ from broker.store.kinds import DEPARTING, RECEIVED
 from federation.sessions.arriving import HANDING_SECONDS_MAX, Arriving, Epoch
 from federation.sessions.content import RECORDS_MAX, head_records, outgoing_record
 from federation.sessions.home import AllAdopted, Tail, former_values, number_there, told_adopted
-from federation.sessions.relayed import Relayed
+from federation.sessions.relayed import Before, Relayed
 from federation.sessions.wire import (
     AWAITED,
     BLOCK_OF,
@@ -254,29 +254,39 @@ class Departing(Sources):
         """Those that are from a copy of a lost home, or were relayed for the home that they go to, stand behind a record that
         says so."""
         records: list[Record] = []
-        goes_back = False
-        for adopted in self.adopted:
-            goes_back = goes_back or adopted[0] == self.epoch[1]
-        mark = NOT_COPIED
+        marks: Before = (NOT_COPIED,)
         for outgoing in outgoings:
-            own = NOT_COPIED
-            if self.relayed is not None and goes_back:
-                own = self.relayed.block_of(outgoing.record, self.epoch[1])
-            if self.copied[0] <= outgoing.record < self.copied[1]:
-                number = number_there(self.tail, outgoing.record)
-                if number:
-                    own = BLOCK_OF, self.home, self.epoch[1], number
-                if (own == NOT_COPIED and number is None) or self.is_adopted:
-                    continue
-            else:
-                for store_id, _, first, end, since, _ in self.adopted:
-                    if since > 0 and first <= outgoing.record < end:
-                        own = (COPIED, store_id, since)
-            if own != mark:
-                mark = own
-                records.append(mark)
+            own = self._marks_of(outgoing.record)
+            if own is None:
+                continue
+            if own != marks:
+                marks = own
+                records += marks
             records.append(outgoing_record(outgoing, wall_offset))
         return records
+
+    def _marks_of(self, record: int) -> Before | None:
+        """Return what stands before the message with this record; None for one that its next home has."""
+        if self.copied[0] <= record < self.copied[1]:
+            return None if self.is_adopted else self._marks_back(number_there(self.tail, record))
+        lost, marks = ("", ()) if self.relayed is None else self.relayed.marks_of(record)
+        for store_id, _, first, end, since, tail in self.adopted:
+            if since > 0 and first <= record < end:
+                copied = COPIED, store_id, since
+                number = number_there(tail, record)
+                return (copied,) if number is None else ((BLOCK_OF, self.home, store_id, number), copied)
+            if marks and lost == store_id:
+                if marks[-1][0] == COPIED and lost == self.epoch[1]:
+                    return marks[:1] if marks[1:] else None
+                if marks[-1][0] == COPIED or lost == self.epoch[1]:
+                    return marks
+        return (NOT_COPIED,)
+
+    def _marks_back(self, number: int | None) -> Before | None:
+        """The message is from the copy of the store that it goes to. number: of its record there, as number_there."""
+        if number is None:
+            return None
+        return ((BLOCK_OF, self.home, self.epoch[1], number),) if number else (NOT_COPIED,)
 
     def _received_of_tail(self) -> list[Record]:
         """Packet identifiers of the client that are from the newest of the copy, behind records that say so."""
@@ -313,13 +323,16 @@ class Departing(Sources):
         homes = (self._own_name,) if self.before is None else (self._own_name, *self.before.homes)
         adopted = told_adopted(self.adopted)
         frames: list[bytes] = []
-        mark = NOT_COPIED
+        marks: Before = ()
+        is_behind = False  # the record before is a mark
         for at in range(0, len(records), RECORDS_MAX):
-            part = records[at : at + RECORDS_MAX]
-            if mark is not NOT_COPIED:
-                part.insert(0, mark)
-            for record in part:
-                mark = record if record[0] in (COPIED, BLOCK_OF) else mark
+            part = [*marks, *records[at : at + RECORDS_MAX]]
+            for record in part[len(marks) :]:
+                if record[0] in (COPIED, BLOCK_OF):
+                    marks = (*marks, record) if is_behind else (record,)
+                    is_behind = True
+                else:
+                    is_behind = False
             more = (homes, tuple(part), self.since, *adopted)
             frames.append(encode_session_frame(HAND, client_id, self.epoch, more))
         return frames

@@ -23,7 +23,7 @@ from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forge
 from federation.sessions.home import NOT_TAKEN, Head, Home, adopted_below
 from federation.sessions.homes import Homes
 from federation.sessions.promised import Claims, Over, remember
-from federation.sessions.relayed import Relayed
+from federation.sessions.relayed import Came, Relayed
 from federation.sessions.switches import Nodes, Switches
 from federation.sessions.wire import (
     AWAITED,
@@ -245,7 +245,7 @@ class Moves:
         elif frame.epoch > self._homes.epoch_of(home):
             self._raise(home, frame.epoch)
         served: Home | None = None
-        is_known = is_of_block = False
+        came = Came(self.relayed, self._broker.identity, adopted)
         key = (homes[0], client_id)
         for record in contents:
             kind = record[0]
@@ -266,12 +266,13 @@ class Moves:
                     head.forget(self.heads, self._homes.journal)
                 self.heads[key] = Head(homes[0], client_id, [record])
             elif kind in (COPIED, BLOCK_OF):
-                is_known = self.relayed.is_here(record, home.includes, adopted, self._broker.identity)
-                is_of_block = kind == BLOCK_OF
-            elif is_known and kind == OUTGOING:
+                came.read(record, home.includes)
+                if head is not None:
+                    head.records.append(record)
+            elif came.is_known and kind == OUTGOING:
                 pass
-            elif is_of_block and kind == RECEIVED:  # of the own copy
-                if not is_known and home.taken_at == NOT_TAKEN and client_id in self._broker.sessions:
+            elif came.is_block and kind == RECEIVED:  # of the own copy
+                if not came.is_known and home.taken_at == NOT_TAKEN and client_id in self._broker.sessions:
                     take_received(self._broker.sessions[client_id], cast(int, record[2]))
             elif head is not None:
                 head.records.append(record)
@@ -280,7 +281,7 @@ class Moves:
                 if session is None:
                     self._wait_for_session(client_id, homes, record)
                 else:
-                    take_outgoing(self._broker, session, record, False, now)
+                    take_outgoing(self._broker, session, record, False, came, now)
         if home.arriving is not None:
             home.arriving.goes_on(now)
         head = self.heads.get(key)
@@ -330,14 +331,14 @@ class Moves:
             if records and records[0][0] == SESSION:
                 before.handed(home, now)  # it was home again, and hands over another one: each of these has its own
                 continue
-            is_known = False
+            came = Came(self.relayed, self._broker.identity, adopted)
             for record in records:
                 if record[0] == HANDED:
                     before.handed(home, now)
                 elif record[0] in (COPIED, BLOCK_OF):
-                    is_known = self.relayed.is_here(record, departing.includes, adopted, self._broker.identity)
-                elif record[0] == OUTGOING and not is_known:
-                    take_outgoing(self._broker, departing.session, record, False, now)
+                    came.read(record, departing.includes)
+                elif record[0] == OUTGOING and not came.is_known:
+                    take_outgoing(self._broker, departing.session, record, False, came, now)
             return True
         return False
 
@@ -369,9 +370,8 @@ class Moves:
         behind_copy = former is not None and home.was_not_lost(former.peer_store_id, since)
         known = self._broker.sessions.get(home.client_id)
         others_send = known is not None and bool(known.subscriptions)
-        has_newer = home.taken_at < since  # else the client has begun anew here
-        if home.taken_at == NOT_TAKEN:
-            has_newer = known is None
+        # Else the client has begun anew here.
+        has_newer = known is None if home.taken_at == NOT_TAKEN else home.taken_at < since
         # A client whose connection has ended before it said something goes on with the exchanges of its former session: it may
         # not have heard of its new one. One that is connected hears of it, and one that asked for a new one has no former.
         if known is not None and known.is_new and known.connection is None and not home.is_clean:
@@ -379,7 +379,8 @@ class Moves:
         for record in head.records:
             if record[0] == AWAITED:
                 self.switches.meet(cast(tuple[str, ...], record[1]), now)
-        session, packet_ids = take_head(self._broker, home.client_id, head.records, has_newer or behind_copy, now)
+        has_exchanges = has_newer or behind_copy
+        session, packet_ids = take_head(self._broker, home.client_id, head.records, has_exchanges, self.relayed, now)
         if behind_copy:
             home.packet_ids = [*(home.packet_ids or ()), *packet_ids] or None
         elif has_newer:
@@ -474,11 +475,10 @@ class Moves:
         if departing.before is not None:
             self._homes.outwait(departing.before, now)
         offset = self._broker.wall_offset
-        is_more = False
         frames = departing.take_head(now, offset)
+        is_more = bool(frames)
         if frames:
             self._changed(departing)
-            is_more = True
         for frame in frames:
             sender.append_session(frame, 0, True, now)
         if departing.marks is None and sender.has_room():

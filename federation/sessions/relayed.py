@@ -7,6 +7,9 @@ each message that it hands over to that home from which block it is, and the hom
 The other way round, a home that was killed may not have on its disk what its copy had of the newest batch. It was acknowledged
 to who sent it, and is nowhere else: the adopter says of the newest messages of the copy which record of that home each was, as
 the record of the session has it (home.Tail).
+
+A session may go on from its adopter to a third node: which of its messages are from a copy, and which record of that, goes with
+them, for the lost home may hand them on, too, or be the next one.
 """
 
 # compiled with mypyc
@@ -19,9 +22,11 @@ from broker.store.identity import StoreIdentity
 from broker.store.journal import checked
 from broker.store.shapes import count_of
 from federation.sessions.home import adopted_below, is_included
-from federation.sessions.wire import BLOCK_OF, COPIED, NOT_COPIED, Record
+from federation.sessions.wire import BLOCK_OF, COPIED, Record
 from federation.stream.positions import Positions
 
+Before = tuple[Record, ...]
+"""What stands before messages in a HAND (wire)."""
 RELAYED_MAX: Final = 16_384  # blocks; policy: the older half is forgotten, and QoS 2 may come twice
 
 
@@ -36,27 +41,38 @@ class Relayed:
         self.forgotten = 0
         self.nested = 0
         self._firsts: list[int] = []
-        self._blocks: list[tuple[int, str, Record]] = []  # (one above the last record, id of the lost store, BLOCK_OF)
+        # (one above the last record, id of the lost store, BLOCK_OF; COPIED, with BLOCK_OF before it if one of the newest)
+        self._blocks: list[tuple[int, str, Before]] = []
 
     def add(self, first: int, end: int, lost: str, node: str, store_id: str, serial: int) -> None:
         """Records with numbers from `first` to below `end` are of messages of this block of the node, which was for the store
         `lost`."""
+        self._add(first, end, lost, ((BLOCK_OF, node, store_id, serial),))
+
+    def copied(self, first: int, end: int, marks: Before) -> None:
+        """These have come behind such marks, of which the last is COPIED."""
+        if self._firsts and self._blocks[-1][0] == first and self._blocks[-1][2] == marks:
+            first = self._firsts.pop()
+            self._blocks.pop()
+        self._add(first, end, str(marks[-1][1]), marks)
+
+    def _add(self, first: int, end: int, lost: str, marks: Before) -> None:
         if first < end:
             if len(self._firsts) >= RELAYED_MAX:
                 self.forgotten += RELAYED_MAX // 2
                 del self._firsts[: RELAYED_MAX // 2]
                 del self._blocks[: RELAYED_MAX // 2]
             self._firsts.append(first)
-            self._blocks.append((end, lost, (BLOCK_OF, node, store_id, serial)))
+            self._blocks.append((end, lost, marks))
 
-    def block_of(self, number: int, store_id: str) -> Record:
-        """Return BLOCK_OF of the record, where it was for this store; NOT_COPIED otherwise."""
+    def marks_of(self, number: int) -> tuple[str, Before]:
+        """Return (the lost store, the marks) of the record; ("", ()) for one without."""
         at = bisect_right(self._firsts, number) - 1
         if at >= 0:
-            end, lost, block = self._blocks[at]
-            if number < end and lost == store_id:
-                return block
-        return NOT_COPIED
+            end, lost, marks = self._blocks[at]
+            if number < end:
+                return lost, marks
+        return "", ()
 
     def is_here(
         self, mark: Record, includes: dict[str, int] | None, adopted: list[object], identity: StoreIdentity
@@ -77,3 +93,39 @@ class Relayed:
         TypeError and ValueError for what no node says."""
         _, node, store_id, serial = block
         return self.positions.has_done(checked(str, node), checked(str, store_id), count_of(serial))
+
+
+class Came:
+    """The messages of a HAND, as the marks before them say.
+
+    is_known  the session has them by now
+    is_block  they are from a block, or from a record of this node's copy
+    marks     COPIED or BLOCK_OF, or BLOCK_OF with the record in the copy and COPIED
+    """
+
+    def __init__(self, relayed: Relayed, identity: StoreIdentity, adopted: list[object]) -> None:
+        self.is_known = False
+        self.is_block = False
+        self._relayed = relayed
+        self._identity = identity
+        self._adopted = adopted
+        self.marks: Before = ()
+
+    def read(self, mark: Record, includes: dict[str, int] | None) -> None:
+        """Take COPIED or BLOCK_OF. includes: of the session (Home)."""
+        self.note(mark)
+        self.is_known = self._relayed.is_here(mark, includes, self._adopted, self._identity)
+
+    def note(self, mark: Record) -> None:
+        """Take it without asking whether the session has what follows."""
+        self.is_block = mark[0] == BLOCK_OF
+        is_newest = len(self.marks) == 1 and self.marks[0][0] == BLOCK_OF and self.marks[0][2] == mark[1]
+        self.marks = (*self.marks, mark) if is_newest and not self.is_block else (mark,)
+
+    def took(self, first: int, end: int) -> None:
+        """A message has these records here. One of the newest of the copy that is in doubt (number 0) goes on as any other."""
+        marks = self.marks
+        if marks and marks[-1][0] == COPIED and marks[-1][1] and (len(marks) == 1 or marks[0][3]):
+            self._relayed.copied(first, end, marks)
+        elif len(marks) == 1 and self.is_block:
+            self.marks = ()

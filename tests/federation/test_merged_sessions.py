@@ -9,6 +9,7 @@ from broker.codec.packets import PubComp, PubRec, PubRel
 from broker.session.outgoing import AWAIT_PUBCOMP
 from broker_world import START, Client, World
 from federation.sessions.content import head_records, outgoing_record, take_head
+from federation.sessions.relayed import Relayed
 from federation.sessions.wire import Record
 
 
@@ -41,7 +42,7 @@ def test_what_the_client_has_received_is_released(is_connected: bool) -> None:
     if not is_connected:
         client.cut()
     client.take_packets()
-    take_head(world.broker, "c", session_elsewhere(True), False, START)
+    take_head(world.broker, "c", session_elsewhere(True), False, Relayed(), START)
     world.flush()
     if not is_connected:
         client = client_of(world)
@@ -58,7 +59,7 @@ def test_a_packet_identifier_that_is_in_use_here_stays_that_of_its_message() -> 
     world = World()
     client = client_of(world)
     world.publish(b"t", b"from here", qos=2)
-    take_head(world.broker, "c", session_elsewhere(True), False, START)
+    take_head(world.broker, "c", session_elsewhere(True), False, Relayed(), START)
     world.flush()
     assert not [packet for packet in client.packets if isinstance(packet, PubRel)]
     client.send(PubRec(1))
@@ -73,7 +74,7 @@ def test_what_was_sent_is_sent_again_with_its_packet_identifier(is_connected: bo
     client = client_of(world)
     if not is_connected:
         client.cut()
-    take_head(world.broker, "c", session_elsewhere(False), False, START)
+    take_head(world.broker, "c", session_elsewhere(False), False, Relayed(), START)
     world.flush()
     if not is_connected:
         client = client_of(world)
@@ -93,7 +94,7 @@ def test_what_cannot_go_on_is_sent_anew(why: str) -> None:
     if why == "no room":
         session.begin_packet_ids(7)
     world.publish(b"t", b"from here", qos=2)
-    take_head(world.broker, "c", session_elsewhere(False), False, START)
+    take_head(world.broker, "c", session_elsewhere(False), False, Relayed(), START)
     world.flush()
     packet_id = 7 if why == "no room" else 1
     assert client.take_payloads() == ([b"from here"] if why == "no room" else [b"from here", b"from there"])

@@ -191,15 +191,14 @@ def test_records_of_relayed_blocks_are_found() -> None:
     relayed.add(10, 12, "lost", "n2", "2", 7)
     relayed.add(12, 12, "lost", "n2", "2", 8)
     relayed.add(15, 16, "other", "n2", "2", 9)
-    block = (BLOCK_OF, "n2", "2", 7)
-    found = [relayed.block_of(number, "lost") for number in (9, 10, 11, 12, 15)]
-    assert found == [NOT_COPIED, block, block, NOT_COPIED, NOT_COPIED]
-    assert relayed.block_of(15, "other") == (BLOCK_OF, "n2", "2", 9)
+    block = "lost", ((BLOCK_OF, "n2", "2", 7),)
+    found = [relayed.marks_of(number) for number in (9, 10, 11, 12, 15)]
+    assert found == [("", ()), block, block, ("", ()), ("other", ((BLOCK_OF, "n2", "2", 9),))]
     for number in range(16, 16 + RELAYED_MAX):
         relayed.add(number, number + 1, "lost", "n2", "2", number)
-    assert relayed.block_of(10, "lost") == NOT_COPIED, "the oldest are forgotten"
+    assert relayed.marks_of(10) == ("", ()), "the oldest are forgotten"
     assert relayed.forgotten == RELAYED_MAX // 2
-    assert relayed.block_of(15 + RELAYED_MAX, "lost") == (BLOCK_OF, "n2", "2", 15 + RELAYED_MAX)
+    assert relayed.marks_of(15 + RELAYED_MAX) == ("lost", ((BLOCK_OF, "n2", "2", 15 + RELAYED_MAX),))
 
 
 def test_a_home_that_is_back_takes_what_its_copy_has_and_its_disk_has_not() -> None:

@@ -96,7 +96,7 @@ ONCE_BROKEN = {
         44005,  # what waited for a home that was back went to who had adopted its sessions before
         40003,  # which keepers a store has was not heard by a home that was lost and came back
         41008,  # a client that did not know that its session was a new one took that to another node, without subscriptions
-        10034,  # messages of a node that sent them to a home with a later claim than the first one here were taken
+        10034,  # as above, and a session from a copy went on to a third node, which forgot what was from the copy
     ),
     # 4, 9: a client did not wait longer for a worker that hung where that had begun to hand over the session
     "workers_of_one_node_die": (9, 4),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from broker.message import Message
@@ -11,12 +14,13 @@ from broker.session.session import Session
 from broker.store.kinds import COPY, HOME, MESSAGE, OUTGOING, RECEIVED, REPLICA, SESSION
 from broker.store.restoring import StoredDeparture
 from federation.replication.adopting import TAIL_RECORDS
+from federation.sessions.content import take_outgoing
 from federation.sessions.departing import Departing, Marks
 from federation.sessions.home import Tail, adopted_of, number_there
 from federation.sessions.moves import TOLD_SECONDS_MAX
-from federation.sessions.relayed import RELAYED_MAX
+from federation.sessions.relayed import RELAYED_MAX, Came, Relayed
 from federation.sessions.stored import restore
-from federation.sessions.wire import BLOCK_OF, NOT_COPIED, decode_session_frame
+from federation.sessions.wire import BLOCK_OF, COPIED, NOT_COPIED, decode_session_frame
 from federation.stream.frames import HEADER_SIZE
 from session_home import STORES, Home
 from stored_node import Records, Station
@@ -187,6 +191,78 @@ def test_the_newest_go_back_however_many_blocks_were_relayed_since(is_restarted:
         assert isinstance(records, tuple)
         shown += [record[2][2] if record[0] == OUTGOING else record for record in records]
     assert shown == [(BLOCK_OF, "n2", STORES["n2"], 30), b"known", NOT_COPIED, b"doubt", b"since"]
+
+
+@pytest.mark.parametrize("goes_back", [True, False])
+@pytest.mark.parametrize("is_back", [True, False])
+def test_messages_of_a_copy_are_known_behind_a_second_hand_over(goes_back: bool, is_back: bool) -> None:
+    """A third node has the session from who had adopted it, and hands it on: to the home of the copy, which has what is no
+    record that it may lack, or to another one. is_back: that home has handed on itself what it had."""
+    since = COPIED, STORES["n2"], 1
+    known = BLOCK_OF, "n2", STORES["n2"], 30
+    doubt = BLOCK_OF, "n2", STORES["n2"], 0
+    home = Home()
+    session = durable(home, "c")
+    at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 1)
+    at.adopts((STORES["n2"], 31, 0, 0, 0, ()))
+    relayed = home.sessions.moves.relayed
+    came = Came(relayed, home.broker.identity, [])
+    marked = ((since,), b"a"), ((), b"b"), ((known, since), b"c"), ((doubt, since), b"d"), ((NOT_COPIED,), b"e")
+    for marks, payload in marked:
+        for mark in marks:
+            came.note(mark)
+        body = (MESSAGE, b"t", payload, 2, False, b"", 0.0, "p")
+        take_outgoing(home.broker, session, (OUTGOING, 0, body, 2, False, (), 0.0, 0, QUEUED), False, came, 0.0)
+    if is_back:
+        assert not at.was_not_lost(STORES["n2"], 1)
+    to = "n2" if goes_back else "n3"
+    departing = home.sessions.moves.depart(session, at, home.node.senders[to], (5, STORES[to]), Marks([], 0.0), 0.0)
+    taken = list(shown(departing.take_messages(0.0)))
+    rest = [b"d", b"e"]
+    if is_back:
+        assert taken == [b"a", b"b", b"c", *rest]
+    elif goes_back:
+        assert taken == [known, b"c", NOT_COPIED, *rest]
+    else:
+        assert taken == [since, b"a", b"b", known, since, b"c", NOT_COPIED, *rest]
+
+
+@pytest.mark.parametrize("count", [1, 30, 31, 32, 200])
+def test_both_marks_of_the_newest_are_in_each_frame(count: int) -> None:
+    """However many messages stand between them and the end of a frame."""
+    home = Home()
+    session = durable(home, "c")
+    at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 1)
+    first = home.journal.next_number
+    made = []
+    for number in range(count + 1):
+        made.append((home.journal.next_number, number))
+        publish(session, b"%d" % number)
+    end = home.journal.next_number
+    tail = tuple((number, number + 3, 1_000 + at) for number, at in made[:count])
+    at.adopts((STORES["n2"], 5_000, first, end, 1, tail))
+    departing = home.sessions.moves.depart(session, at, home.node.senders["n3"], (5, STORES["n3"]), Marks([], 0.0), 0.0)
+    found: dict[bytes, object] = {}
+    for frame in departing.take_messages(0.0):
+        came = Came(Relayed(), home.broker.identity, [])
+        for each in shown([frame]):
+            if isinstance(each, bytes):
+                came.took(1, 2)
+                found[each] = came.marks
+            else:
+                came.note(each)
+    copied = COPIED, STORES["n2"], 1
+    assert found == {
+        b"%d" % number: ((BLOCK_OF, "n3", STORES["n2"], 1_000 + number), copied) for number in range(count)
+    } | {b"%d" % count: (copied,)}
+
+
+def shown(frames: list[bytes]) -> Iterator[Any]:
+    """Payloads of messages, and other records."""
+    for frame in frames:
+        _, records, *_ = decode_session_frame(frame[HEADER_SIZE:]).more
+        assert isinstance(records, tuple)
+        yield from (record[2][2] if record[0] == OUTGOING else record for record in records)
 
 
 def publish(session: Session, payload: bytes) -> None:
