@@ -16,9 +16,8 @@ export function Clients({parts, fields, may, has}) {
 
 function List({fields}) {
   const page = Number(fields.page) || 1;
-  const asked = {page_size: PAGE_ROWS, page, client_id: fields.client_id, username: fields.username,
-    remote_addr: fields.remote_addr, connected: fields.connected};
-  const {data, error} = useData(`/v1/clients${query(asked)}`);
+  const sought = {client_id: fields.client_id, username: fields.username, remote_addr: fields.remote_addr, connected: fields.connected};
+  const {data, error} = useData(`/v1/clients${query({page_size: PAGE_ROWS, page, ...sought})}`);
   const search = (event) => {
     event.preventDefault();
     go("clients", [], Object.fromEntries(new FormData(event.target)));
@@ -33,7 +32,7 @@ function List({fields}) {
       <button class="main">search</button>
     </form>
     <${Problem} error=${error}/>
-    ${data && html`<section><${Table} rows=${rows(data, "clients")} empty="no client is like this"
+    ${data && html`<section><${Table} rows=${rows(data, "clients")} empty=${Object.values(sought).some(Boolean) ? "no client is like this" : "no clients"}
       to=${(client) => `#/${path("clients", client.client_id)}`} columns=${[
         ["client id", (client) => shown(client.client_id) || "(empty)", "name"],
         ["state", connected],

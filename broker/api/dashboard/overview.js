@@ -8,6 +8,7 @@ const Card = ({name, value}) => html`<div class="card"><b>${value}</b><span>${na
 const sum = (values) => (values ?? []).reduce((total, value) => total + Number(value), 0);
 
 const KINDS = {error: "bad", warn: "warn", info: "off"};
+const AT_LEVEL = /^\d\S+Z +\w+ +/; // of a line, which columns beside it have
 
 export function Overview({has}) {
   const [events] = useStream("/v1/events", EVENTS_SHOWN);
@@ -71,6 +72,6 @@ export function Overview({has}) {
     <section><h2>Events since this page was opened</h2><${Table} rows=${events} empty="none yet" columns=${[
       ["time", (event) => String(event.time).slice(11, 19)],
       ["level", (event) => html`<${State} kind=${KINDS[event.level] ?? "off"}>${event.level}</${State}>`],
-      ["line", (event) => html`<pre>${shown(event.line)}</pre>`],
+      ["line", (event) => html`<pre>${shown(event.line.replace(AT_LEVEL, ""))}</pre>`],
     ]}/></section>`;
 }
