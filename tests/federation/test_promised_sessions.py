@@ -6,6 +6,9 @@ import pytest
 
 from broker.codec.packets import Disconnect
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
+from broker.store.identity import StoreIdentity
+from federation.sessions.counters import SessionCounters
+from federation.sessions.promised import GONE_MAX, UNNAMED, Claims, Over, Promised, claims_of, told_claims
 from simulator.client import Client
 from simulator.federation import Federation
 from simulator.node_store import Disk
@@ -58,3 +61,44 @@ def test_a_client_that_moves_often_waits_for_no_session_that_it_has(
         siblings.end(places[-1], client)
         for at in (places[-1], 1 - places[-1]):
             siblings.until_served(siblings.connect(at), 1.0)
+
+
+OTHERS: tuple[tuple[bool, Claims], ...] = ((True, {"b": 7}), (False, {"b": 7, "c": 1}))
+
+
+@pytest.mark.parametrize("others", [(), OTHERS, OTHERS[::-1]])
+@pytest.mark.parametrize(
+    ("on_way", "includes", "over", "left"),
+    [
+        ({"a": 3}, None, {}, {"a": 3}),
+        ({"a": 3}, {"a": 2, "z": 9}, {"a": 2}, {"a": 3}),
+        ({"a": 3}, {"a": 3}, {}, {}),
+        ({"a": 3}, None, {"a": 4}, {}),
+        ({}, {"a": 3}, {"a": 3}, {UNNAMED: 0}),  # the build before does not say its claim
+    ],
+)
+def test_what_a_session_has_had_is_not_waited_for(
+    on_way: Claims, includes: Claims | None, over: Claims, left: Claims, others: tuple[tuple[bool, Claims], ...]
+) -> None:
+    """In whatever order the nodes answer."""
+    for is_known_here in (False, True):
+        promised = Promised(over if is_known_here else {})
+        for is_on_way, claims in (*others, (True, on_way), (False, {} if is_known_here else over)):
+            promised.says(is_on_way, claims_of(list(told_claims(claims))))
+        assert promised.waited_for(includes) == left
+
+
+def test_the_oldest_sessions_that_have_ended_are_forgotten() -> None:
+    counters = SessionCounters()
+    identity = StoreIdentity("own", 1, True)
+    over = Over(identity, counters)
+    over.note("alone", None, 1)
+    over.note("c", {"a": 1}, 2)
+    over.note("c", {"b": 1}, 5)
+    assert over.of("alone") == {}
+    assert over.of("c") == {"a": 1, "b": 1, "own": 5}
+    assert (over.on_way("c", 5), over.on_way("c", 6)) == ({}, {"own": 6})
+    for number in range(GONE_MAX):
+        over.note(str(number), {"a": 1}, 2)
+    assert over.of("c") == {}
+    assert counters.passed_forgotten == 1
