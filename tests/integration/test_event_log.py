@@ -65,6 +65,7 @@ class Publisher:
                 self.progress.set()
 
 
+@pytest.mark.one_process("reads one folder of the event log; each worker has one")
 @pytest.mark.parametrize("wanted", [1, 300, 1234])
 async def test_acknowledged_messages_are_in_the_log_after_a_kill(
     nodes: Nodes, clients: Clients, tmp_path: Path, wanted: int
@@ -105,6 +106,7 @@ async def test_a_stop_is_clean_while_clients_publish(nodes: Nodes, clients: Clie
     assert set(publisher.acknowledged) <= {record.payload for record in records}
 
 
+@pytest.mark.one_process("reads one folder of the event log; each worker has one")
 async def test_records_of_every_kind_are_read_back_after_a_restart(
     nodes: Nodes, clients: Clients, tmp_path: Path
 ) -> None:
@@ -148,6 +150,7 @@ async def test_a_folder_that_cannot_be_used_is_named(
     assert text in node.log()
 
 
+@pytest.mark.one_process("reads one folder of the event log; each worker has one")
 async def test_a_full_disk_refuses_and_is_found_to_have_room_again(
     nodes: Nodes, clients: Clients, tmp_path: Path
 ) -> None:
@@ -174,6 +177,7 @@ async def test_a_full_disk_refuses_and_is_found_to_have_room_again(
     assert [record.payload for record in records] == [b"before", accepted, b"waits", b"after"]
 
 
+@pytest.mark.one_process("reads one folder of the event log; each worker has one")
 @pytest.mark.parametrize("on_full", ["refuse_publishes", "stop_logging"])
 async def test_a_folder_that_is_deleted_under_a_running_node(
     nodes: Nodes, clients: Clients, tmp_path: Path, on_full: str

@@ -175,6 +175,7 @@ async def test_each_row_is_in_the_log_once_whenever_the_node_is_killed(node: tup
     assert [record.payload for record in found] == [b"%d" % number for number in range(9_000)] * 4
 
 
+@pytest.mark.one_process("compares the list of members; test_workers.py has the lists of a node with several")
 async def test_members_tell_where_each_others_logs_are(nodes: Nodes) -> None:
     order = ["event_log", "federation", "admin"]
     first = nodes.make_federated([], {"plugins": {"event_log": {"dir": "first"}}, "plugin_order": order})

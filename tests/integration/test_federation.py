@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pytest
 import yaml
 
 from mqtt_client import reached
@@ -35,6 +36,7 @@ def with_free_ports(nodes: Nodes) -> list[Node]:
     return [nodes.make(yaml.safe_load(text), name.split("_config")[0]) for name, text in texts.items()]
 
 
+@pytest.mark.one_process("compares the list of members; test_workers.py has the lists of a node with several")
 async def test_walk_through(nodes: Nodes, mosquitto: Mosquitto) -> None:
     node1, node2, node3 = with_free_ports(nodes)
     await asyncio.gather(node1.start(), node2.start(), node3.start())
@@ -70,6 +72,7 @@ async def arrives(mosquitto: Mosquitto, node: Node, sub: MosquittoSub, topic: st
 # --- members that go and come
 
 
+@pytest.mark.one_process("has a node leave by the API; of a node with workers only worker 0 does")
 async def test_three_nodes(nodes: Nodes, clients: Clients) -> None:
     """Who gets what, and members that go and come."""
     all_nodes = await nodes.federation(3)
