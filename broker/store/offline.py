@@ -94,6 +94,7 @@ FIELDS: Final = {
 # At the end of records that have something to do with links, queues of groups, replay, or a federation, and of positions since
 # they belong to nodes; each with those before it.
 OPTIONAL: Final = {
+    REPLICA: ("stored_below",),
     SESSION: ("link", "left_groups"),
     WILL: ("link", "left_groups"),
     SUBSCRIPTION: ("wants", "replayed_to"),

@@ -19,7 +19,7 @@ from federation.sessions.wire import HANDED, HEAD_END, SessionFrame
 from federation.stream.frames import FrameError
 
 HOMES_OF_A_TURN: Final = 2_000
-TAIL_RECORDS: Final = 4_096  # the newest of a copy, which its home may lack; policy: it has older ones
+TAIL_RECORDS: Final = 4_096  # at least so many of a copy are among its newest, which its home may lack
 
 
 class Adoption:
@@ -44,6 +44,13 @@ class Adoption:
         self.is_open = True
         self.left.extend(sorted(contents.sessions))
         self.below = max(contents.records, default=0) + 1
+
+    def newest_from(self) -> int:
+        """Return the number from which on records are the newest: all that the home had not on its disk as far as it has said,
+        which are those of one batch, or more where its disk was full."""
+        above = self.below - TAIL_RECORDS
+        stored_below = self.replica.stored_below
+        return min(above, stored_below) if stored_below else above
 
     def sort_rest(self) -> deque[Record]:
         contents = self.replica.contents

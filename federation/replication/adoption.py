@@ -22,7 +22,7 @@ from broker.store.journal import checked
 from broker.store.kinds import DEPARTING, ENDED, OUTGOING, RECEIVED, SUBSCRIPTION, WILL
 from broker.store.restoring import message_of, outgoing_of, session_of
 from broker.store.shapes import check_shape, count_of
-from federation.replication.adopting import TAIL_RECORDS, Adoption, Handing, RelayedAll
+from federation.replication.adopting import Adoption, Handing, RelayedAll
 from federation.replication.contents import Contents, Record
 from federation.replication.relay import Adopter, Relay, behind, choose_again, done_of, take_promised
 from federation.replication.replica import Replica
@@ -255,7 +255,7 @@ class Adoptions:
         journal = self._replicas.journal
         assert journal is not None
         frame = SessionFrame(HAND, client_id, epoch, (tuple(names), (), since))
-        handing = Handing(self._broker, self._moves, journal, frame, adoption.below - TAIL_RECORDS)
+        handing = Handing(self._broker, self._moves, journal, frame, adoption.newest_from())
         is_new = client_id not in self._homes.by_client
         self._moves.passed_on.pop(client_id, None)
         handing.take_head(head, sent, received, now)

@@ -23,6 +23,7 @@ from federation.replication.wire import (
     PREFACE,
     REFUSED,
     SMALL_BYTES_MAX,
+    STORED,
     WELCOME,
     FrameReader,
     WireError,
@@ -47,7 +48,7 @@ KEEPER_SECONDS: Final = (
 
 
 class Batch:
-    """frames  with all of the batch
+    """frames  STORED, and all of the batch
     size     of them, in bytes
     at       when it was begun
     """
@@ -79,6 +80,10 @@ class Batches:
 
     def hello(self) -> tuple[str, str, int, int, tuple[str, ...]]:
         """(node, store id, starts, version of the list of keepers, their names)."""
+        raise AssertionError("a subclass implements this")
+
+    def stored_below(self) -> int:
+        """Records with lower numbers are in the store."""
         raise AssertionError("a subclass implements this")
 
     def keeper_changed(self) -> None:
@@ -284,6 +289,7 @@ class Keeper:
         sent = 0
         while base is not None and sent < BASE_BYTES_MAX and self._on_way_bytes < WINDOW_BYTES_MAX:
             if base.is_over():
+                self._send(encode_frame(STORED, self._batches.stored_below()), NO_BATCH)
                 self._send(encode_frame(BASE_END, base.number), base.number)
                 self._base = None
                 return

@@ -7,6 +7,7 @@ from collections import deque
 from typing import Final
 
 from broker.message import NEVER
+from broker.store.shapes import count_of
 from federation.replication.replica import Replica
 from federation.replication.replicas import HomeStream, NoKeeper, Replicas
 from federation.replication.wire import (
@@ -20,6 +21,7 @@ from federation.replication.wire import (
     PONG,
     PREFACE,
     REFUSED,
+    STORED,
     WELCOME,
     FrameReader,
     Records,
@@ -59,6 +61,7 @@ class KeeperServer(HomeStream):
         self._starts = 0
         self._count = 0  # frames that have come
         self._acked = 0
+        self._stored_below = 0  # as STORED says, which an earlier build does not
         self._parts: list[tuple[Records, bytes]] = []  # of a batch whose end has not come
         self._parts_bytes = 0
         self._unstored: deque[tuple[int, int]] = deque()  # (count, batches of the journal that hold it)
@@ -102,11 +105,13 @@ class KeeperServer(HomeStream):
                     raise WireError(f"a batch of more than {BATCHES_BYTES_MAX} bytes, which no node keeps")
                 if is_last:
                     self._apply_parts(replica)
-                    replica.reached(number)
+                    replica.reached(number, self._stored_below)
+            elif kind == STORED:
+                self._stored_below = count_of(reader.body)
             elif kind == BASE:
                 replica.apply_base(decode_records(reader.body), reader.packed)
             elif kind == BASE_END:
-                replica.end_base(self._starts, decode_number(reader.body))
+                replica.end_base(self._starts, decode_number(reader.body), self._stored_below)
 
     def _apply_parts(self, replica: Replica) -> None:
         """In one commit: a message that one record has lost another one has."""

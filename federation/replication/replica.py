@@ -76,6 +76,7 @@ class Replica(Content):
     starts      of the node when the base of the replica came; records of another start may have other contents
     version     of its list of keepers, which `names` is
     position    number of the last batch that is here
+    stored_below  records with lower numbers were on the disk of the node at that batch; 0 where it is not known
     is_complete  the whole store was here once; what has come since is `position`
     own         number of its record here
     runs        the oldest first
@@ -94,6 +95,7 @@ class Replica(Content):
         self.starts = 0
         self.version = 0
         self.position = 0
+        self.stored_below = 0
         self.is_complete = False
         self.names: tuple[str, ...] = ()
         self.own = 0
@@ -111,7 +113,8 @@ class Replica(Content):
         self._journal = journal
 
     def values(self, wall_offset: float) -> Record:
-        """(REPLICA, node, store id, starts, version, position, is_complete, names of the keepers)."""
+        """(REPLICA, node, store id, starts, version, position, is_complete, names of the keepers, stored_below); a store of an
+        earlier build has one value less."""
         return (
             REPLICA,
             self.node,
@@ -121,6 +124,7 @@ class Replica(Content):
             self.position,
             self.is_complete,
             self.names,
+            self.stored_below,
         )
 
     def changed(self) -> None:
@@ -146,7 +150,7 @@ class Replica(Content):
         self._fresh.update(dict.fromkeys(records))
         self.apply(records, packed)
 
-    def end_base(self, starts: int, position: int) -> None:
+    def end_base(self, starts: int, position: int, stored_below: int) -> None:
         fresh = self._fresh or {}
         self._fresh = None
         self.remove([number for number in self.where if number not in fresh])
@@ -154,11 +158,12 @@ class Replica(Content):
             self.by_client.setdefault(client_id, number)
         self.starts = starts
         self.is_complete = True
-        self.reached(position)
+        self.reached(position, stored_below)
 
-    def reached(self, position: int) -> None:
+    def reached(self, position: int, stored_below: int) -> None:
         """This batch is here as a whole."""
         self.position = position
+        self.stored_below = stored_below
         self.changed()
 
     def apply(self, records: dict[int, Record | None], packed: bytes) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from broker.store.journal import Journal, StoredRecord, checked
 from broker.store.kinds import COPY, REPLICA, RUN
+from broker.store.shapes import count_of
 from federation.replication.contents import Record
 from federation.replication.replica import Replica
 from federation.replication.wire import pack_records, unpack_records
@@ -52,13 +53,14 @@ class Replicas:
                 continue
             record = content.stored
             if record[0] == REPLICA:
-                _, node, store_id, starts, version, position, is_complete, names = record
+                _, node, store_id, starts, version, position, is_complete, names, *more = record
                 replica = Replica(checked(str, node), checked(str, store_id), journal)
                 replica.starts = checked(int, starts)
                 replica.version = checked(int, version)
                 replica.position = checked(int, position)
                 replica.is_complete = checked(bool, is_complete)
                 replica.names = tuple([checked(str, name) for name in checked(tuple, names)])
+                replica.stored_below = count_of(more[0]) if more else 0
                 replica.own = number
                 by_number[number] = self.by_store[replica.store_id] = replica
                 journal.kept[number] = replica

@@ -20,7 +20,7 @@ from broker.store.replicator import Replicator
 from federation.replication.base import Base, copied
 from federation.replication.keeper import Batch, Batches, Keeper
 from federation.replication.placement import Candidate, choose_keepers
-from federation.replication.wire import BATCHES_BYTES_MAX, Record, encode_batch
+from federation.replication.wire import BATCHES_BYTES_MAX, STORED, Record, encode_batch, encode_frame
 from federation.settings import ReplicationSettings
 
 
@@ -43,10 +43,12 @@ class Kept(Batches):
     """The batches that the keepers may need.
 
     newest  number of the last one
+    below   records with lower numbers are in the store
     """
 
     def __init__(self, node: str, broker: Broker, journal: Journal, listed: KeeperList) -> None:
         self.newest = 0
+        self.below = journal.stored_below
         self.is_changed = False
         self._node = node
         self._broker = broker
@@ -57,7 +59,8 @@ class Kept(Batches):
 
     def add(self, records: dict[int, Record | None], now: float) -> None:
         self.newest += 1
-        batch = Batch(self.newest, encode_batch(self.newest, records), now)
+        frames = [encode_frame(STORED, self.below), *encode_batch(self.newest, records)]
+        batch = Batch(self.newest, frames, now)
         self._batches.append(batch)
         self._bytes += batch.size
         while self._bytes > BATCHES_BYTES_MAX:
@@ -86,6 +89,9 @@ class Kept(Batches):
     def hello(self) -> tuple[str, str, int, int, tuple[str, ...]]:
         identity = self._broker.identity
         return self._node, identity.store_id, identity.starts, self._listed.version, tuple(self._listed.names)
+
+    def stored_below(self) -> int:
+        return self.below
 
     def keeper_changed(self) -> None:
         self.is_changed = True
@@ -172,6 +178,7 @@ class Replication(Replicator):
                 keeper.batch_begun(now)
 
     def stored(self, below: int, numbers: list[int]) -> None:
+        self.kept.below = below
         self._waiting.append((self.kept.newest, below, numbers))
         self.settle()
 

@@ -9,6 +9,7 @@ BASE     home: records by number, as they are now
 BASE_END home: number of the batch up to which what came makes the store whole
 ACK      keeper: how many frames behind HELLO are in its store
 PING, PONG
+STORED   home: records with numbers below this one are on its own disk; an earlier build does not say it, and passes over it
 """
 
 # not compiled: MessagePack is no package of the build
@@ -30,6 +31,7 @@ BASE_END: Final = 6
 ACK: Final = 7
 PING: Final = 8
 PONG: Final = 9
+STORED: Final = 10
 HEADER_SIZE: Final = 5
 FRAME_BYTES: Final = 2**18  # of records in one frame, and
 FRAME_RECORDS: Final = 1_024

@@ -163,6 +163,31 @@ def test_an_acknowledgement_waits_for_the_store_of_the_keeper() -> None:
     assert list(pair.copied().values()) == ["one"]
 
 
+@pytest.mark.parametrize("is_again", [False, True])
+def test_a_keeper_knows_what_is_not_on_the_disk_of_the_home(is_again: bool) -> None:
+    """is_again: its copy comes anew while the home writes. Where that is killed now, it may lack just these records."""
+    pair = whole()
+    pair.home.journal.keep(Note("one"))
+    pair.home.commit()
+    pair.until_stored()
+    number = pair.home.journal.keep(Note("two"))
+    pair.home.begin()
+    if is_again:
+        pair.replicas.by_store[HOME_STORE].is_complete = False
+        pair.keeper.connection_lost(pair.keeper.attempt, "of the test", pair.now)
+        pair.sent.clear()
+        pair.connect()
+    pair.until_stored()
+    assert list(pair.copied().values()) == ["one", "two"]
+    replica = pair.replicas.by_store[HOME_STORE]
+    assert (replica.stored_below, replica.values(0.0)[-1]) == (number, number)
+    pair.home.end()
+    number = pair.home.journal.keep(Note("three"))
+    pair.home.begin()
+    pair.until_stored()
+    assert replica.stored_below == number
+
+
 @pytest.mark.parametrize("holds", [False, True])
 def test_the_last_changes_of_a_node_that_stops_wait_for_its_own_store_alone(holds: bool) -> None:
     pair = Pair(holds)

@@ -86,7 +86,7 @@ def with_copy(records: Records) -> tuple[Disk, Replica]:
     replica, is_known = disk.hello()
     assert not is_known
     apply_base(replica, records)
-    replica.end_base(1, 5)
+    replica.end_base(1, 5, 1)
     disk.commit()
     return disk, replica
 
@@ -105,7 +105,7 @@ def test_a_copy_that_is_forgotten_in_steps_does_not_come_back(has_started_again:
     new, is_known = disk.hello()
     assert not is_known
     apply_base(new, {7: (SESSION, "seven")})
-    new.end_base(1, 5)
+    new.end_base(1, 5, 1)
     disk.commit()
     if has_started_again:
         disk.start()
@@ -140,7 +140,7 @@ def test_a_base_leaves_nothing_that_is_there_no_more() -> None:
     assert replica.by_client == {"one": 1}
     apply(replica, {1: None, 2: None, 5: (SESSION, "one")})
     apply_base(replica, {5: (SESSION, "other")})
-    replica.end_base(2, 9)
+    replica.end_base(2, 9, 1)
     assert replica.records() == {5: (SESSION, "other")}
     assert replica.by_client == {"other": 5}
     replica.end()
@@ -156,7 +156,7 @@ def test_a_session_whose_record_was_lost_with_a_start_hides_no_other_one_of_its_
     apply(replica, {7: (SESSION, "one")})
     assert replica.by_client == {"one": 7}
     apply_base(replica, {1: (SESSION, "one")})
-    replica.end_base(2, 9)
+    replica.end_base(2, 9, 1)
     assert replica.by_client == {"one": 1}
 
 
@@ -304,7 +304,7 @@ class CopyMachine(RuleBasedStateMachine):
 
     @rule()
     def base_ends(self) -> None:
-        self.replica.end_base(1, 9)
+        self.replica.end_base(1, 9, 1)
         self.model = {number: record for number, record in self.model.items() if number in (self.base or ())}
         self.base = None
 

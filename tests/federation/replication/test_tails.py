@@ -38,11 +38,12 @@ def outgoing(message: int, state: int = QUEUED, packet_id: int = 0) -> tuple[obj
     return OUTGOING, 1, message, 2, False, (), 0.0, packet_id, state
 
 
-def adopted(records: Records, client_id: str = "c", is_here: bool = False) -> Station:
-    """A keeper has adopted the session from a copy with these records. is_here: it has had one of the client before."""
+def adopted(records: Records, client_id: str = "c", is_here: bool = False, stored_below: int = 0) -> Station:
+    """A keeper has adopted the session from a copy with these records. is_here: it has had one of the client before.
+    stored_below: as the home has said, which an earlier build does not."""
     times = (0.0, 0.0, 3600, 0.0, None, 0.0)
     session = SESSION, client_id, "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", *times
-    stored: Records = {1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",))}
+    stored: Records = {1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",), *((stored_below,) if stored_below else ()))}
     copied = {1: session, 2: (HOME, client_id, 1_000, False, None), **records}
     for at, (number, record) in enumerate(copied.items(), 2):
         stored[at] = COPY, 1, number, record
@@ -126,6 +127,14 @@ def test_there_is_no_tail_without_new_messages() -> None:
     station = adopted({3: message(b"old"), 4: outgoing(3), 4 + 2 * TAIL_RECORDS: (HOME, "other", 1, False, None)})
     assert tail_of(station) == ()
     assert numbers(station) == {b"old": None}
+
+
+@pytest.mark.parametrize(("stored_below", "expected"), [(0, None), (3, 4), (4, 4), (5, None), (BASE + 1, None)])
+def test_however_many_the_home_had_not_on_its_disk_are_among_the_newest(
+    stored_below: int, expected: int | None
+) -> None:
+    """A batch may have more records than those that always are."""
+    assert numbers(adopted(NEWEST, stored_below=stored_below)) == {b"old": expected, b"a": BASE + 1, b"b": BASE + 3}
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
