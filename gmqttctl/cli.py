@@ -5,6 +5,7 @@ A module of a command is imported when the command is used: `gmqttctl --help` im
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from difflib import get_close_matches
@@ -90,6 +91,10 @@ class Commands(click.Group):
             fault, status = str(error).replace(f"option {error.name}", flag_of(error.name), 1), error.exit_status
         except CommandError as error:
             fault, status = str(error), error.exit_status
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # click ends without a word
+                raise
+            fault = str(error)
         except ModuleNotFoundError as error:
             how_to_install = context.meta.get(HOW_TO_INSTALL)
             if not how_to_install:

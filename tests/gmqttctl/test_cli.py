@@ -178,6 +178,15 @@ def test_a_wrong_argument_is_named(arguments: list[str], words: str) -> None:
     assert (result.exit_code, words in result.output) == (2, True), result.output
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_output_that_finds_no_space_is_one_line() -> None:
+    command = [sys.executable, "-m", "gmqttctl.cli", "completion", "bash"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert (done.returncode, len(done.stderr.splitlines())) == (EXIT_FAILED, 1), done.stderr
+    assert "No space left" in done.stderr
+
+
 def test_a_time_that_is_none_is_a_wrong_command_line() -> None:
     result = CliRunner().invoke(main, ["tokens", "create", "--role", "read", "--expires", "nonsense"])
     assert result.exit_code == 2
