@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,7 @@ from client_library import kafka_jars
 from mqtt_client import Clients
 from node_process import Nodes, nodes_in
 from pipeline.session import prepare_environment, spark_session
+from waiting import DEADLINE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +41,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             },
         )
     yield session
+    java: Any = session.sparkContext._gateway
     session.stop()
+    # The lane tells the CPU time of Java, too, because it has been waited for.
+    java.shutdown()
+    java.proc.stdin.close()
+    java.proc.wait(DEADLINE)
 
 
 @pytest.fixture
