@@ -8,7 +8,7 @@ from typing import Final
 from broker.message import NEVER
 from federation.sessions.arriving import Epoch
 from federation.sessions.departing import Marks
-from federation.sessions.home import Home, told_adopted
+from federation.sessions.home import AllAdopted, told_adopted
 from federation.sessions.promised import Claims, told_claims
 from federation.sessions.wire import ANSWER, HANDING, NOTHING, SessionFrame, encode_session_frame
 from federation.stream.sender import PeerSender
@@ -43,9 +43,9 @@ class Answers:
         self.waiting: list[Answer] = []
         self._senders = senders
 
-    def refuse(self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch, home: Home) -> None:
-        """This node is the home, by this epoch."""
-        self._send(sender, _answer(sender, frame, verdict, epoch, told_adopted(home.adopted)))
+    def refuse(self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch, adopted: AllAdopted) -> None:
+        """This node is, or was, the home by this epoch. adopted: of its session."""
+        self._send(sender, _answer(sender, frame, verdict, epoch, told_adopted(adopted)))
 
     def say(self, sender: PeerSender, frame: SessionFrame, on_way: Claims, over: Claims) -> None:
         """Answer at once. on_way: of what is handed on. over: of what has ended here, where nothing is."""

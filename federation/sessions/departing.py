@@ -75,6 +75,8 @@ class Departing(Sources):
     adopted  as of the home
     includes  as of the home
     told_until  its head waits so long for the claim of its new home
+    asked    keepers of the copy that have not said whether they have adopted it: its head waits for them, too, until
+    asked_until
     copied   messages whose records have numbers from the first to below the second are there already: by a copy
     tail     those of these that perhaps are not
     is_adopted  that is one of this store: who has adopted it hands on what is in it, and this node does not
@@ -110,6 +112,8 @@ class Departing(Sources):
         self.adopted: AllAdopted = ()
         self.includes: dict[str, int] | None = None
         self.told_until = 0.0
+        self.asked: dict[str, None] = {}
+        self.asked_until = 0.0
         self.record = 0
         self.due: dict[Departing, None] | None = None
         self.older_until = older_until  # messages of nodes that do not say when they switch are taken
@@ -120,6 +124,12 @@ class Departing(Sources):
         """These have switched; others that the process before this one did not know send here still."""
         self._known.update(dict.fromkeys(names))
         self.older_until = now + OLDER_SECONDS
+
+    def note_adopted(self, below: int) -> None:
+        """A keeper has adopted the session from the records of this store that are below this number; 0 for none."""
+        if below:
+            self.copied = 0, below
+            self.is_adopted = True
 
     def came(self, adopted: AllAdopted, includes: dict[str, int] | None) -> None:
         """It had come here so."""
@@ -218,9 +228,9 @@ class Departing(Sources):
         return self._frames(records)
 
     def handed_until(self) -> float:
-        """Return until when the head waits for what comes from homes before this one, or for the claim of the next one; 0.0 for
-        nothing. One of those before that is the next one waits for the head in turn."""
-        until = self.told_until
+        """Return until when the head waits for what comes from homes before this one, for the claim of the next one, or for
+        keepers; 0.0 for nothing. One of those before that is the next one waits for the head in turn."""
+        until = max(self.told_until, self.asked_until) if self.asked else self.told_until
         if self.before is not None:
             for name in self.before.handing:
                 if name != self.home:

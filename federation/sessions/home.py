@@ -127,11 +127,12 @@ class Home(Content):
     def was_not_lost(self, store_id: str, since: int) -> bool:
         """The home with this store, of the claim with the counter `since`, hands over what is not in its copy. Return whether
         the session has the exchanges of that copy, which these go on with."""
-        others = tuple([adopted for adopted in self.adopted if adopted[0] != store_id])
-        if len(others) == len(self.adopted):
+        known = [adopted for adopted in self.adopted if adopted[0] == store_id]
+        if not known:
             return False
-        self.adopted = others
-        self.include(((store_id, since),))
+        self.adopted = tuple([adopted for adopted in self.adopted if adopted[0] != store_id])
+        if known[0][3]:  # else another node has adopted it, and may have more of it
+            self.include(((store_id, since),))
         return self.taken_at == since
 
     def include(self, stores: object) -> None:

@@ -17,6 +17,7 @@ from broker.session.session import Session
 from broker.store.journal import checked
 from broker.store.kinds import OUTGOING, RECEIVED, SESSION
 from federation.sessions.arriving import Arriving, Epoch
+from federation.sessions.asked_keepers import AskedKeepers
 from federation.sessions.content import checked_hand, take_head, take_outgoing, take_received
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
@@ -58,6 +59,7 @@ class Moves:
         self.due: dict[Departing, None] = {}
         self.over = Over(broker.identity, counters)
         self.relayed = Relayed()
+        self.asked_keepers = AskedKeepers(broker.identity, self.departing, homes.senders, counters)
         self.counters = counters
         self.name = name
         self._broker = broker
@@ -87,6 +89,7 @@ class Moves:
                 journal.drop(home.record)
             if session.records is not None:
                 departing.record = journal.keep(departing)
+        self.asked_keepers.passes(session.client_id, self._homes.epoch_of(home), home.adopted)
         self.counters.departed += 1
         self.begin_departure(departing)
         return departing
@@ -215,10 +218,7 @@ class Moves:
             if departing.epoch <= epoch:
                 departing.told_until = 0.0
                 self.due[departing] = None
-                below = adopted_below(adopted, self._broker.identity)
-                if below:
-                    departing.copied = 0, below
-                    departing.is_adopted = True
+                departing.note_adopted(adopted_below(adopted, self._broker.identity))
 
     def _changed(self, departing: Departing) -> None:
         if departing.record and self._homes.journal is not None:

@@ -306,16 +306,19 @@ class Sessions(Ownership):
             ended = self.homes.ended.get(client_id)
             if ended is not None and frame.epoch[0] <= ended.counter:
                 return  # it hears of the end
-            if is_answered:  # what is on its way to another node goes on to this one
+            passed = self.moves.asked_keepers.passed.get(client_id)
+            if is_answered and passed is not None and frame.epoch < passed[0]:
+                self._answers.refuse(sender, frame, REFUSED, passed[0], passed[1])
+            elif is_answered:  # what is on its way to another node goes on to this one
                 self._answers.say(sender, frame, self.moves.on_way(client_id), self.moves.over.of(client_id))
             return
         own = self.homes.epoch_of(home)
         session = self._broker.sessions.get(client_id)
         if session is not None and session.bridge_end is not None:
             if is_answered:
-                self._answers.refuse(sender, frame, OTHER_USER, own, home)
+                self._answers.refuse(sender, frame, OTHER_USER, own, home.adopted)
         elif own >= frame.epoch:
-            self._answers.refuse(sender, frame, REFUSED, own, home)
+            self._answers.refuse(sender, frame, REFUSED, own, home.adopted)
         elif session is None:
             claimant, on_way = home.claimant, home.on_way()
             self._end(home, False)
@@ -331,7 +334,7 @@ class Sessions(Ownership):
             self.moves.told(client_id, frame.epoch, adopted)
 
     def take(self, frame: SessionFrame, now: float) -> None:
-        """Records of a session come here (HAND)."""
+        """Records of a session come here."""
         served = self.moves.take(frame, now)
         if served is not None:
             self._let_in(served)
@@ -397,7 +400,8 @@ class Sessions(Ownership):
             if is_answered:
                 self._answers.say_later(sender, frame, self.moves.over.of(client_id), marks)
             return
-        self.moves.depart(session, home, sender, frame.epoch, marks, now)
+        departing = self.moves.depart(session, home, sender, frame.epoch, marks, now)
+        self.moves.asked_keepers.ask(departing, self.lost, now)
         if is_answered:
             self._answers.say(sender, frame, {self._broker.identity.store_id: home.counter}, {})
 
@@ -410,6 +414,7 @@ class Sessions(Ownership):
     def _answer_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
         verdict, counter, store_id, *adopted = frame.more  # of HANDING and NOTHING it is claims
         name = sender.name
+        self.moves.asked_keepers.answered(frame, name, adopted if verdict == REFUSED else [])
         home = self.homes.by_client.get(frame.client_id)
         if home is None or self.homes.epoch_of(home) != frame.epoch:
             return
@@ -462,18 +467,16 @@ class Sessions(Ownership):
                     self.abandoned(home.client_id)
         is_more = self.homes.settle_arrived() or is_more
         self.homes.forget_heard()
-        homes = self.homes
-        self.active = bool(self._answers.waiting) or bool(self.moves.due) or bool(homes.ended) or bool(homes.arriving)
-        self.active = self.active or bool(self._let_in_next)
+        self.active = bool(self._answers.waiting) or bool(self.moves.due)
+        self.active = self.active or bool(self.homes.ended) or bool(self.homes.arriving) or bool(self._let_in_next)
         return is_more
 
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
         at = min(self.moves.next_timeout(), self.homes.next_timeout(), self._answers.next_timeout())
-        at = min(at, self._others.next_timeout())
         for home in self._claiming:
             at = min(at, home.until)
-        return at
+        return min(at, self._others.next_timeout())
 
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early. After it, turn_ended."""

@@ -103,6 +103,8 @@ ONCE_BROKEN = {
     # 2: a worker did not know the keepers of another one of its machine, and sent what was for its lost store to the next one
     "workers_are_lost": (2, 1, 3),
     "machines_are_lost": (1, 3),  # 3: as 2 above
+    # 2: a session that was adopted came to a worker beside its former home from both: messages were out of order
+    "machines_come_back_to_their_clients": (2, 1),
     "streams_break_while_clients_move": (1, 22, 25, 31, 32, 1003, 1034, 1063, 1079, 5001, 5008, 10006),
 }
 
@@ -118,6 +120,7 @@ LARGE = (
     "workers_of_machines_die",
     "workers_are_lost",
     "machines_are_lost",
+    "machines_come_back_to_their_clients",
     "machines_are_cut_off",
 )
 # The other kind of stream, whose sessions are the same code: kills and nodes that stand still go over it before a push.

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from simulator.copy_schedules import CUT_SECONDS, Copied
+from federation.settings import ReplicationSettings
+from simulator.copy_schedules import ADOPT_SECONDS, BACK_SECONDS, CUT_SECONDS, SLOW_SECONDS, Copied
+from simulator.durable_client import DurableClient
 from simulator.roaming import Roaming, check_roaming
 from simulator.world import Host
 
+STOP_SECONDS: Final = 1.0
 HANGS_SECONDS: Final = 8.0  # the supervisor ends a worker that has not told for so long that it lives
 
 
@@ -31,6 +34,37 @@ class Workers(Copied):
                 self.world.check(
                     places == min(len(keepers), len(self.machines) - 1), f"{host.name}: {places} machines have copies"
                 )
+
+
+class AtMachines(Roaming):
+    """Clients stay at their machine, and connect to any worker of it, with their sessions."""
+
+    def __init__(self, seed: int, machines: int, workers: int) -> None:
+        self._workers = workers
+        replication = ReplicationSettings(adopt_after=ADOPT_SECONDS)
+        super().__init__(seed, machines * workers, workers=workers, replication=replication)
+        self.moves_are_ordered = False
+
+    def machine(self, number: int) -> list[Host]:
+        return self.federation.hosts[number * self._workers : (number + 1) * self._workers]
+
+    def stop(self, machine: list[Host]) -> None:
+        """Its clients are away while it is still sent messages. It stops when it has done what has come."""
+        for host in machine:
+            station = self.stations[host]
+            for client in station.clients:
+                client.lose()
+                station.away[client] = self.world.now + 2 * STOP_SECONDS
+        self.run(STOP_SECONDS, 30.0)
+        self.run(STOP_SECONDS, 0.0)
+        for host in machine:
+            self.kill(host)
+
+    def _connect(self, host: Host, client: DurableClient) -> None:
+        numbers = [number for number, station in enumerate(self.stations.values()) if client in station.clients]
+        awake = self.awake
+        workers = [worker for worker in self.machine(numbers[0] // self._workers) if worker in awake]
+        super()._connect(self.rng.choice(workers), client)
 
 
 def end_worker(roaming: Roaming, host: Host) -> None:
@@ -125,6 +159,26 @@ def machines_are_lost(seed: int) -> None:
     check_roaming(workers)
 
 
+def machines_come_back_to_their_clients(seed: int) -> None:
+    """All workers of a machine stop until its sessions may be adopted, and start again at once. Its clients have waited, and
+    come to any of its workers, which hear each other sooner than other machines: nothing is repeated with QoS 2."""
+    machines = 2 + seed % 2
+    roaming = AtMachines(seed, machines, 2 + (seed // 2) % 2)
+    for _ in range(2):
+        roaming.run(roaming.rng.random() * 4.0, 30.0)
+        machine = roaming.machine(roaming.rng.randrange(1, machines))
+        roaming.stop(machine)
+        roaming.run(roaming.rng.choice((3.0, 25.0, 45.0)) * (0.5 + roaming.rng.random() / 2), 10.0)
+        for host in roaming.rng.sample(machine, len(machine)):
+            roaming.start(host)
+        for host in roaming.federation.hosts:
+            if host not in machine:
+                host.hold_messages(SLOW_SECONDS * (0.5 + roaming.rng.random() / 2))
+        roaming.run(BACK_SECONDS, 10.0)
+    roaming.run(roaming.rng.random() * 4.0, 30.0)
+    check_roaming(roaming)
+
+
 def machines_are_cut_off(seed: int) -> None:
     """The workers of a machine reach each other, and no other machine; one of them dies meanwhile."""
     workers = Workers(seed, 2 + seed % 2, 2)
@@ -150,5 +204,6 @@ WORKER_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     workers_of_machines_die,
     workers_are_lost,
     machines_are_lost,
+    machines_come_back_to_their_clients,
     machines_are_cut_off,
 )
