@@ -9,10 +9,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from present_pythons import ROOT, describe, make_sdist, present_pythons
+
+from fresh_environment import InstallFailed, faults, install
 
 OUTPUT: Final = ROOT / "run" / "packages"
 DEBIAN: Final = ROOT / "deploy" / "debian"
@@ -68,8 +71,11 @@ def make_wheel(python: Path, sdist: Path, folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def wheels() -> list[Path]:
-    """A wheel for each Python that is here, with the tag of the oldest manylinux that it runs on."""
+def wheels(*named: str) -> list[Path]:
+    """A wheel for each of these Pythons, with the tag of the oldest manylinux that it runs on, and installed once.
+
+    Without names: for the newest Python that is here of each version.
+    """
     made = []
     with tempfile.TemporaryDirectory(prefix="gmqttd-wheels-") as name:
         folder = Path(name)
@@ -78,18 +84,36 @@ def wheels() -> list[Path]:
         run(sys.executable, "-m", "venv", tools)
         run(tools / "bin" / "python", *PIP, "install", "--quiet", *WHEEL_TOOLS)
         path = f"{tools / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        for number, python in enumerate(present_pythons()):
+        for number, python in enumerate(map(Path, named) if named else one_of_each_version()):
             print(f"wheel for {python} …", file=sys.stderr, flush=True)
             work = folder / str(number)
             work.mkdir()
             wheel = make_wheel(python, sdist, work)
             repaired = work / "repaired"
             run(tools / "bin" / "auditwheel", "repair", "--wheel-dir", repaired, wheel, PATH=path)
-            made += [Path(shutil.move(found, OUTPUT / found.name)) for found in repaired.glob("*.whl")]
-    if not made:
-        raise PackageFault("there is no CPython 3.11 to 3.14 on this machine")
+            (found,) = repaired.glob("*.whl")
+            check_wheel(python, found, work / "checked")
+            made.append(Path(shutil.move(found, OUTPUT / found.name)))
     print(f"Wheels for other machines than {platform.machine()} are made there.", file=sys.stderr)
     return made
+
+
+def one_of_each_version() -> list[Path]:
+    pythons = {python.name: python for python in present_pythons()}  # python3.11, python3.12 …: of a version the newest
+    if not pythons:
+        raise PackageFault("there is no CPython 3.11 to 3.14 on this machine")
+    return list(pythons.values())
+
+
+def check_wheel(python: Path, wheel: Path, folder: Path) -> None:
+    """Install it with all that it needs into a fresh environment, where its programs run and its modules are compiled."""
+    folder.mkdir()
+    try:
+        found = faults(install(python, wheel, folder), folder)
+    except (InstallFailed, subprocess.TimeoutExpired) as error:
+        found = [str(error)]
+    if found:
+        raise PackageFault(f"{wheel.name} with {python}: {'; '.join(found)}")
 
 
 def sdist_file() -> list[Path]:
@@ -182,9 +206,9 @@ Description: MQTT brokers that act as one
 
 def main() -> int:
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    make = {"sdist": sdist_file, "wheels": wheels, "deb": deb}[sys.argv[1]]
+    make: dict[str, Callable[..., list[Path]]] = {"sdist": sdist_file, "wheels": wheels, "deb": deb}
     try:
-        for package in make():
+        for package in make[sys.argv[1]](*sys.argv[2:]):
             print(package)
     except PackageFault as fault:
         print(f"package: {fault}", file=sys.stderr)
