@@ -121,8 +121,8 @@ def status(connection: dict[str, str], output: Output, wait_seconds: float | Non
         if output.is_for_people:
             show_status(output, found)
         elif output.format == "name":
-            for text in wrong:
-                output.line(printable(text))
+            for name in by_node(found.get("members", {}).get("members", ())) or [found["node"]["node_name"]]:
+                output.line(printable(name))
         else:
             output.document(found)
 

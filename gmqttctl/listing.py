@@ -85,21 +85,29 @@ def showing(
     example: str,
     params: Sequence[click.Parameter] = (),
     inside: str = "",
+    is_known: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Command:
-    """A command that shows one thing: the answer, or what is `inside` of it."""
+    """A command that shows one thing: the answer, or what is `inside` of it. With `is_known`, other servers are asked where the
+    first one does not know it; standard error tells which one did."""
 
     @connection_options
     @output_options
     def run(connection: dict[str, str], output: Output, **given: Any) -> None:
-        from gmqttctl.node_calls import NodeCalls
+        from gmqttctl.node_calls import NodeCalls, ask_until_known
 
-        with NodeCalls(read_connection(connection)) as calls:
+        servers = read_connection(connection)
 
-            def show() -> None:
-                values = calls.values(service, method, request_of(given))
-                output.show_one(values[inside] if inside else values, columns)
+        def show() -> None:
+            if is_known is None:
+                with NodeCalls(servers) as calls:
+                    values = calls.values(service, method, request_of(given))
+            else:
+                values, told = ask_until_known(servers, service, method, request_of(given), is_known)
+                if told:
+                    click.echo(f"gmqttctl: {printable(told)}", err=True)
+            output.show_one(values[inside] if inside else values, columns)
 
-            output.repeat(show)
+        output.repeat(show)
 
     return _made(name, help_text, example, params, run)
 

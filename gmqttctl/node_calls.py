@@ -7,7 +7,9 @@ from __future__ import annotations
 import importlib
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final
 
@@ -102,6 +104,40 @@ class NodeCalls:
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             return NotAllowed(f"{text}; --token-file, --token or a context gives another one")
         return (NotFound if code is grpc.StatusCode.NOT_FOUND else Refused)(text)
+
+
+def ask_until_known(
+    connection: Connection,
+    service: Service,
+    method: str,
+    request: Mapping[str, Any],
+    is_known: Callable[[dict[str, Any]], bool],
+) -> tuple[dict[str, Any], str]:
+    """The answer of the first server, or of the next one that knows the thing; what is to be told of that, "" for nothing.
+    Raises as `NodeCalls.call`, of the first server."""
+    values: dict[str, Any] | None = None
+    fault: NotFound | None = None
+    with NodeCalls(connection) as calls:
+        first = calls.address
+        try:
+            values = calls.values(service, method, request)
+        except NotFound as error:
+            fault = error
+    if values is not None and is_known(values):
+        return values, ""
+    asked = [first]
+    for server in connection.servers:
+        if server == first:
+            continue
+        asked.append(server)
+        with NodeCalls(replace(connection, servers=(server,))) as calls, suppress(CommandError):
+            answer = calls.values(service, method, request)
+            if is_known(answer):
+                return answer, f"{server} knows it, {first} does not"
+    told = f"asked: {', '.join(asked)}; --server or a context may name more nodes"
+    if values is None:
+        raise NotFound(f"{fault} ({told})")
+    return values, told
 
 
 def _first_connected(connection: Connection) -> tuple[str, grpc.Channel]:

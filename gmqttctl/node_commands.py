@@ -91,13 +91,14 @@ clients.add_command(
 clients.add_command(
     showing(
         "show",
-        "Show one client of a node.",
+        "Show one client. Of several servers, the one that has its session is found.",
         CLIENTS,
         "Get",
         tuple(Column(column.head, column.value) for column in CLIENT_COLUMNS),
         "gmqttctl clients show sensor-17",
         (client_argument(),),
         inside="client",
+        is_known=lambda values: True,  # a node without its session refuses
     )
 )
 clients.add_command(

@@ -25,6 +25,7 @@ from gmqttctl.service import CLIENTS
 from gmqttctl.text import duration, printable
 
 LOOK_SECONDS: Final = 1.0
+UNKNOWN: Final = "unknown"  # the state of a session that a node has not heard of
 
 
 @click.command(cls=Command, example="gmqttctl drain node1 --wait --yes")
@@ -106,13 +107,14 @@ sessions.add_command(move)
 sessions.add_command(
     showing(
         "show",
-        "Show where the session of a client is, and who has copies of it, as far as one node knows. Its state is short where "
-        "there are fewer whole copies than there should be.",
+        "Show where the session of a client is, and who has copies of it, as far as one node knows; of several servers, the "
+        "first that knows it. Its state is short where there are fewer whole copies than there should be.",
         SESSIONS,
         "GetSession",
         SESSION_COLUMNS,
         "gmqttctl sessions show sensor-17",
         (client_argument(),),
+        is_known=lambda values: values["state"] != UNKNOWN,
     )
 )
 sessions.add_command(

@@ -24,7 +24,6 @@ from pipeline.jobs.archive import FOLDER as ARCHIVE
 from pipeline.jobs.archive import read_archive
 from pipeline.jobs.snapshots import FOLDER as SNAPSHOTS
 from pipeline.jobs.snapshots import read_snapshots, take
-from pipeline.pictures import draw_matrix, save
 from pipeline.registry import Context, Option, works
 from pipeline.subscriptions import Subscriptions, publisher_savings, subscriber_savings
 
@@ -153,6 +152,8 @@ def tables(facts: DataFrame, nodes: list[str], rows: int) -> Tables:
 
 def write(folder: Path, found: Tables) -> list[Path]:
     """The tables as CSV and the picture as PNG and SVG."""
+    from pipeline.pictures import draw_matrix, save  # matplotlib: half of the time that `gmqttctl pipeline` would take
+
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, table in (("links", found.links), ("filters", found.filters), ("clients", found.clients)):

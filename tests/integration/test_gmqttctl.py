@@ -258,7 +258,7 @@ async def test_what_a_node_cannot_do_now_is_its_answer(ctl: Ctl) -> None:
 
 async def test_formats(ctl: Ctl) -> None:
     assert yaml.safe_load(await ctl.done("members", "-o", "yaml"))["members"][0]["name"] == "n1"
-    assert (await ctl.done("members", "-o", "name")) == "n1\n"
+    assert (await ctl.done("members", "-o", "name")) == (await ctl.done("status", "-o", "name")) == "n1\n"
     head = (await ctl.done("members", "-o", "wide")).splitlines()[0]
     assert "gossip" in head
     assert "gossip" not in (await ctl.done("members")).splitlines()[0]
@@ -432,6 +432,33 @@ async def test_accounts_are_made_listed_and_deleted(ctl: Ctl) -> None:
     await ctl.done("accounts", "delete", "site", "--yes")
     assert (await ctl.run("accounts", "delete", "site", "--yes")).exit_code == EXIT_NOT_FOUND
     assert await ctl.done("accounts", "-o", "name") == "alice\n"
+
+
+async def test_of_several_servers_the_one_that_knows_the_client_is_found(
+    ctl: Ctl, start_server: StartServer, clients: Clients
+) -> None:
+    settings = {"node_name": "n2", "fed_addr": "127.0.0.1:0", "gossip_addr": "127.0.0.1:0"}
+    other = await start_server(
+        {
+            "plugin_order": ["admin", "federation"],
+            "api": {"grpc": [{"address": "127.0.0.1:0"}]},
+            "plugins": {"federation": settings},
+        }
+    )
+    there = Ctl(other).address
+    servers = ("--server", f"{ctl.address},127.0.0.1:1,{there}")
+    await clients.connect(port_of(other), "c")
+    for words in (("clients", "show"), ("sessions", "show")):
+        found = await ctl.run(*words, "c", "-o", "json", *servers)
+        assert json.loads(found.stdout)["client_id"] == "c"
+        check_named(found.stderr, [there, ctl.address])
+    assert "n2" in (await ctl.run("sessions", "show", "c", *servers)).stdout
+    unknown = await ctl.run("sessions", "show", "d", *servers)
+    assert "unknown" in unknown.stdout
+    check_named(unknown.stderr, ["asked", there, "--server"])
+    missing = await ctl.run("clients", "show", "d", *servers)
+    assert missing.exit_code == EXIT_NOT_FOUND
+    check_named(missing.output, ['"d"', "asked", there, "--server"])
 
 
 async def test_clients_are_shown_and_kicked(ctl: Ctl, server: Server, clients: Clients) -> None:
