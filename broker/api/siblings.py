@@ -11,7 +11,7 @@ import grpc.aio
 
 from broker.api.errors import ApiError, is_told
 
-CALL_SECONDS_MAX: Final = 5.0  # for the answer of another worker
+CALL_SECONDS_MAX: Final = 5.0  # for the answer of another worker, or for its connection where there are several answers
 AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 * 2**20),
@@ -46,17 +46,20 @@ class Siblings:
             answer = await method(request, timeout=CALL_SECONDS_MAX, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             if error.code() in AWAY and not is_told(error.trailing_metadata()):
-                text = f"worker {index} of this node does not answer; it may be starting, so try again"
-                raise ApiError(grpc.StatusCode.UNAVAILABLE, text) from None
+                raise _away(index) from None
             raise ApiError(error.code(), error.details() or "") from None
         return answer
 
     async def stream(self, index: int, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
         """The encoded answers of one worker to a method with several. Raises ApiError: its own, or UNAVAILABLE."""
-        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel(index).unary_stream(path)
+        channel = self._channel(index)
+        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(path)
         try:
-            async for answer in method(request, wait_for_ready=True):
+            await asyncio.wait_for(channel.channel_ready(), CALL_SECONDS_MAX)
+            async for answer in method(request):
                 yield answer
+        except TimeoutError:
+            raise _away(index) from None
         except grpc.aio.AioRpcError as error:
             raise ApiError(error.code(), error.details() or "") from None
 
@@ -68,3 +71,8 @@ class Siblings:
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()
+
+
+def _away(index: int) -> ApiError:
+    text = f"worker {index} of this node does not answer; it may be starting, so try again"
+    return ApiError(grpc.StatusCode.UNAVAILABLE, text)

@@ -14,6 +14,9 @@ from typing import Final
 from broker.store.store import StoreFault
 
 LOOK_SECONDS: Final = 0.001  # between two looks at the others, in the writer's thread
+NEAR_SECONDS_MAX: Final = (
+    600.0  # near the end of the copy of one worker, until those of the others are; it goes on to commit
+)
 HELD_SECONDS_MAX: Final = 2.0  # without commits, until the others hold, too; what waits for the store waits so long
 STEPS: Final = 2  # near the end of its copy, and without commits
 
@@ -25,27 +28,56 @@ class CopyMoment:
         self._numbers = numbers
 
     def begin(self) -> None:
-        """Begin a copy, or end one that is not over: who waits for its moment is told so. By worker 0."""
+        """Begin a copy, or end one that is not over: who takes part in it is told so. By worker 0."""
         self._numbers[0] += 1
 
-    def wait(self, index: int, pause: Callable[[], bool], now: Callable[[], float] = time.monotonic) -> None:
-        """In the thread that writes, where the copy of worker `index` is near its end: return at the moment. `pause` commits
-        what waits, until all are near. Raises StoreFault when the copy is over."""
-        copy = self._numbers[0]
-        self._numbers[1 + index] = STEPS * copy
-        while not self._have_all(copy, STEPS * copy):
-            if not pause():
-                raise StoreFault("the copy was ended: the node stops")
-            time.sleep(LOOK_SECONDS)
-        self._numbers[1 + index] = STEPS * copy + 1
-        until = now() + HELD_SECONDS_MAX
-        while not self._have_all(copy, STEPS * copy + 1):
-            if now() >= until:
-                raise StoreFault(f"another worker did not come to the moment of the copy within {HELD_SECONDS_MAX:g} s")
-            time.sleep(LOOK_SECONDS)
+    def join(self, index: int, pause: Callable[[], bool], now: Callable[[], float] = time.monotonic) -> CopyPart:
+        """The worker takes part in the copy that began last. `pause` commits what waits."""
+        return CopyPart(self._numbers, index, pause, now)
 
-    def _have_all(self, copy: int, step: int) -> bool:
-        """Raises StoreFault."""
-        if self._numbers[0] != copy:
-            raise StoreFault("the copy was ended: that of another worker has failed, or nobody reads it any more")
+
+class CopyPart:
+    """The part of one worker in a copy, in the thread that writes."""
+
+    def __init__(
+        self, numbers: memoryview[int], index: int, pause: Callable[[], bool], now: Callable[[], float]
+    ) -> None:
+        self._numbers = numbers
+        self._copy = numbers[0]
+        self._index = index
+        self._pause = pause
+        self._now = now
+        self._near_until: float | None = None
+
+    def pause(self) -> bool:
+        """Commit what waits. False when the node stops. Raises StoreFault when the copy is over."""
+        self._check()
+        return self._pause()
+
+    def is_reached(self) -> bool:
+        """To be asked near the end of the copy of this worker, again and again. False while another worker is not near; True
+        is the moment. Raises StoreFault when the copy is over, or another worker does not come to its moment."""
+        if self._near_until is None:
+            self._near_until = self._now() + NEAR_SECONDS_MAX
+        if not self._have_all(STEPS * self._copy):
+            self._wait(self._near_until, NEAR_SECONDS_MAX, "near the end of its copy")
+            return False
+        until = self._now() + HELD_SECONDS_MAX
+        while not self._have_all(STEPS * self._copy + 1):
+            self._wait(until, HELD_SECONDS_MAX, "to the moment of the copy")
+        return True
+
+    def _have_all(self, step: int) -> bool:
+        """This worker has reached the step. Raises StoreFault when the copy is over."""
+        self._check()
+        self._numbers[1 + self._index] = step
         return all(number >= step for number in self._numbers[1:])
+
+    def _wait(self, until: float, seconds: float, where: str) -> None:
+        if self._now() >= until:
+            raise StoreFault(f"another worker did not come {where} within {seconds:g} s")
+        time.sleep(LOOK_SECONDS)
+
+    def _check(self) -> None:
+        if self._numbers[0] != self._copy:
+            raise StoreFault("the copy was ended: that of another worker has failed, or nobody reads it any more")

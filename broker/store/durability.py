@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -103,10 +103,13 @@ class Durability:
         a store. Raises StoreFault."""
         if self._thread is None or self._store is None:
             return False
-        await committed(self._host)
         pause, worker = self._thread.run_waiting, self._host.worker
-        moment = () if worker is None else (partial(worker.counts.copies.wait, worker.place.index, pause),)
-        await self._thread.result(self._store.copy_to, str(folder), pause, *moment)
+        steps: tuple[Callable[[], bool], ...] = (pause,)
+        if worker is not None:
+            part = worker.counts.copies.join(worker.place.index, pause)
+            steps = part.pause, part.is_reached
+        await committed(self._host)
+        await self._thread.result(self._store.copy_to, str(folder), *steps)
         return True
 
     def metrics(self) -> list[Metric]:

@@ -190,30 +190,36 @@ class SqliteStore(Store):
         with self._faults():
             self._database.execute("VACUUM")
 
-    def copy_to(self, folder: str, pause: Callable[[], bool], moment: Callable[[], None] = lambda: None) -> None:
-        assert self._database is not None
+    def copy_to(self, folder: str, pause: Callable[[], bool], is_moment: Callable[[], bool] = lambda: True) -> None:
+        database = self._database
+        assert database is not None
         is_past = False
 
-        def paused(_status: int, remaining: int, _total: int) -> None:
+        def take_what_waits() -> None:
             # What this connection writes between two steps comes into the copy (SQLite, Online Backup API).
-            nonlocal is_past
-            if is_past or not remaining:
-                return
             if not pause():
                 raise StoreFault(f"{self.path}: the copy was ended: the node stops")
-            if remaining <= COPY_PAGES:
-                is_past = True
-                moment()
+
+        def is_past_moment(copied: int) -> bool:
+            """Wait for the moment while one step is left. False when there is more to copy by now."""
+            while database.execute("PRAGMA page_count").fetchone()[0] - copied <= COPY_PAGES:
+                if is_moment():
+                    return True
+                take_what_waits()
+            return False
+
+        def paused(_status: int, remaining: int, total: int) -> None:
+            nonlocal is_past
+            if not is_past:
+                take_what_waits()
+                is_past = is_past_moment(total - remaining)
 
         with self._faults():
-            (pages,) = self._database.execute("PRAGMA page_count").fetchone()
-            if pages <= COPY_PAGES:
-                is_past = True
-                moment()
+            is_past = is_past_moment(0)
             copy = sqlite3.connect(Path(folder, FILE_NAME), isolation_level=None)
             try:
                 copy.execute("PRAGMA synchronous = OFF")  # a copy that a crash leaves is of no use
-                self._database.backup(copy, pages=COPY_PAGES, progress=paused)
+                database.backup(copy, pages=COPY_PAGES, progress=paused)
             finally:
                 copy.close()
 

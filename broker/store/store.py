@@ -71,11 +71,11 @@ class Store(ABC):
     def compact(self) -> None:
         """Give back the space of deleted records. Raises StoreFault."""
 
-    def copy_to(self, folder: str, pause: Callable[[], bool], moment: Callable[[], None] = lambda: None) -> None:
+    def copy_to(self, folder: str, pause: Callable[[], bool], is_moment: Callable[[], bool] = lambda: True) -> None:
         """Write a copy of what was committed as a store of SQLite into an empty folder. `pause` is called again and again
-        meanwhile: it may commit batches, which the copy has then, too, and returns False to end it. `moment` is called once,
-        near the end: the copy has what is committed until it returns, and nothing is committed from then to the end. Raises
-        StoreFault, also that of `moment`."""
+        meanwhile: it may commit batches, which the copy has then, too, and returns False to end it. `is_moment` is
+        asked near the end, until it returns True: the copy has what was committed until then, and nothing is committed from
+        then to the end. Raises StoreFault, also that of `pause` and `is_moment`."""
         raise StoreFault(f"{type(self).__name__}: a store of this type has tools of its own for copies")
 
     @abstractmethod

@@ -83,6 +83,44 @@ def test_a_copy_has_what_is_committed_meanwhile(batches: list[dict[int, bytes | 
         assert records(copy) == expected
 
 
+@pytest.mark.interpreted
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.integers(1, 30))
+@settings(max_examples=30, deadline=None)
+def test_a_copy_that_waits_for_its_moment_goes_on(grown: list[int], first: int) -> None:
+    """No more than a step is left at the moment, whatever was committed while others were waited for."""
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite_store, "COPY_PAGES", 2)
+        folder, copy = Path(name, "store"), Path(name, "copy")
+        copy.mkdir()
+        store = SqliteStore(folder)
+        store.open()
+        numbers = iter(range(1, 1000))
+        store.commit([(next(numbers), bytes(3000)) for _ in range(first)])
+        waiting = list(grown)
+        pauses = 0
+
+        def page_count() -> int:
+            assert store._database is not None
+            return int(store._database.execute("PRAGMA page_count").fetchone()[0])
+
+        def pause() -> bool:
+            nonlocal pauses
+            pauses += 1
+            if waiting:
+                store.commit([(next(numbers), bytes(3000)) for _ in range(waiting.pop(0))])
+            return True
+
+        def is_moment() -> bool:
+            # A step copies two pages, and a pause follows it.
+            assert page_count() <= 2 * (pauses + 1)
+            return not waiting
+
+        store.copy_to(str(copy), pause, is_moment)
+        expected = list(store.records())
+        store.close()
+        assert records(copy) == expected
+
+
 def test_a_copy_that_is_ended_is_a_fault(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store")
     store.open()
