@@ -118,6 +118,11 @@ KINDS: Final = {
 }
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
+# Their records know no store.
+OF_CLIENTS: Final = frozenset(
+    (SESSION, WILL, SUBSCRIPTION, MESSAGE, OUTGOING, RECEIVED, RETAINED, INTEREST, TOMBSTONE, DELETION)
+)
+
 STORE_ID_TEXT: Final = re.compile("[0-9a-f]{32}")
 FAULTS_MAX: Final = 20  # that are told; the others are counted
 
@@ -214,12 +219,22 @@ def new_ids(headers: Iterable[str], rng: random.Random) -> dict[str, str]:
     return found
 
 
-def renamed(value: Any, ids: Mapping[str, str]) -> Any:
-    """The value with new ids, also in the frames for other stores, where they are ASCII of the same length."""
-    if not ids:
-        return value
+def renamed(record: tuple[Any, ...], ids: Mapping[str, str]) -> tuple[Any, ...]:
+    """The record with new ids, also in the frames for other stores, where they are ASCII of the same length. What clients have
+    chosen stays."""
+    kind = record[0]
+    if not ids or kind in OF_CLIENTS:
+        return record
+    if kind == HEAD:
+        *first, records = record
+        return *first, tuple([renamed(part, ids) for part in records])
+    kept = 2 if kind in (HOME, ENDED) else 1  # a client id comes first
+    return *record[:kept], *[_with_ids(value, ids) for value in record[kept:]]
+
+
+def _with_ids(value: Any, ids: Mapping[str, str]) -> Any:
     if isinstance(value, tuple):
-        return tuple([renamed(part, ids) for part in value])
+        return tuple([_with_ids(part, ids) for part in value])
     if isinstance(value, str):
         return ids.get(value, value)
     if isinstance(value, bytes):

@@ -25,6 +25,7 @@ from broker.store.kinds import (
     HOME,
     INTEREST,
     KEEPERS,
+    MESSAGE,
     OUTBOX,
     OUTGOING,
     POSITION,
@@ -42,6 +43,7 @@ from broker.store.offline import FIELDS, KIND_NAMES, OPTIONAL, export_lines, imp
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
 from broker.store.store import VERSION, StoreFault, pack_record
 from federation.links.bridging.bridging import bridging_of
+from federation.sessions.wire import COPIED
 from repository import ROOT
 
 STORES = ROOT / "tests" / "data" / "stores"
@@ -303,9 +305,36 @@ def test_stores_that_know_each_other_do_so_by_new_ids(tmp_path: Path) -> None:
     assert set(given) == set(ids)
     assert len({*given, *given.values()}) == 4
     found = [renamed(record, given) for _, record in import_lines(lines)]
+    assert all(renamed(record, {}) == record for record in records)
     assert found[0] == (STORE, given[ids[0]], 3)
     assert found[1] == (POSITION, given[ids[1]], 5, 5)
     assert found[2][7] == b"\x20" + given[ids[1]].encode()
+
+
+def test_what_clients_have_chosen_has_no_new_ids() -> None:
+    """A client may have published what the metrics of its node say, and be named like its store."""
+    old, new = "a" * 32, "b" * 32
+    text = b'{"store_id": "%s"}' % old.encode()
+    will = (text, text, 1, False, b"", None, 0)
+    session = (SESSION, old, old, None, 5, 60, "", "", 1.0, 2.0, 60, 3.0, will, 0.0)
+    message = (MESSAGE, text, text, 1, False, b"", 0.0, old)
+    subscription = (SUBSCRIPTION, 1, text, 1, False, False, 0, 0)
+    outgoing = (OUTGOING, 0, message, 1, False, (), 0.0, 0, 0)
+    own = [
+        session,
+        (WILL, *session[1:]),
+        message,
+        (RETAINED, *message[1:]),
+        subscription,
+        outgoing,
+        (TOMBSTONE, text, b""),
+    ]
+    for record in own:
+        assert renamed(record, {old: new}) == record
+    copied, ended = (COPIED, old, 5), (ENDED, old, 7)
+    head = renamed((HEAD, "node/1", old, (*own, copied)), {old: new})
+    assert head == (HEAD, "node/1", old, (*own, (COPIED, new, 5)))
+    assert renamed(ended, {old: new}) == ended
 
 
 @pytest.mark.parametrize("header", ["text", "[]", '{"gmqttd_store": 2, "store_id": "a"}', '{"store_id": 5}'])
