@@ -145,6 +145,7 @@ async def has_messages(node: Node, count: str) -> bool:
     return bool((await queue(node))["messages"] == count)
 
 
+@pytest.mark.one_process("a link takes the jobs of the one worker that it comes to")
 async def test_jobs_outlive_both_ends(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """Each end is killed once, with jobs that wait there and jobs on their way."""
     made = await started(nodes, [("east", "west")], tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -19,6 +19,7 @@ from node_process import free_port, merged
 from waiting import DEADLINE, eventually
 
 pytestmark = pytest.mark.thorough
+ONE_STREAM: Final = "the member is for one node; each worker has streams of its own to a Go broker"
 NO_API: dict[str, Any] = {"api": {"grpc": [], "http": []}, "plugin_order": ["federation"]}
 
 
@@ -52,6 +53,7 @@ async def publisher_for(nodes: Any, clients: Any, member: GoStreamMember) -> Any
     return await clients.connect(node.port, "client")
 
 
+@pytest.mark.one_process(ONE_STREAM)
 async def test_a_go_stream_member_exchanges_breaks_and_resumes(
     nodes: Any, clients: Any, member: GoStreamMember
 ) -> None:
@@ -99,6 +101,7 @@ async def test_a_go_stream_member_exchanges_breaks_and_resumes(
     assert client.messages.empty(), "nothing came twice"
 
 
+@pytest.mark.one_process(ONE_STREAM)
 async def test_state_events_and_faults_of_a_go_stream_member(nodes: Any, clients: Any, member: GoStreamMember) -> None:
     node = nodes.make_federated(overrides=NO_API)
     await start(node)
@@ -146,6 +149,7 @@ async def test_state_events_and_faults_of_a_go_stream_member(nodes: Any, clients
     assert [each.payload for each in (await member.wait_events(before + 1, "message"))[before:]] == [b"wanted"]
 
 
+@pytest.mark.one_process(ONE_STREAM)
 async def test_a_run_that_breaks_in_its_middle_goes_on_where_the_member_stands(
     nodes: Any, clients: Any, member: GoStreamMember
 ) -> None:
@@ -161,6 +165,7 @@ async def test_a_run_that_breaks_in_its_middle_goes_on_where_the_member_stands(
     assert member.doubled == 0
 
 
+@pytest.mark.one_process(ONE_STREAM)
 async def test_a_message_that_a_gmqttd_cannot_take_stops_nothing(
     nodes: Any, clients: Any, member: GoStreamMember
 ) -> None:
@@ -174,6 +179,7 @@ async def test_a_message_that_a_gmqttd_cannot_take_stops_nothing(
     assert (member.hellos, member.clean_starts) == (1, 1), "the stream did not end"
 
 
+@pytest.mark.one_process(ONE_STREAM)
 async def test_the_state_of_a_go_stream_member_brings_back_nothing_older(
     nodes: Any, clients: Any, member: GoStreamMember
 ) -> None:

@@ -353,6 +353,7 @@ async def test_connections_are_bounded(start_server: StartServer, tmp_path: Path
     assert samples(server, "gmqtt_kafka_closed_total")["connections_refused",] == 1
 
 
+@pytest.mark.one_process("reads partition 0 at the first worker; each worker leads the partition of its own log")
 async def test_a_consumer_goes_on_after_a_kill(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """What was committed is on disk, where the node has a store."""
     port = free_port()
