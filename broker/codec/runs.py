@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.codec.properties import are_user_properties
 from broker.codec.writer import encode_publish
+from broker.errors import ProtocolViolation
 from broker.message import NEVER, Message, Publication
 
 RUN_MAX: Final = 256  # packets of one run; publishers are held between two runs
@@ -44,6 +45,24 @@ def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int, 
     if topic_size == 0 or payload_at > end:
         return -1
     return payload_at
+
+
+def bare_message(
+    data: bytes, start: int, body: int, end: int, payload_at: int, version: int, client_id: str
+) -> Message:
+    """The message of the QoS 1 PUBLISH data[start:end], which `bare_payload_at` recognizes. Receivers of its protocol version
+    get it as it came, with a packet identifier of theirs. Raises ProtocolViolation for packet identifier 0."""
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    if data[topic_end] | data[topic_end + 1] == 0:
+        raise ProtocolViolation("PUBLISH with packet identifier 0 [MQTT-2.2.1-3]")
+    properties = b""
+    if payload_at > topic_end + 3:  # after the length, which has one byte
+        properties = data[topic_end + 3 : payload_at]
+    message = Message(data[body + 2 : topic_end], data[payload_at:end], 1, False, properties, NEVER, client_id)
+    message.head = data[start:topic_end]
+    message.tail = message.payload if version < 5 else data[topic_end + 2 : end]
+    message.head_version = 4 if version < 5 else 5
+    return message
 
 
 class Run(Publication):

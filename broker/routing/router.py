@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final, cast
 
 from broker.bridging import needs_origin
-from broker.codec.reader import decode_publish
 from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import decode_varint
@@ -25,7 +24,7 @@ from broker.errors import MalformedPacket, MqttError
 from broker.hooks import NO_GROUPS, Peer
 from broker.message import Message, Publication
 from broker.publisher import Publisher
-from broker.routing.carried import carried_message
+from broker.routing.carried import block_message
 from broker.routing.group_choice import choose, choose_by, choose_other, keyed, may_read, pick, skip_members
 from broker.routing.group_copy import GroupCopy
 from broker.routing.names import check_topic_name
@@ -38,6 +37,7 @@ from broker.routing.subscription import FilterEntry, Subscription
 from broker.routing.trie import Trie
 
 NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
+NO_CHOICE: Final[dict[str, list[tuple[bytes, bytes]]]] = {}
 ROUTES_MAX: Final = 65_536  # topics in the cache; a full cache is cleared
 ROUTE_TOPIC_BYTES_MAX: Final = 1024  # longer topics are not cached, which bounds the bytes of the cache
 
@@ -217,10 +217,10 @@ class Router:
         """Deliver to shared groups and other nodes. Each group gets one copy in the whole federation."""
         targets = self.context.forwarder.peers() if message.retain else route.peers
         reason_code = SUCCESS if targets or route.groups else NO_MATCHING_SUBSCRIBERS
-        chosen: dict[str, list[tuple[bytes, bytes]]] = {}
+        chosen = NO_CHOICE
         strategy = self.context.group_strategy
         if route.groups:
-            targets = list(targets)
+            targets, chosen = list(targets), {}
         for group in route.groups:
             copy = group.copy
             if strategy == LOCAL_FIRST:
@@ -396,6 +396,7 @@ class Router:
         MqttError for an invalid topic name.
         """
         route = self.lookup(message.topic)
+        message.topic = route.topic  # one object for all messages of the topic
         context = self.context
         context.now = now
         context.counters.messages_from_peers += 1
@@ -438,8 +439,8 @@ class Router:
                 if first >> 4 != 3 or remaining < 0 or body + remaining > size:
                     raise MalformedPacket("block of packets contains something other than a whole PUBLISH")
                 end = body + remaining
-                payload_at = bare_payload_at(data, first, body, end, version) if first == PUBLISH_QOS0 else -1
-                if payload_at >= 0:
+                payload_at = bare_payload_at(data, first, body, end, version)
+                if payload_at >= 0 and first == PUBLISH_QOS0:
                     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
                     route = self.lookup(data[body + 2 : topic_end])
                     run = Run(route.topic, data, pos, end, payload_at, version, "", size)
@@ -449,11 +450,11 @@ class Router:
                     counters.messages_from_peers += run.count
                     self._deliver_run_here(route, run, publisher, now)
                 else:
-                    publish = decode_publish(first, data, body, end, version)
-                    if publish.message_expiry_interval == 0:
-                        counters.drop_of_topic(DROP_FROM_PEER_EXPIRED, 1, publish.qos, publish.topic)
+                    message = block_message(first, data, pos, body, end, payload_at, version, now)
+                    if message.expires_at > now:
+                        self.publish_remote(message, NO_GROUPS, publisher, now)
                     else:
-                        self.publish_remote(carried_message(publish, now), NO_GROUPS, publisher, now)
+                        counters.drop_of_topic(DROP_FROM_PEER_EXPIRED, 1, message.qos, message.topic)
             except MqttError:
                 # A refused packet (a topic with more levels than this node allows) does not affect the others.
                 counters.drop(DROP_FROM_PEER_INVALID, 1, 0)

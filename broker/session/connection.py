@@ -20,7 +20,7 @@ from broker.codec.reason_codes import (
     SERVER_BUSY,
     SERVER_UNAVAILABLE,
 )
-from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
+from broker.codec.runs import PUBLISH_QOS0, Run, bare_message, bare_payload_at
 from broker.codec.wire import decode_length
 from broker.context import STOOD_STILL
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
@@ -364,20 +364,12 @@ class Connection(Output):
 
     def _receive_qos1(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> None:
         """Read a QoS 1 PUBLISH that `bare_payload_at` recognizes. The PUBACKs of one chunk leave in one write."""
-        version = self.version
-        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-        packet_id = data[topic_end] << 8 | data[topic_end + 1]
-        if packet_id == 0:
-            raise ProtocolViolation("PUBLISH with packet identifier 0 [MQTT-2.2.1-3]")
+        message = bare_message(data, start, body, end, payload_at, self.version, self.client_id)
+        if message.properties:
+            self._properties = message.properties
+        id_at = start + len(message.head)
+        packet_id = data[id_at] << 8 | data[id_at + 1]
         self.count_publishes(1)
-        properties = b""
-        if payload_at > topic_end + 3:  # after the length, which has one byte
-            properties = self._properties = data[topic_end + 3 : payload_at]
-        topic = data[body + 2 : topic_end]
-        message = Message(topic, data[payload_at:end], 1, False, properties, NEVER, self.client_id)
-        message.head = data[start:topic_end]
-        message.tail = message.payload if version < 5 else data[topic_end + 2 : end]
-        message.head_version = 4 if version < 5 else 5
         session = self.session
         assert session is not None
         publish(self.broker, self, session, message, packet_id, False, now)

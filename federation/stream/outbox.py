@@ -119,6 +119,9 @@ class Outbox(BlockOwner):
     def append_message(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> bool:
         """Append one message of any kind. True when a block is full and should be sent."""
         self.is_dropped = False
+        if message.head_version and not groups and message.origin is None:
+            data = b"".join((message.head, b"\0\1", message.tail))  # as it came: QoS 1, nothing else
+            return self.append_run(data, 1, message.head_version, now)
         size = packet_bytes(message)
         if size > VARINT_MAX:
             self.counters.drop(DropReason.NOT_REPRESENTABLE, 1)
@@ -192,9 +195,6 @@ class Outbox(BlockOwner):
 
     def _append_plain(self, message: Message, now: float) -> bool:
         """Append a message for ordinary subscribers, neither retained nor expiring, to the run, in its version if possible."""
-        if message.head_version and message.origin is None:
-            data = b"".join((message.head, b"\0\1", message.tail))  # as it came: QoS 1, nothing else
-            return self.append_run(data, 1, message.head_version, now)
         version = self._run_version
         if message.properties or message.origin is not None or version == 0:
             version = 5

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from broker.codec.packets import Publish
 from broker.codec.properties import are_user_properties
 from broker.codec.reader import decode_publish
-from broker.codec.runs import PUBLISH_QOS0, RUN_MAX, Run, bare_payload_at
+from broker.codec.runs import PUBLISH_QOS0, PUBLISH_QOS1, RUN_MAX, Run, bare_message, bare_payload_at
 from broker.codec.wire import decode_varint
 from broker.codec.writer import encode_publish
 from broker.errors import MqttError
@@ -123,6 +123,7 @@ def test_the_limit_of_a_run() -> None:
 @example((5, b"\x32\x0e\x00\x01a\x00\x07\x07\x26\x00\x01k\x00\x01v"), [], 0x32, 5)
 @example((5, b"\x32\x0e\x00\x01a\x00\x07\x07\x26\x00\x01k\x00\x01\0"), [], 0x32, 5)
 @example((5, b"\x32\x0e\x00\x01a\x00\x07\x07\x26\x00\x01k\x00\x02v"), [], 0x32, 5)
+@example((4, b"\x32\x06\x00\x01a\x01\x02x"), [], 0x32, 4)
 def test_a_bare_publish_equals_decoding(
     stream: tuple[int, bytes], changes: list[tuple[int, int]], first: int, version: int
 ) -> None:
@@ -147,5 +148,13 @@ def test_a_bare_publish_equals_decoding(
     if payload_at >= 0:
         assert is_bare
         assert data[payload_at:] == publish.payload
+        if first == PUBLISH_QOS1:
+            message = bare_message(data, 0, body, len(data), payload_at, version, "c")
+            assert (message.topic, message.payload, message.properties) == (
+                publish.topic,
+                publish.payload,
+                publish.properties,
+            )
+            assert message.head + publish.packet_id.to_bytes(2, "big") + message.tail == data
     else:
         assert not is_bare or len(data) - body < 5

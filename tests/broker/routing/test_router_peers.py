@@ -226,24 +226,28 @@ def test_a_block_of_another_node(world: Any, version: int, grouped: bool) -> Non
     parts.append(encode_publish(version, b"a", b"one", 1, False, False, 77, properties, expiry))
     parts.append(encode_publish(version, b"a", b"two", 2, True, True, 77, properties))
     parts += [encode_publish(version, b"a", b"\0" * 300, 0, False, False, 0, properties)] * 2
+    parts.append(encode_publish(version, b"a", b"bare", 1, False, False, 65535, properties))
     parts.append(encode_publish(version, b"nobody", b"", 0, False, False, 0, b""))
     block = b"".join(parts)
     assert world.broker.router.publish_block(block, version, None, world.now, 0, len(block)) == len(block)
-    assert world.broker.counters.messages_from_peers == 2005
+    assert world.broker.counters.messages_from_peers == 2006
     world.flush()
     for client in clients:
         publishes = client.take_publishes()
-        assert len(publishes) == 2004
+        assert len(publishes) == 2005
         assert [p.payload for p in publishes[:2000]] == [b"%d" % (number % 10) for number in range(2000)]
         assert [(p.qos, p.retain, p.dup) for p in publishes[2000:]] == [
             (1, False, False),
             (2, False, False),
             (0, False, False),
             (0, False, False),
+            (1, False, False),
         ]
+        assert (publishes[-1].payload, publishes[-1].packet_id) == (b"bare", publishes[2001].packet_id + 1)
         if client.version == 5 == version:
             assert publishes[2000].message_expiry_interval == 60
             assert publishes[2002].properties == publishes[2003].properties == properties
+            assert publishes[2004].properties == properties
     assert world.broker.retained.get(b"a").payload == b"two"
     assert (peer.messages, peer.runs) == ([], [])
     if grouped:
@@ -261,6 +265,8 @@ GOOD = encode_publish(4, b"a", b"x", 0, False, False, 0, b"")
         b"\xc0\0",
         b"\x30\xff\xff\xff\xff\xff\x01",
         b"\x30\x05\0\x01#xx",
+        b"\x32\x06\0\x01a\0\0x",
+        b"\x32\x06\0\x01#\0\1x",
         b"\x30\x02\0\0",
         b"\x30\x01\0",
     ],
