@@ -29,8 +29,8 @@ PIECE_BYTES: Final = BLOCK_BYTES + BESIDE_BYTES  # of a segment that is read at 
 SCANNED_BYTES_MAX: Final = 64 * 2**20  # that one read looks at for the blocks of its topics
 READS_AT_ONCE: Final = 2
 REST: Final = 6
-"""While publishers wait for their records to be written, a read rests after each piece, so many times as long as the piece
-took. Rests of several reads follow each other: all readers together have that share. Else a read goes on at once. Where load
+"""While publishers wait for their records to be written, a reader rests after each piece, so many times as long as the piece
+took. Rests of several readers follow each other: all together have that share. Else a reader goes on at once. Where load
 generator, node and reader share two cores, a byte read costs some 3.6 ns of CPU: 100 MB/s cost publishers a fifth."""
 
 Answer = TypeVar("Answer")
@@ -42,6 +42,8 @@ def join_blocks(blocks: list[memoryview], _first_offset: int, _next_offset: int)
 
 
 class LogReaders:
+    """rested  seconds of rests that were given to readers so far"""
+
     def __init__(
         self,
         contents: LogContents,
@@ -51,6 +53,7 @@ class LogReaders:
     ) -> None:
         """`is_writing` tells whether publishers' records are being written. `set_aside` is called with a damaged segment and
         what is wrong with it. Raises LogFault, OSError."""
+        self.rested = 0.0
         self._contents = contents
         self._folder = folder
         self._is_writing = is_writing
@@ -111,11 +114,18 @@ class LogReaders:
 
         while True:
             answer, seconds = await self._in_thread(segment, go_on)
-            if self._is_writing():
-                async with self._rests:
-                    await asyncio.sleep(REST * seconds)
+            await self.stand_back(seconds)
             if answer is not None:
                 return answer, read.next_offset
+
+    async def stand_back(self, seconds: float) -> None:
+        """Rest after a piece of work for a reader that took so long, if publishers wait; else only others have their turn."""
+        if self._is_writing():
+            self.rested += REST * seconds
+            async with self._rests:
+                await asyncio.sleep(REST * seconds)
+        else:
+            await asyncio.sleep(0)
 
     async def find(self, log_id: str, time_ns: int) -> int:
         """Offset of the first record of this Unix time or later; next_offset when there is none. Raises LogFault."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from random import Random
 from typing import Final
 
@@ -64,7 +65,7 @@ class Reading:
         self.bytes = 0
         self._first = 0
         self._waiting = 0
-        self._slices = asyncio.Lock()  # one slice of all consumers in each turn of the loop
+        self._slices = asyncio.Lock()  # one slice of all consumers at a time, behind the rest of the one before
 
     # --- Metadata ---
 
@@ -253,8 +254,9 @@ class Reading:
             is_more = True
             while is_more:
                 async with self._slices:
+                    began_at = time.perf_counter()
                     is_more = writer.go_on()
-                    await asyncio.sleep(0)
+                    await log.readers.stand_back(time.perf_counter() - began_at)
             if writer.is_full or 2 * writer.total > bytes_max:
                 # Most blocks are large: of one more, what does not fit would be read again by the next Fetch.
                 progress.is_full = True

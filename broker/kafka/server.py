@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -28,6 +29,9 @@ LARGE_BYTES: Final = 2**16  # of a request that counts for LARGE_AT_ONCE
 LARGE_AT_ONCE: Final = 16  # large requests that arrive at the same time; further ones wait
 UNSENT_BYTES_MAX: Final = 64 * 2**20
 """Bytes of answers that their clients have not taken yet. Policy: the connection that has waited longest is closed."""
+KERNEL_BYTES: Final = 2**17
+"""Of an answer that the kernel takes beyond what the client has room for. Policy: the next request of a connection waits until
+the kernel has all of the answer, so one that does not read costs one Fetch, not those that fill the kernel's 4 MiB."""
 HANDSHAKE_SECONDS_MAX: Final = 10.0  # of TLS
 BACKLOG: Final = 128  # connections that the kernel keeps until they are accepted
 CLOSED: Final = (
@@ -87,6 +91,8 @@ class KafkaServer:
         except OSError as error:
             raise bind_error(error, address.host_port, key) from error
         self._listening.append(opened)
+        for sock in opened.sockets:  # connections inherit it
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_BYTES)
         self.addresses += [socket_name_text(sock.getsockname()) for sock in opened.sockets]
 
     async def close(self) -> None:

@@ -321,24 +321,45 @@ async def test_bad_requests_end_their_connection_only(server: Server, data: byte
         ]
 
 
+async def clients_that_never_read(server: Server, count: int) -> list[KafkaClient]:
+    """Each sends one Fetch behind the other: the node answers them one after the other."""
+    clients = [KafkaClient(address(server)) for _ in range(count)]
+    for client in clients:
+        await client.__aenter__()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(8):
+            client.send(FETCH, fetch_request("sensors", 0))
+    return clients
+
+
 async def test_a_consumer_that_never_reads_is_closed_before_others_wait(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_server, "UNSENT_BYTES_MAX", 2**20)
     await publish(server, *(("sensors/1", b"x" * 100_000) for _ in range(60)))
-    lazy = [KafkaClient(address(server)) for _ in range(12)]
-    for client in lazy:
-        await client.__aenter__()
-        # One request behind the other: the node answers them one after the other.
-        for _ in range(8):
-            client.send(FETCH, fetch_request("sensors", 0))
+    lazy = await clients_that_never_read(server, 12)
+    closed = len(lazy) - 1  # an answer has more than half of the bytes
     await eventually(
-        lambda: samples(server, "gmqtt_kafka_closed_total")["answers_not_taken",] > 0, "a connection was closed"
+        lambda: samples(server, "gmqtt_kafka_closed_total")["answers_not_taken",] == closed, "all but one are closed"
     )
     async with KafkaClient(address(server)) as client:
         assert len(await client.rows("sensors", 0, 60)) == 60
     for client in lazy:
         client.writer.transport.abort()
+
+
+async def test_a_client_that_never_reads_costs_one_fetch(server: Server) -> None:
+    await publish(server, *(("sensors/1", b"x" * 100_000) for _ in range(12)))
+    lazy = await clients_that_never_read(server, 3)
+    kafka = plugin(server)._server
+    assert kafka is not None
+    await eventually(lambda: len(kafka._unsent) == len(lazy), "the node waits for all of them")
+    async with KafkaClient(address(server)) as client:
+        assert len(await client.rows("sensors", 0, 12)) == 12
+        assert kafka.requests["Fetch"] == len(lazy) + client._number
+    for client in lazy:
+        client.writer.transport.abort()
+    await eventually(lambda: len(kafka) == 0, "the connections have ended")
 
 
 async def test_connections_are_bounded(start_server: StartServer, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.event_log.plugin import EventLogPlugin
+from broker.kafka import batches
 from broker.kafka import reading as kafka_reading
 from broker.kafka.messages import FETCH, METADATA
 from broker.server.lifecycle import Server
@@ -92,6 +93,25 @@ async def test_a_fetch_does_not_wait_for_more_than_fits(
         found = await client.fetch("sensors", 0, max_wait_ms=3_600_000, min_bytes=2**30, **limits)
         rows, _ = read_rows(found["records"])
         assert [len(payload) for _, _, payload in rows] == sizes[: len(rows)] != []
+
+
+@pytest.mark.interpreted
+async def test_making_an_answer_stands_back_as_reading_does(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each slice, so that publishers have their turn."""
+    monkeypatch.setattr(batches, "SLICE_STEPS", 10)
+    await publish(server, *(("sensors/1", b"%d" % number) for number in range(40)))
+    log = next(each for each in server.plugins if isinstance(each, EventLogPlugin)).log
+    assert log is not None
+    stood_back: list[float] = []
+
+    async def stand_back(seconds: float) -> None:
+        stood_back.append(seconds)
+
+    monkeypatch.setattr(log.readers, "stand_back", stand_back)
+    async with KafkaClient(address(server)) as client:
+        assert len(await client.rows("sensors", 0, 40)) == 40
+    assert len(stood_back) >= 4
+    assert all(seconds > 0 for seconds in stood_back)
 
 
 async def test_offsets_that_are_not_in_the_log(start_server: StartServer, tmp_path: Path) -> None:

@@ -23,13 +23,15 @@ async def test_a_read_rests_after_each_piece_while_records_are_written(
     found: list[float] = []
 
     async def sleep(seconds: float) -> None:
-        found.append(seconds)
+        if seconds:
+            found.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     monkeypatch.setattr(log.appender, "state", state)
     assert [record.payload for record in await read_all(log)] == payloads
     assert len(found) == rests
     assert all(seconds > 0 for seconds in found)
+    assert log.readers.rested == pytest.approx(sum(found))
     monkeypatch.undo()
 
 
