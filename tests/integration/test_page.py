@@ -73,6 +73,7 @@ async def test_each_view_shows_what_the_api_says(nodes: Nodes, clients: Clients,
     await tab.shows("The plugin auth does not run")
     # Kick from the page.
     await tab.open("clients/publisher")
+    await tab.shows("another one may have it")
     second_tab = await window(browser, second)
     await second_tab.open("clients/publisher")
     second_tab.page.on("dialog", lambda dialog: asyncio.ensure_future(dialog.accept()))

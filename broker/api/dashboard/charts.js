@@ -3,6 +3,9 @@ import {html, useEffect, useRef} from "/vendor/preact-htm.js";
 import {bytes, number, seconds, shown} from "/lib.js";
 
 const clock = (tick) => new Date(tick * 1000).toTimeString().slice(0, 8);
+// Of the ticks: those whose labels, with one digit behind the point, are exact.
+const STEPS = Array.from({length: 16}, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power / 10)).flat();
+const SECONDS_MIN = 30; // of a graph: for one point of time uPlot takes a day
 const COLOURS = ["#2f6feb", "#d9730d", "#18794e", "#a626a4"];
 
 // lines: [label, values]. All have as many values; `newest` is an ISO time, `interval` in seconds.
@@ -18,8 +21,9 @@ export function Graph({title, lines, newest, interval, format}) {
         label, stroke: COLOURS[index], width: 2, dash: index ? [6, 3 * index] : undefined,
         value: (_, value) => value == null ? "–" : format(value),
       }))],
-      axes: [{...axis, space: 80, size: 34, values: (_, ticks) => ticks.map((tick) => clock(tick))}, {...axis, size: 70, values: (_, ticks) => ticks.map((tick) => format(tick))}],
-      scales: {y: {range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1]}},
+      axes: [{...axis, space: 80, size: 34, values: (_, ticks) => ticks.map((tick) => clock(tick))}, {...axis, size: 70, incrs: STEPS, values: (_, ticks) => ticks.map((tick) => format(tick))}],
+      scales: {x: {range: (drawn, low, high) => low == null ? [low, high] : [low, Math.min(high, Math.max(drawn.data[0].at(-1), low + SECONDS_MIN))]},
+        y: {range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1]}},
     }, [[], ...lines.map(() => [])], place.current);
     const fit = new ResizeObserver(() => chart.current?.setSize({width: place.current.clientWidth, height: 190}));
     fit.observe(place.current);

@@ -60,7 +60,9 @@ function Client({id, may, has}) {
     ["reason", (event) => shown(event.text)],
   ]}/></section>`;
   const back = html`<p><a href="#/clients">all clients</a></p>`;
-  if (!client) return html`${back}<${Problem} error=${error}/>${history}`;
+  const place = session && (session.state === "unknown" ? "This node has not heard of a session of it; another one may have it."
+    : `Its session is ${session.state}${session.home ? `: ${shown(session.home)} is its home` : ""}.`);
+  if (!client) return html`${back}<${Problem} error=${error}/>${error && place && html`<p>${place}</p>`}${history}`;
   const until = client.session_expiry === FOR_EVER ? "for ever" : client.session_expiry ? seconds(client.session_expiry) : "with the connection";
   const drop = (clean) => call("DELETE", `/v1/${path("clients", id)}${clean ? "?clean_session=true" : ""}`);
   return html`${back}

@@ -122,7 +122,7 @@ export const Verdict = ({access}) => access && html`<${State} kind=${access.allo
 function Explain({topic}) {
   const {data, error} = useData(`/v1/topics/explain${query({topic_name: topic})}`, 3);
   return html`<section><h2>Who gets a message of ${shown(topic)}</h2><${Problem} error=${error}/>
-    ${data && html`<p>${number(data.receivers_count)} clients of ${shown(data.node_name) || "this node"}${
+    ${data && html`<p>${number(data.receivers_count)} ${Number(data.receivers_count) === 1 ? "client" : "clients"} of ${shown(data.node_name) || "this node"}${
       rows(data, "nodes").map((node) => `, the node ${shown(node.node_name)}${node.reached ? "" : " (when it is back)"}`)}${
       rows(data, "groups").map((group) => `, one member of ${shown(group.group)}`)}${data.linked ? ", links" : ""}${data.retained ? ". One is retained." : "."}</p>
     <${Table} rows=${rows(data, "receivers").slice(0, PAGE_ROWS)} columns=${[
