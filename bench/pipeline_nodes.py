@@ -154,9 +154,9 @@ class LoggingNodes:
             time.sleep(0.02)
 
 
-def start_program(name: str, *arguments: object) -> subprocess.Popen[str]:
+def start_program(name: str, *arguments: object, python: str | Path = sys.executable) -> subprocess.Popen[str]:
     """A program of bench/ that prints one JSON object."""
-    command = [sys.executable, str(BENCH / name), *map(str, arguments)]
+    command = [str(python), str(BENCH / name), *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 

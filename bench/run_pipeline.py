@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from cluster import LOOPBACK, ROOT, BenchFailed, Ports
 from memory import anonymous_bytes, peaks
 from mqtt_load import MQTT5, MQTT311, cpu_seconds
+from pipeline_kafka import JARS, bad_clients, fetch_by_spark, fetch_natively
 from pipeline_nodes import (
     QOS_0,
     QOS_1,
@@ -37,7 +38,6 @@ from pipeline_nodes import (
 from pipeline_report import BEGIN, END, Line, report, write
 from pipeline_rows import (
     FILES,
-    KAFKA,
     ONLY_HOUR,
     Place,
     WrongRows,
@@ -81,6 +81,7 @@ SAMPLE_SECONDS: Final = 0.02
 READERS: Final = 2  # as many tasks as `local[2]` runs at once
 
 Measure = Callable[[str], float]  # participant -> seconds
+Fetch = Callable[[Place, LoggingNodes], float]  # -> seconds
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,10 @@ SPARK_ROWS: Final = (
 )
 FETCH: Final = "batch read over Kafka's protocol, topics and payloads aggregated"
 FETCH_MARK: Final = 1.0
+NATIVE: Final = "read over Kafka's protocol by a native client"
+NATIVE_CPU: Final = "the node's CPU for that"
 FETCH_CPU: Final = "the node's CPU for it"
 FETCH_CPU_MARK: Final = 1.0
-JARS: Final = ROOT / "run" / "clients" / "jars"  # Spark's Kafka source: scripts/setup --jars
 PYTHON_SOURCE: Final = "data source mqtt"
 HOUR: Final = "one of 24 hours by a filter of time, aggregated"
 HOUR_MARK: Final = 0.67  # 1.5 times the cost of these records alone
@@ -111,9 +113,13 @@ PUBLISHER: Final = "publisher while a reader reads at full speed"
 MEMORY: Final = "memory of a node that serves a large log to two readers"
 SINK_MARK: Final = 0.3
 PLAIN: Final = "plain subscription"
+BAD: Final = "PUBACK of a publisher beside bad Kafka clients"
+NO_BAD: Final = "no bad clients"
+BAD_MARK: Final = 0.83  # 1.2 times the time
+BAD_SECONDS: Final = 4.0
 REPLAY_MARK: Final = 0.67  # 1.5 times the CPU
 PUBLISHER_MARK: Final = 0.75
-ROW_NAMES: Final = (*(row.name for row in SPARK_ROWS), FETCH, HOUR, SINK, PUBLISHER, REPLAY, MEMORY)
+ROW_NAMES: Final = (*(row.name for row in SPARK_ROWS), FETCH, NATIVE, HOUR, SINK, PUBLISHER, BAD, REPLAY, MEMORY)
 
 
 @dataclass
@@ -151,7 +157,7 @@ class Bench:
     def measure_spark(self, spark: SparkSession, data: DataSet) -> None:
         wanted = [row for row in SPARK_ROWS if row.name in self.rows]
         others = [name for name in (HOUR, SINK, PUBLISHER) if name in self.rows and data is QOS_1]
-        others += [FETCH] * (FETCH in self.rows)
+        others += [name for name in (FETCH, NATIVE) if name in self.rows]
         if not wanted and not others:
             return
         folder = self.folder / f"qos{data.qos}"
@@ -165,7 +171,9 @@ class Bench:
                 measure = self._of_place(row.work, place)
                 self.alternate(row.name, data.name, "rows/s", place.rows, FILES, row.mark, measure)
             if FETCH in others:
-                self.measure_fetch(place, nodes, data)
+                self.measure_fetch(place, nodes, data, FETCH, FETCH_CPU, fetch_by_spark)
+            if NATIVE in others:
+                self.measure_fetch(place, nodes, data, NATIVE, NATIVE_CPU, fetch_natively)
             if HOUR in others:
                 hour, there = one_hour(place)
                 measure = partial(aggregate_hour, hour, there)
@@ -179,26 +187,23 @@ class Bench:
     def _of_place(self, work: Callable[[Place, str], float], place: Place) -> Measure:
         return lambda participant: work(place, participant)
 
-    def measure_fetch(self, place: Place, nodes: LoggingNodes, data: DataSet) -> None:
-        """Add the line of Spark's Kafka source, and of what the nodes use for each of its records."""
-        kafka = ",".join(nodes.kafka)
+    def measure_fetch(
+        self, place: Place, nodes: LoggingNodes, data: DataSet, name: str, cpu_name: str, fetch: Fetch
+    ) -> None:
+        """Add the line of a Kafka client beside the data source, and of what the nodes use for each of its records."""
         micros: list[float] = []
 
         def measure(participant: str) -> float:
-            if not list(JARS.glob("*.jar")):
-                raise BenchFailed(
-                    f"{JARS.relative_to(ROOT)} has no Kafka source of Spark: scripts/setup --jars fetches it"
-                )
             if participant != THIS:
-                return aggregate_messages(place, participant, kafka)
+                return aggregate_messages(place, participant, "")
             before = nodes.cpu_seconds()
-            seconds = aggregate_messages(place, KAFKA, kafka)
+            seconds = fetch(place, nodes)
             micros.append((nodes.cpu_seconds() - before) / place.rows * 1e6)
             return seconds
 
-        self.alternate(FETCH, data.name, "rows/s", place.rows, PYTHON_SOURCE, FETCH_MARK, measure)
+        self.alternate(name, data.name, "rows/s", place.rows, PYTHON_SOURCE, FETCH_MARK, measure)
         fault = self.lines[-1].fault
-        self.lines.append(Line(FETCH_CPU, data.name, "µs/record", micros[1:], "", (), FETCH_CPU_MARK, fault))
+        self.lines.append(Line(cpu_name, data.name, "µs/record", micros[1:], "", (), FETCH_CPU_MARK, fault))
 
     def measure_sink(self, place: Place, nodes: LoggingNodes) -> None:
         rows = place.rows
@@ -229,6 +234,22 @@ class Bench:
                     return 1 / publish(nodes, data, *arguments)["per_s"]
 
             self.alternate(PUBLISHER, f"QoS {data.qos}", "messages/s", 1, NO_READER, PUBLISHER_MARK, measure)
+
+    def measure_bad(self) -> None:
+        """Add the line of the time within which 99 of 100 messages of a publisher are acknowledged, as its inverse."""
+        if BAD not in self.rows:
+            return
+        folder = self.folder / "bad"
+        with LoggingNodes(self.command, folder, self.ports, nodes=1) as nodes:
+            publish(nodes, QOS_1, "--messages", self.messages)
+
+            def measure(participant: str) -> float:
+                with bad_clients(nodes.kafka[0]) if participant == THIS else nullcontext():
+                    arguments = ("--to", nodes.mqtt[0], "--seconds", BAD_SECONDS)
+                    return float(result_of(start_program("mqtt_puback.py", *arguments))["p99_ms"])
+
+            self.alternate(BAD, QOS_1.name, "1/p99 (1/s)", 1e3, NO_BAD, BAD_MARK, measure)
+        shutil.rmtree(folder)
 
     def measure_replay(self) -> None:
         """Add the lines of the CPU of a node for a message: taken from the log by one subscriber; published, logged and
@@ -364,10 +385,11 @@ def run(arguments: argparse.Namespace) -> int:
     facts: dict[str, str] = {**describe({THIS: command}, subject), "settings": SETTINGS}
     with tempfile.TemporaryDirectory(prefix="gmqttd-bench-", dir=arguments.dir) as folder:
         bench = Bench(command, Path(folder), messages, rounds, arguments.log_gb, names)
-        if set(names) - {MEMORY, REPLAY}:
+        if set(names) - {BAD, MEMORY, REPLAY}:
             with session(Path(folder)) as spark:
                 for data in (QOS_0, QOS_1):
                     bench.measure_spark(spark, data)
+        bench.measure_bad()
         bench.measure_replay()
         bench.measure_memory()
     text = report(bench.lines, facts)
