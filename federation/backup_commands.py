@@ -11,7 +11,7 @@ import tarfile
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace as replaced
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -25,7 +25,7 @@ from broker.config.settings import Settings
 from broker.server.named_files import folder_of, path_in
 from broker.server.private_file import PrivateFile
 from broker.server.worker_folders import leaving_workers
-from broker.store.offline import import_, new_ids
+from broker.store.offline import batch_of, free_store, new_ids
 from broker.store.store import StoreFault
 from broker.workers.shares import FEDERATION, Place, worker_folder
 from federation.definitions.commands import exported
@@ -127,7 +127,7 @@ def restore(config_file: str, replace: bool, is_sure: bool, file: Path) -> None:
                 raise CommandError(f"the backup has {name}, and {config_file} does not set {key}, where it would go")
             if target.exists() and not replace:
                 raise CommandError(f"{target} exists; --replace writes in place of it")
-        _restore_stores(archive, sorted(filter(STORES.fullmatch, names)), settings, folder, replace)
+        _restore_stores(archive, list(filter(STORES.fullmatch, names)), settings, folder, replace)
         for name, target in targets.items():
             assert target is not None
             data = _member(archive, name).read()
@@ -140,23 +140,39 @@ def restore(config_file: str, replace: bool, is_sure: bool, file: Path) -> None:
 
 
 def _restore_stores(archive: tarfile.TarFile, names: list[str], settings: Settings, folder: str, replace: bool) -> None:
-    """Each store to the folder of its worker. Raises CommandError."""
-    stores = {int((STORES.fullmatch(name) or [0, 0])[1] or 0): name for name in names}
+    """Each store to the folder of its worker; none where one cannot be. Raises CommandError."""
+    stores = dict(sorted((int((STORES.fullmatch(name) or [0, 0])[1] or 0), name) for name in names))
     if len(stores) > 1:
         _check_workers(archive, len(stores), settings)
     others = leaving_workers(settings, path_in(folder, settings.data_dir), max(len(stores), 1))
     if stores and others:
         path = worker_folder(path_in(folder, settings.data_dir), others[0])
         raise CommandError(f"{path} is of a worker that the backup does not have; move it away")
-    headers = [_member(archive, name).readline().decode(errors="replace") for name in stores.values()]
-    name = STORE
+    ids: dict[str, str] = {}
+    for name in stores.values():
+        with _faults_of(name):
+            ids |= new_ids([_member(archive, name).readline().decode(errors="replace")], random.SystemRandom())
+    batches = []
+    for name in stores.values():
+        with _faults_of(name), io.TextIOWrapper(_member(archive, name), encoding="utf-8") as lines:
+            batches.append(batch_of(settings, lines, ids))
+    with ExitStack() as locked:
+        targets = []
+        for index, name in stores.items():
+            of_worker = replaced(settings, data_dir=worker_folder(settings.data_dir, index))
+            with _faults_of(name):
+                targets.append(locked.enter_context(free_store(of_worker, folder, replace)))
+        for (index, name), store, batch in zip(stores.items(), targets, batches, strict=True):
+            with _faults_of(name):
+                store.replace(batch)
+            click.echo(f"{len(batch)} records of the store" + (f" of worker {index}" if len(stores) > 1 else ""))
+
+
+@contextmanager
+def _faults_of(name: str) -> Iterator[None]:
+    """Raise CommandError for faults of a store of the backup."""
     try:
-        ids = new_ids(headers, random.SystemRandom())
-        for index, name in sorted(stores.items()):
-            with io.TextIOWrapper(_member(archive, name), encoding="utf-8") as lines:
-                of_worker = replaced(settings, data_dir=worker_folder(settings.data_dir, index))
-                count = import_(of_worker, folder, lines, replace, ids)
-            click.echo(f"{count} records of the store" + (f" of worker {index}" if len(stores) > 1 else ""))
+        yield
     except (StoreFault, UnicodeDecodeError) as fault:
         raise CommandError(f"{name}: {fault}") from None
 
@@ -169,12 +185,12 @@ def _check_workers(archive: tarfile.TarFile, count: int, settings: Settings) -> 
         )
     place = Place(0, count, FEDERATION in settings.plugin_order, {0: 0}, "")
     name = settings.plugins.federation.for_worker(place, settings).node_name
-    before = json.loads(_member(archive, MANIFEST).read())["node"]
+    before = _node_of(archive)
     if name != before:
         key = "event_log" if "event_log" in settings.plugin_order else FEDERATION
         raise CommandError(
-            f"the workers of the backup are those of the node {printable(str(before))}, and have messages for each other by "
-            f"this name; set plugins.{key}.node_name: {printable(str(before))} in place of {printable(name)}"
+            f"the workers of the backup are those of the node {printable(before)}, and have messages for each other by "
+            f"this name; set plugins.{key}.node_name: {printable(before)} in place of {printable(name)}"
         )
 
 
@@ -192,15 +208,26 @@ def _opened(file: Path) -> Iterator[tuple[tarfile.TarFile, set[str]]]:
             names = set(archive.getnames())
             if MANIFEST not in names:
                 raise CommandError(f"{file} is no backup of gmqttctl: it has no {MANIFEST}")
-            manifest: Any = json.loads(_member(archive, MANIFEST).read())
-            if manifest.get("format") != FORMAT:
-                raise CommandError(f"{file} has the format {manifest.get('format')}, this gmqttctl reads {FORMAT}")
-            click.echo(f"backup of the node {printable(str(manifest.get('node')))}")
+            click.echo(f"backup of the node {printable(_node_of(archive))}")
             yield archive, names
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror or error}") from None
     except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
         raise CommandError(f"{file} is no whole backup of gmqttctl: {error}") from None
+
+
+def _node_of(archive: tarfile.TarFile) -> str:
+    """The name of the node, of a manifest that this gmqttctl reads. Raises CommandError, and ValueError for other text."""
+    manifest: Any = json.loads(_member(archive, MANIFEST).read())
+    known = manifest if isinstance(manifest, dict) else {}
+    if known.get("format") != FORMAT:
+        raise CommandError(
+            f"{MANIFEST} of the backup has the format {known.get('format')!a}, this gmqttctl reads {FORMAT}"
+        )
+    node = known.get("node")
+    if not isinstance(node, str):
+        raise CommandError(f"{MANIFEST} of the backup has the node {node!a}, must be the name of one")
+    return node
 
 
 def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:

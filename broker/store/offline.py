@@ -173,16 +173,22 @@ def export(settings: Settings, config_folder: str) -> Iterator[str]:
         yield from export_lines(records)
 
 
-def import_(
-    settings: Settings, config_folder: str, lines: Iterable[str], replace: bool, ids: Mapping[str, str] | None = None
-) -> int:
-    """Write an export to the store, all or nothing. Returns the number of records. `ids` are the new ids of stores that know
-    each other, by those of the export (new_ids). Raises StoreFault for lines that are no export, and for a store that has
-    records, unless they are to be replaced."""
+def import_(settings: Settings, config_folder: str, lines: Iterable[str], replace: bool) -> int:
+    """Write an export to the store, all or nothing. Returns the number of records. Raises StoreFault for lines that are no
+    export, and for a store that has records, unless they are to be replaced."""
+    batch = batch_of(settings, lines, {})
+    with free_store(settings, config_folder, replace) as store:
+        store.replace(batch)
+    return len(batch)
+
+
+def batch_of(settings: Settings, lines: Iterable[str], ids: Mapping[str, str]) -> list[tuple[int, bytes | None]]:
+    """The records of an export as a store takes them. `ids` are the new ids of stores that know each other, by those of the
+    export (new_ids). Raises StoreFault for lines that are no export."""
     restoring = _scratch(settings)
     batch: list[tuple[int, bytes | None]] = []
     last = 0
-    found = ((number, renamed(record, ids or {})) for number, record in import_lines(lines))
+    found = ((number, renamed(record, ids)) for number, record in import_lines(lines))
     for number, record in sorted(found, key=itemgetter(0)):
         if number <= last:
             raise StoreFault(f"record {number}: each number stands once, from 1 on")
@@ -192,11 +198,16 @@ def import_(
         except RecordFault as fault:
             raise StoreFault(str(fault)) from None
         batch.append((number, pack_record(record)))
+    return batch
+
+
+@contextmanager
+def free_store(settings: Settings, config_folder: str, replace: bool) -> Iterator[Store]:
+    """The store for records of an export, locked. Raises StoreFault for one that has records, unless they are replaced."""
     with opened(settings, config_folder, create=True) as store:
         if not replace and next(store.records(), None) is not None:
             raise StoreFault("the store has records; --replace imports in place of them")
-        store.replace(batch)
-    return len(batch)
+        yield store
 
 
 def compact(settings: Settings, config_folder: str) -> None:
