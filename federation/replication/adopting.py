@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 from broker.broker import Broker
-from broker.store.journal import Journal, checked
+from broker.store.journal import Journal
 from broker.store.kinds import OUTBOX, POSITION
 from broker.store.shapes import count_of
 from federation.replication.contents import Contents, Record
@@ -15,8 +15,7 @@ from federation.replication.replica import Replica
 from federation.sessions.home import Home
 from federation.sessions.homes import Homes
 from federation.sessions.moves import Moves
-from federation.sessions.relayed import Came
-from federation.sessions.wire import BLOCK_OF, HANDED, HEAD_END, SessionFrame
+from federation.sessions.wire import HANDED, HEAD_END, SessionFrame
 from federation.stream.frames import FrameError
 
 HOMES_OF_A_TURN: Final = 2_000
@@ -77,29 +76,18 @@ class Handing:
 
     first    of the numbers of records here that it is made of
     tail     as of Adopted (sessions/home), in any order
-    copied   stands before its messages, COPIED; () where the lost home was not the home of the session any more
     refused  number of records that were not as a broker writes them
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        moves: Moves,
-        journal: Journal,
-        frame: SessionFrame,
-        above: int,
-        copied: tuple[Record, ...],
-    ) -> None:
+    def __init__(self, broker: Broker, moves: Moves, journal: Journal, frame: SessionFrame, above: int) -> None:
         """frame: without records. above: records from this number on are the newest of the replica."""
         self.first = journal.next_number
         self.tail: list[tuple[int, int, int]] = []
-        self.copied = copied
         self.refused = 0
         self._broker = broker
         self._moves = moves
         self._journal = journal
         self._frame = frame
-        self._node = checked(str, checked(tuple, frame.more[0])[0])
         self._above = above
 
     def take_head(
@@ -126,32 +114,22 @@ class Handing:
             if record >= first and number >= self._above:
                 self.tail.append((record, record + 1, number))
 
-    def take_queue(self, queue: list[tuple[int, Record]], home: Home | None, now: float) -> None:
+    def take_queue(self, queue: list[tuple[int, Record]], now: float) -> None:
         """queue: (number there, record), by rising numbers. One of the newest comes alone, so that it is known which records
-        are made of it, and whether any is. A record that is refused takes no newer one along. home: of the session here."""
+        are made of it, and whether any is. A record that is refused takes no newer one along."""
         older = tuple([record for number, record in queue if number < self._above])
         if older:
-            self._take_unknown(self.copied, older, home, now)
+            self._take_if_sound(older, now)
         for number, record in queue:
             if number >= self._above:
-                first, end = self._take_unknown(self._marks(number), (record,), home, now)
+                first, end = self._take_if_sound((record,), now)
                 if first < end:
                     self.tail.append((first, end, number))
         self._take(((HANDED,),), now)
 
-    def _marks(self, number: int) -> tuple[Record, ...]:
-        """Return what stands before one of the newest messages."""
-        return tuple([mark for copied in self.copied for mark in ((BLOCK_OF, self._node, copied[1], number), copied)])
-
-    def _take_unknown(
-        self, marks: tuple[Record, ...], records: tuple[Record, ...], home: Home | None, now: float
-    ) -> tuple[int, int]:
-        """Take those that the session does not include (Home)."""
-        came = Came(self._moves.relayed, self._broker.identity, [])
-        for mark in marks:
-            came.read(mark, None if home is None else home.includes)
+    def _take_if_sound(self, records: tuple[Record, ...], now: float) -> tuple[int, int]:
         try:
-            return (0, 0) if came.is_known else self._take(records, now)
+            return self._take(records, now)
         except FrameError:
             self.refused += len(records)
             return 0, 0

@@ -236,14 +236,16 @@ class Adoptions:
                 if kind == RECEIVED:
                     received.append((cast(int, record[2]), number))
         queue.sort()
-        copied: tuple[Record, ...] = ()
+        copied: list[Record] = []
         if home_record is not None:
             _, _, counter, _, before, *more = home_record
             since = count_of(counter)
-            copied = ((COPIED, replica.store_id, since),)
+            copied.append((COPIED, replica.store_id, since))
+        if len(more) > 1:
+            copied.append((INCLUDES, more[1]))
         if len(more) > 2:
             lineage = more[2]
-        head[1:1] = (*copied, (INCLUDES, more[1])) if len(more) > 1 else copied
+        head[1:1] = copied
         if before is not None:  # it had not arrived there as a whole: some sent to the homes before
             _, _, is_merged, _, homes, waiting = checked(tuple, before)
             names += checked(tuple, homes)
@@ -253,14 +255,14 @@ class Adoptions:
         journal = self._replicas.journal
         assert journal is not None
         frame = SessionFrame(HAND, client_id, epoch, (tuple(names), (), since))
-        handing = Handing(self._broker, self._moves, journal, frame, adoption.newest_from(), copied)
+        handing = Handing(self._broker, self._moves, journal, frame, adoption.newest_from())
         is_new = client_id not in self._homes.by_client
         self._moves.passed_on.pop(client_id, None)
         handing.take_head(head, sent, received, now)
-        home = self._homes.by_client.get(client_id)
-        handing.take_queue(queue, home, now)
+        handing.take_queue(queue, now)
         self.refused += handing.refused
         self.adopted += 1
+        home = self._homes.by_client.get(client_id)
         if home is None or home.arriving is None:
             return
         counter = 0 if home_record is None else since

@@ -38,12 +38,9 @@ def outgoing(message: int, state: int = QUEUED, packet_id: int = 0) -> tuple[obj
     return OUTGOING, 1, message, 2, False, (), 0.0, packet_id, state
 
 
-def adopted(
-    records: Records, client_id: str = "c", is_here: bool = False, stored_below: int = 0, included: int = 0
-) -> Station:
+def adopted(records: Records, client_id: str = "c", is_here: bool = False, stored_below: int = 0) -> Station:
     """A keeper has adopted the session from a copy with these records. is_here: it has had one of the client before.
-    stored_below: as the home has said, which an earlier build does not. included: up to this claim the lost home had
-    handed on itself what it had; 0 for none."""
+    stored_below: as the home has said, which an earlier build does not."""
     times = (0.0, 0.0, 3600, 0.0, None, 0.0)
     session = SESSION, client_id, "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", *times
     stored: Records = {1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",), *((stored_below,) if stored_below else ()))}
@@ -56,8 +53,7 @@ def adopted(
     assert sessions.lost is not None
     if is_here:
         durable(station, client_id)
-        home = sessions.homes.by_client[client_id] = sessions.homes.made(client_id, 500)
-        home.include(((LOST, included),) if included else ())
+        sessions.homes.by_client[client_id] = sessions.homes.made(client_id, 500)
     sessions.homes.starting_until = 0.0
     sessions.lost.wanted(client_id, "n1", 1.0)
     for at in (1, 2):
@@ -125,18 +121,6 @@ def test_one_whose_packet_identifier_is_of_another_session_is_in_doubt() -> None
     station = adopted({**NEWEST, BASE + 4: outgoing(BASE, AWAIT_PUBREC, 7)}, is_here=True)
     assert numbers(station)[b"a"] == 0
     assert numbers(station)[b"b"] == BASE + 3
-
-
-@pytest.mark.parametrize(
-    ("included", "expected"), [(0, {b"old", b"a", b"b"}), (999, {b"old", b"a", b"b"}), (1_000, set())]
-)
-def test_what_the_lost_home_has_handed_on_itself_is_not_taken_from_its_copy(
-    included: int, expected: set[bytes]
-) -> None:
-    station = adopted(NEWEST, is_here=True, included=included)
-    session = station.broker.sessions["c"]
-    assert isinstance(session, Session)
-    assert {each.message.payload for each in session.queued() if each.message is not None} == expected
 
 
 def test_there_is_no_tail_without_new_messages() -> None:
