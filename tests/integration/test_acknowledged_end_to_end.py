@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from node_process import gossip_address
+from node_process import LANE_WORKERS, gossip_address
 from session_clients import SessionPublisher, SessionSubscriber
 from waiting import DEADLINE, eventually, stand_still
 
@@ -33,7 +33,10 @@ class Traffic:
     """One publisher and one durable subscriber on each node."""
 
     def __init__(self, nodes: list[Node]) -> None:
-        self.subscribers = [SessionSubscriber(node.port, f"subscriber {node.name}") for node in nodes]
+        # A publisher whose node was killed may come to another worker of it, and the first one has messages for the node
+        # that stands still.
+        is_ordered = LANE_WORKERS == 1
+        self.subscribers = [SessionSubscriber(node.port, f"subscriber {node.name}", is_ordered) for node in nodes]
         self.publishers = [
             SessionPublisher(node.port, node.name, levels, RATE) for node, levels in zip(nodes, LEVELS, strict=True)
         ]
