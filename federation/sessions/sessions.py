@@ -147,7 +147,9 @@ class Sessions(Ownership):
 
     def may_be_elsewhere(self) -> bool:
         for name, sender in self._senders.items():
-            if sender.moves_sessions and (not sender.reachable or name in self.silent):
+            # The stream of a node that has failed may not have ended.
+            is_heard = sender.reachable and sender.is_living and name not in self.silent
+            if sender.moves_sessions and not is_heard:
                 return True
         return False
 
@@ -474,9 +476,7 @@ class Sessions(Ownership):
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
         at = min(self.moves.next_timeout(), self.homes.next_timeout(), self._answers.next_timeout())
-        for home in self._claiming:
-            at = min(at, home.until)
-        return min(at, self._others.next_timeout())
+        return min([at, self._others.next_timeout(), *[home.until for home in self._claiming]])
 
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early. After it, turn_ended."""

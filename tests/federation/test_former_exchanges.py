@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.session.connection import Connection
+from broker.session.session import Session
 from broker.store.kinds import RECEIVED
 from federation.sessions.wire import HAND, HEAD_END, SessionFrame
 from lost_homes import session
+from session_home import Home
 from stored_node import Station
 
 
@@ -36,3 +38,26 @@ def test_a_client_that_has_not_heard_of_its_new_session_goes_on_with_the_exchang
         further = session("c"), (RECEIVED, 0, 4), (HEAD_END,)
         sessions.take(SessionFrame(HAND, "c", epoch, (("n2",), further, since)), 2.0)
         assert here.is_unreleased(4) is goes_on
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+@pytest.mark.parametrize("is_living", [True, False])
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_client_may_have_a_session_at_a_node_that_is_not_heard(
+    reachable: bool, is_living: bool, is_silent: bool
+) -> None:
+    """Such as one that has failed, and whose stream has not ended. The session here gives other packet identifiers then: the
+    client would take a message with one of the other session for a repetition."""
+    home = Home()
+    for sender in home.node.senders.values():
+        sender.reachable = sender.is_living = True
+    at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 1)
+    session = Session(home.broker, "c", 0.0)
+    sender = home.node.senders["n3"]
+    sender.reachable, sender.is_living = reachable, is_living
+    if is_silent:
+        home.sessions.silent["n3"] = at.number
+    home.sessions.opened(session)
+    is_heard = reachable and is_living and not is_silent
+    assert home.sessions.may_be_elsewhere() != is_heard
+    assert (session.inflight is None) == is_heard
