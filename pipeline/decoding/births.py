@@ -35,6 +35,7 @@ HEARD_NS: Final = (
     3_600 * 10**9
 )  # a message notes the time anew when the noted one is so old: not each changes the state
 BIRTHS: Final = ("NBIRTH", "DBIRTH")
+COMMANDS: Final = ("NCMD", "DCMD")  # of host applications: no sign that the edge node lives
 _NODE: Final = ""  # instead of a device
 _NO_ALIAS: Final = -1
 
@@ -167,7 +168,7 @@ class EdgeNode:
 class Heard(NamedTuple):
     """What is noted of an edge node with births.
 
-    time_ns  Unix time of a message of it, at most HEARD_NS before the last one
+    time_ns  Unix time of a message that it sent, at most HEARD_NS before the last one
     size     of its births
     """
 
@@ -180,6 +181,11 @@ class Heard(NamedTuple):
 
     def is_stale(self, time_ns: int) -> bool:
         return not time_ns - HEARD_NS < self.time_ns <= time_ns
+
+
+def heard_of(births: Iterable[tuple[str, bytes]]) -> dict[str, Heard]:
+    """What is noted of births by their edge nodes, as `to_bytes`, where that is not stored: they give way until heard."""
+    return {name: Heard(0, EdgeNode.from_bytes(state).size) for name, state in births}
 
 
 class EdgeNodes:
@@ -208,7 +214,8 @@ class EdgeNodes:
             resolved = edge.resolve(place, payload, room)
         finally:
             self._note_births(name, edge)
-        if edge.births and (is_birth or self.heard[name].is_stale(time_ns)):
+        is_sent = place.kind not in COMMANDS
+        if edge.births and is_sent and (is_birth or self.heard[name].is_stale(time_ns)):
             self.heard.pop(name, None)
             self.heard[name] = Heard(time_ns, edge.size)
             self.is_changed = True

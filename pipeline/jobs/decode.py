@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from pipeline import delta_table, parquet_table
-from pipeline.decoding.births import PARTS, EdgeNodes, Heard, read_topic
+from pipeline.decoding.births import PARTS, EdgeNodes, Heard, heard_of, read_topic
 from pipeline.decoding.paths import Undecodable
 from pipeline.decoding.rows import FAULT, RESOLVED, RowDecoder, row_schema
 from pipeline.decoding.schemas import MESSAGE_COLUMNS, SPARKPLUG, DeclaredSchema
@@ -61,11 +61,16 @@ class Births(StatefulProcessor):
         state = self._births.getValue((edge,))
         return None if state is None else bytes(state[0])
 
+    def _heard_before(self) -> dict[str, Heard]:
+        """A checkpoint of before 27 November 2026 has births alone."""
+        state = self._heard.get() if self._heard.exists() else None
+        if state is None:
+            return heard_of((edge, bytes(birth)) for (edge,), (birth,) in self._births.iterator())
+        return {name: Heard(*each) for name, each in msgpack.unpackb(bytes(state[0])).items()}
+
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         frame = pd.concat(list(rows)).sort_values("offset")
-        state = self._heard.get() if self._heard.exists() else None
-        heard = {} if state is None else msgpack.unpackb(bytes(state[0]))
-        edges = EdgeNodes({name: Heard(*each) for name, each in heard.items()}, self._stored)
+        edges = EdgeNodes(self._heard_before(), self._stored)
         resolved: list[bytes | None] = []
         faults: list[str | None] = []
         for topic, payload, time_ns in zip(frame["topic"], frame["payload"], frame["time"], strict=True):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.decoding.births import HEARD_NS, SILENT_NS, EdgeNode, EdgeNodes, Heard, Place, read_topic
+from pipeline.decoding.births import HEARD_NS, SILENT_NS, EdgeNode, EdgeNodes, Heard, Place, heard_of, read_topic
 from pipeline.decoding.metrics import decode_metrics
 from pipeline.decoding.paths import Undecodable
 from sparkplug_messages import DOUBLE, INT8, STRING, metric, payload
@@ -206,14 +206,29 @@ def test_an_edge_node_that_is_heard_gives_way_to_none(monkeypatch: pytest.Monkey
     part.take("silent", "NBIRTH", NBIRTH, 1)
     for time_ns in range(0, 2 * SILENT_NS, HEARD_NS // 2):
         assert part.take("lives", "NDATA", SPEED, time_ns) == {"speed": 2.0}
+        assert part.take("silent", "NCMD", SPEED, time_ns) == {"speed": 2.0}  # a host does not know that it is dead
     part.take("new", "NBIRTH", NBIRTH, 2 * SILENT_NS)
     assert part.state.keys() == {"lives", "new"}
+
+
+@pytest.mark.interpreted
+def test_births_of_a_state_without_times_hold_until_they_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of an edge node that sends stay."""
+    monkeypatch.setattr("pipeline.decoding.births.EDGES_MAX", 2)
+    part = Part()
+    for edge in "ab":
+        part.take(edge, "NBIRTH", NBIRTH, SILENT_NS)
+    part.heard = heard_of(part.state.items())
+    assert part.take("a", "NDATA", SPEED, SILENT_NS + 1) == {"speed": 2.0}
+    assert part.take("b", "NCMD", SPEED, SILENT_NS + 1) == {"speed": 2.0}
+    part.take("c", "NBIRTH", NBIRTH, SILENT_NS + 2)
+    assert part.state.keys() == {"a", "c"}
 
 
 EDGE_MESSAGES = st.lists(
     st.tuples(
         st.sampled_from("abcd"),
-        st.sampled_from([("NBIRTH", ""), ("DBIRTH", "d"), ("NDATA", ""), ("DDATA", "d")]),
+        st.sampled_from([("NBIRTH", ""), ("DBIRTH", "d"), ("NDATA", ""), ("DDATA", "d"), ("NCMD", "")]),
         st.sampled_from([NBIRTH, NBIRTH, SPEED, b"\xff"]),
         st.sampled_from([0, 1, 1, SILENT_NS, 2 * SILENT_NS]),
     ),
