@@ -103,7 +103,7 @@ members.add_command(
 members.add_command(
     changing(
         "leave",
-        "Let this node leave the federation. It goes on serving its own clients.",
+        "Let this node leave the federation. It goes on serving its own clients; one with workers refuses.",
         MEMBERSHIP,
         "Leave",
         "gmqttctl members leave --server 192.0.2.1:8084 --yes",

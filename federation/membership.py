@@ -55,6 +55,7 @@ class FederationMembership(Members):
     """`node` gets the events of members; `members_changed` is called after it got them.
 
     `before_leave` is awaited before a leave, `stop_soon` is called with the reason for which the process must end.
+    `has_siblings`: other workers of the node know this one as a member.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class FederationMembership(Members):
         before_leave: Callable[[], Awaitable[None]],
         stop_soon: Callable[[str], None],
         key: str,
+        has_siblings: bool,
     ) -> None:
         super().__init__(settings.node_name)
         self._node = node
@@ -73,6 +75,7 @@ class FederationMembership(Members):
         self._before_leave = before_leave
         self._stop_soon = stop_soon
         self._key = key
+        self._has_siblings = has_siblings
         self._log = get_logger("federation")
         self._loop = asyncio.get_running_loop()
         self.tags = MemberTags({})
@@ -261,8 +264,13 @@ class FederationMembership(Members):
             self._gossip.flush()
 
     async def leave(self) -> None:
-        """Leave gracefully, within a bounded time. The node goes on serving its own clients."""
+        """Leave gracefully, within a bounded time. The node serves its own clients on. ValueError for a node with workers."""
         gossip = self._running()
+        if self._has_siblings:
+            raise ValueError(
+                "workers of one node reach each other as members, so that its clients would be parted by a leave; "
+                "drain the node and stop it instead"
+            )
         await self._before_leave()
         is_told = await gossip.leave(LEAVE_BY_API_SECONDS_MAX)
         self._left()

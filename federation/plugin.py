@@ -89,11 +89,12 @@ class FederationPlugin(Plugin):
         self._loop = asyncio.get_running_loop()
         self.settings: FederationSettings = server.settings.plugins.federation
         self.node = Node(self.settings.node_name, server.broker, self.settings, random.Random())
+        self._worker = server.worker
+        has_siblings = self._worker is not None and len(self._worker.place.gossip_ports) > 1
         self.membership = FederationMembership(
-            self.node, self.settings, self._members_changed, self._before_leave, server.stop_soon, KEY
+            self.node, self.settings, self._members_changed, self._before_leave, server.stop_soon, KEY, has_siblings
         )
         server.members = self.membership
-        self._worker = server.worker
         self.extensions: list[Extension] = []
         self.refusals = Refusals()
         self._folder = PrivateFolder()

@@ -56,7 +56,7 @@ class MembershipService(MembershipServicer):
         return Empty()
 
     async def Leave(self, request: Empty, context: object) -> Empty:
-        with _unavailable():
+        with _refused(), _unavailable():
             await self._control.leave()
         return Empty()
 
@@ -64,11 +64,8 @@ class MembershipService(MembershipServicer):
         name = request.node_name
         if not name:
             raise invalid_argument("node_name is empty; it names the failed node")
-        try:
-            with _unavailable():
-                self._control.force_leave(name, request.prune)
-        except ValueError as error:
-            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
+        with _refused(), _unavailable():
+            self._control.force_leave(name, request.prune)
         return Empty()
 
     async def SetTags(self, request: SetTagsRequest, context: object) -> SetTagsResponse:
@@ -89,6 +86,14 @@ class MembershipService(MembershipServicer):
     async def GetHealth(self, request: Empty, context: object) -> GossipHealth:
         with _unavailable():
             return health_shown(self._control.running_serf(), self._wall_time)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
 
 
 @contextmanager

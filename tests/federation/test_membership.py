@@ -28,7 +28,7 @@ from waiting import eventually
 class Station:
     """A node with its membership, without event streams."""
 
-    def __init__(self, name: str, *seeds: str) -> None:
+    def __init__(self, name: str, *seeds: str, has_siblings: bool = False) -> None:
         hosts = tuple(Address("tcp", "127.0.0.1", int(seed.rpartition(":")[2])) for seed in seeds)
         settings = FederationSettings(
             node_name=name, gossip_addr=Address("tcp", "127.0.0.1", 0), retry_join=hosts, retry_interval=0.1
@@ -44,6 +44,7 @@ class Station:
             self._before_leave,
             self.stop_reasons.append,
             "plugins.federation",
+            has_siblings,
         )
         self.address = ""
 
@@ -121,6 +122,18 @@ async def test_calls_of_the_api_are_logged_with_names(started: list[Station]) ->
         ("made to leave by the API", "info", "nobody"),
     ]
     assert b.calls.count("before leave") == 1
+
+
+async def test_a_worker_among_others_does_not_leave_alone(started: list[Station]) -> None:
+    a = Station("a", has_siblings=True)
+    started.append(await a.start())
+    b = await start(started, "b", a.address)
+    await b.becomes("a", "ALIVE")
+    with pytest.raises(ValueError, match=r"workers .* drain"):
+        await a.membership.leave()
+    assert (a.status("a"), a.calls.count("before leave"), a.node.has_left) == ("ALIVE", 0, False)
+    await a.membership.leave_at_stop()
+    await b.becomes("a", "LEFT")
 
 
 async def test_plugins_see_the_other_nodes_with_status_and_tags(started: list[Station]) -> None:

@@ -72,7 +72,7 @@ async def arrives(mosquitto: Mosquitto, node: Node, sub: MosquittoSub, topic: st
 # --- members that go and come
 
 
-@pytest.mark.one_process("has a node leave by the API; of a node with workers only worker 0 does")
+@pytest.mark.one_process("has a node leave by the API, which one with workers refuses")
 async def test_three_nodes(nodes: Nodes, clients: Clients) -> None:
     """Who gets what, and members that go and come."""
     all_nodes = await nodes.federation(3)

@@ -174,6 +174,9 @@ async def the_api_speaks_for_both(node: Node, connected: dict[int, MqttClient]) 
     assert status == 200
     assert 'gmqtt_worker_restarts_total{worker="1"} 0.0' in text
     await eventually(lambda: _is_ready(node), "both are ready")
+    status, refusal = await node.rest("POST", "/v1/federation/leave", {})
+    assert (status, refusal["code"]) == (400, 9)
+    assert "drain" in refusal["message"]
     for _ in connected:
         name = next(one for one in names if one.startswith("s"))
         names.remove(name)

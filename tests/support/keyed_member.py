@@ -51,7 +51,7 @@ class KeyedMember:
         settings = FederationSettings(node_name=name)
         node = Node(name, Broker(MqttSettings(), random.Random(1), 0.0), settings, random.Random(2))
         self.membership = FederationMembership(
-            node, settings, lambda: None, _nothing, lambda reason: None, "plugins.federation"
+            node, settings, lambda: None, _nothing, lambda reason: None, "plugins.federation", False
         )
         self.api = ApiServer(api_settings(["tcp://127.0.0.1:0"], ["tcp://127.0.0.1:0"]), {}, get_logger("api"))
         self.api.register(keys_pb2.DESCRIPTOR.services_by_name["Keys"], KeysService(self.membership))

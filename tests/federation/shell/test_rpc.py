@@ -40,7 +40,7 @@ class Station:
         settings = FederationSettings(node_name=name, gossip_addr=Address("tcp", "127.0.0.1", 0))
         node = Node(name, Broker(MqttSettings(), random.Random(1), 0.0), settings, random.Random(2))
         self.membership = FederationMembership(
-            node, settings, lambda: None, self._before_leave, lambda _: None, "plugins.federation"
+            node, settings, lambda: None, self._before_leave, lambda _: None, "plugins.federation", False
         )
         self._sockets = bind_gossip("127.0.0.1", 0)
         config = SerfConfig(name, "127.0.0.1", self._sockets.port, {"of": name})
