@@ -180,7 +180,7 @@ class MqttSettings:
     max_connections: int = extension(
         0,
         "Most connections at one time; the next one is closed at once, and counted. 0, or more than the limit of open "
-        "files allows: as many as that limit allows (some files are kept for other nodes and the API).",
+        "files allows: as many as that limit allows each process (some files are kept for other nodes and the API).",
         Whole(0, COUNT_MAX, 10000),
         "Raising it takes about 6 kB of memory for each idle connection; lowering it protects the existing ones.",
     )

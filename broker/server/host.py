@@ -26,7 +26,6 @@ from broker.server.bounded_log import ClientLog, LoggedFaults
 from broker.server.listener import Listener
 from broker.server.logging import get_logger
 from broker.server.named_files import path_in
-from broker.server.open_files import connections_limit
 from broker.server.turns import Turns
 from broker.session.connection import Connection
 from broker.unaccepted import Unaccepted
@@ -113,7 +112,7 @@ class Host:
         self.members = Members("")
         self.tags: dict[str, str] = {}
         self.protocols: set[ClientShell] = set()
-        self.connections_possible = 2**31 - 1  # by the files that the process may open
+        self.connections_possible = 2**31 - 1  # of this process, by the files that it may open
         self.unaccepted = Unaccepted()
         self.traces: Traces | None = None
         self.pages: dict[str, PageMaker] = {"/healthz": alive_page, "/readyz": self._ready_page}
@@ -253,13 +252,15 @@ class Host:
 
     def admit(self, protocol: ClientShell) -> bool:
         """Return whether one more connection is within the limits of the node and of its listener."""
-        limit = connections_limit(self.settings.mqtt.max_connections, self.connections_possible)
+        wanted = self.settings.mqtt.max_connections
         admission = protocol.listener.admission
         reason = ""
         worker = self.worker
-        open_now = len(self.protocols) + (0 if worker is None else worker.counts.of_others(worker.place.index))
-        if self._stopping or open_now >= limit:
+        of_others = 0 if worker is None else worker.counts.of_others(worker.place.index)
+        if self._stopping or (wanted and len(self.protocols) + of_others >= wanted):
             reason = "as many connections as max_connections allows"
+        elif len(self.protocols) >= self.connections_possible:
+            reason = "as many connections as the limit of open files allows to this process"
         elif admission is not None:
             reason = admission.open(self.now())
         if reason:

@@ -33,18 +33,14 @@ def connections_max(file_limit: int) -> int:
     return max(1, file_limit - KEPT_MIN - min(KEPT_MAX, file_limit // KEPT_SHARE))
 
 
-def connections_limit(wanted: int, possible: int) -> int:
-    """What holds of `max_connections`, where so many are possible; 0 stands for all of them."""
-    return min(wanted or possible, possible)
-
-
-def few_files_warning(mqtt: MqttSettings, file_limit: int) -> str:
-    """The warning for the operator; empty where there are enough files."""
+def few_files_warning(mqtt: MqttSettings, file_limit: int, workers: int) -> str:
+    """The warning for the operator; empty where there are enough files. `workers` share the connections of the node."""
     possible = connections_max(file_limit)
     advice = "raise the limit (LimitNOFILE of systemd, ulimit -n)"
-    if mqtt.max_connections > possible:
+    if mqtt.max_connections > possible * workers:
+        process = "this process" if workers == 1 else f"each of {workers} workers"
         return (
-            f"mqtt.max_connections is {mqtt.max_connections}, but this process may open {file_limit} files, "
+            f"mqtt.max_connections is {mqtt.max_connections}, but {process} may open {file_limit} files, "
             f"which is enough for {possible} clients; {advice}"
         )
     if mqtt.max_connections == 0 and file_limit < FEW_FILES:

@@ -157,7 +157,8 @@ class Run:
                     task.cancel()
 
     def _warn_of_few_files(self, settings: Settings) -> None:
-        warning = few_files_warning(settings.mqtt, self._file_limit)
+        workers = 1 if self._worker is None else self._worker.place.count
+        warning = few_files_warning(settings.mqtt, self._file_limit, workers)
         if warning:
             self._log.warning(warning)
 

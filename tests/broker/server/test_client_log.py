@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import socket
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from broker.config.addresses import parse_address
 from broker.config.settings import Settings
@@ -14,7 +18,11 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.server.bounded_log import LINES_MAX, ClientLog
 from broker.server.host import Host
 from broker.server.listener import Listener
+from broker.server.shared_counts import SharedCounts
+from broker.server.shared_figures import SharedFigures
+from broker.server.worker import Worker
 from broker.session.connection import Connection
+from broker.workers.shares import Place
 
 
 def lines(json_log: io.StringIO) -> list[dict[str, Any]]:
@@ -95,3 +103,31 @@ async def test_a_client_above_max_connections_is_named_by_its_address(json_log: 
     assert line["addr"] == "[::1]:40001"
     assert line["reason"] == "as many connections as max_connections allows"
     host.turns.stop()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "possible", "of_other_worker", "reasons"),
+    [
+        (0, 2, 500, ["", "", "open files"]),
+        (502, 3, 500, ["", "", "max_connections"]),
+        (502, 1, 500, ["", "open files"]),
+        (0, 2, 0, ["", "", "open files"]),
+    ],
+)
+async def test_open_files_are_those_of_one_worker_and_max_connections_that_of_all(
+    json_log: io.StringIO, tmp_path: Path, wanted: int, possible: int, of_other_worker: int, reasons: list[str]
+) -> None:
+    counts = SharedCounts(2)
+    counts.set(1, of_other_worker)
+    sockets = socket.socketpair()
+    place = Place(0, 2, False, {}, "")
+    worker = Worker(place, str(tmp_path), sockets, {}, sockets[0], counts, False, SharedFigures(range(2)), 0.0)
+    host = Host(Settings(mqtt=MqttSettings(max_connections=wanted)), worker=worker)
+    host.connections_possible = possible
+    host.broker.add_observer(ClientLog(host.now, "info"))
+    for number, reason in enumerate(reasons):
+        assert host.admit(Shell(asyncio.Transport({"peername": ("::1", number)}))) == (not reason)
+        assert not reason or reason in lines(json_log)[-1]["reason"]
+    host.turns.stop()
+    for one in sockets:
+        one.close()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from broker.config.settings import MqttSettings
-from broker.server.open_files import connections_limit, connections_max, few_files_warning
+from broker.server.open_files import connections_max, few_files_warning
 
 
 def test_the_limit_is_raised_to_the_hard_limit() -> None:
@@ -33,22 +33,19 @@ def test_some_files_are_reserved(file_limit: int, clients: int) -> None:
     assert connections_max(file_limit) == clients
 
 
-@pytest.mark.parametrize(("wanted", "effective"), [(0, 736), (100, 100), (736, 736), (737, 736), (50_000, 736)])
-def test_max_connections_is_cut_to_the_files(wanted: int, effective: int) -> None:
-    assert connections_limit(wanted, connections_max(1024)) == effective
-
-
 @pytest.mark.parametrize(
-    ("wanted", "file_limit", "words"),
+    ("wanted", "file_limit", "workers", "words"),
     [
-        (0, 1024, ["1024 files", "736 clients", "LimitNOFILE"]),
-        (0, 4096, []),
-        (500, 1024, []),
-        (50_000, 4096, ["mqtt.max_connections is 50000", "4096 files", "3552 clients"]),
+        (0, 1024, 1, ["1024 files", "736 clients", "LimitNOFILE"]),
+        (0, 4096, 1, []),
+        (500, 1024, 1, []),
+        (50_000, 4096, 1, ["mqtt.max_connections is 50000", "4096 files", "3552 clients"]),
+        (2944, 1024, 4, []),
+        (2945, 1024, 4, ["mqtt.max_connections is 2945", "4 workers", "1024 files", "736 clients"]),
     ],
 )
-def test_the_warning_of_too_few_files(wanted: int, file_limit: int, words: list[str]) -> None:
-    text = few_files_warning(MqttSettings(max_connections=wanted), file_limit)
+def test_the_warning_of_too_few_files(wanted: int, file_limit: int, workers: int, words: list[str]) -> None:
+    text = few_files_warning(MqttSettings(max_connections=wanted), file_limit, workers)
     assert bool(text) == bool(words)
     for word in words:
         assert word in text
