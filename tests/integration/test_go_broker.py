@@ -103,6 +103,7 @@ async def test_members_agree_and_messages_cross(nodes: Nodes, clients: Clients, 
         assert sub.texts[-1] == "key:one key:two|text/plain|some-data|1|answer/here"
 
 
+@pytest.mark.one_process("has a node leave by the API, which one with workers refuses")
 async def test_retained_messages(nodes: Nodes, clients: Clients) -> None:
     go = make(nodes, GoBroker, "go1")
     ours = make(nodes, Node, "our1")

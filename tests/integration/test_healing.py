@@ -59,6 +59,7 @@ async def test_a_node_that_failed_is_known_at_once_at_another_address(nodes: Nod
         assert "two nodes have one name" not in node.log()
 
 
+@pytest.mark.one_process("has a node leave by the API, which one with workers refuses")
 async def test_a_node_that_left_joins_again_without_a_restart(nodes: Nodes) -> None:
     first, second = await nodes.federation(2)
     for _ in range(2):
