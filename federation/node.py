@@ -52,7 +52,6 @@ from federation.stream.state import State
 from federation.stream.stored_interest import InterestPage, StoredInterest
 from federation.stream.tree import FederationTree
 from federation.tags import (
-    EXTENSION_COPIES,
     EXTENSION_DIRECT,
     EXTENSION_FIELDS,
     EXTENSION_SESSIONS,
@@ -60,9 +59,6 @@ from federation.tags import (
     TAG_EXTENSIONS,
     TAG_PROCESS,
     TAG_STORE,
-    TAG_WORKER_OF,
-    TAG_ZONE,
-    ZONE_CHARS_MAX,
 )
 from federation.trust import Reach, reach_of
 
@@ -351,10 +347,7 @@ class Node(Nodes):
         if self.sessions is not None and sender.peer_store_id not in ("", store_id):
             self.sessions.moves.store_replaced(name)
         sender.peer_store_id = self.receivers.expected[name] = store_id
-        sender.knows_adoptions = moves_sessions and EXTENSION_COPIES in extensions
-        sender.keeps_copies = sender.knows_adoptions and not path
-        sender.zone = member.tags.get(TAG_ZONE, "")[:ZONE_CHARS_MAX]
-        sender.node = member.tags.get(TAG_WORKER_OF, name)
+        sender.copies_told(member.tags, extensions if moves_sessions else [], bool(path))
         sender.is_living = True
         if is_back:
             sender.living_since = now

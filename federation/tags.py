@@ -13,6 +13,7 @@ EXTENSION_FIELDS: Final = "direct2"  # our fields of the Go broker's events
 EXTENSION_DIRECT: Final = "direct3"  # the direct stream
 EXTENSION_SESSIONS: Final = "session1"  # it shares sessions
 EXTENSION_COPIES: Final = "copies2"  # it keeps copies of the stores of others
+EXTENSION_NEWEST: Final = "newest1"  # it says which messages of a copy that it hands over their home may lack
 EXTENSION_STAMPS: Final = "stamps1"  # stamps of retained messages, on both streams
 EXTENSIONS: Final = f"{EXTENSION_FIELDS},{EXTENSION_DIRECT},{EXTENSION_STAMPS}"
 TAG_PROCESS: Final = "process"  # another one after each start; a member with it takes copies for shared groups
@@ -54,7 +55,9 @@ def own_tags(
         tags[TAG_TLS] = advertised_tls
     if direct:
         tags[TAG_EXTENSIONS] = (
-            f"{EXTENSIONS},{EXTENSION_SESSIONS},{EXTENSION_COPIES}" if shares_sessions else EXTENSIONS
+            f"{EXTENSIONS},{EXTENSION_SESSIONS},{EXTENSION_COPIES},{EXTENSION_NEWEST}"
+            if shares_sessions
+            else EXTENSIONS
         )
     if identity is not None:
         tags[TAG_PROCESS] = f"{identity.store_id[:12]}.{identity.starts}"

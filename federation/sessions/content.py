@@ -94,7 +94,7 @@ def _take_head(
     broker: Broker, client_id: str, records: list[Record], has_exchanges: bool, relayed: Relayed, now: float
 ) -> tuple[Session, list[int]]:
     packet_ids: list[int] = []
-    came = Came(relayed, broker.identity, [])
+    came = Came(relayed, broker.identity, [], None)
     known = broker.sessions.get(client_id)
     session = known
     if session is None:

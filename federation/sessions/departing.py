@@ -280,12 +280,12 @@ class Departing(Sources):
         if self.copied[0] <= record < self.copied[1]:
             return None if self.is_adopted else self._marks_back(number_there(self.tail, record))
         lost, marks = ("", ()) if self.relayed is None else self.relayed.marks_of(record)
-        for store_id, _, first, end, since, tail in self.adopted:
+        for store_id, below, first, end, since, tail in self.adopted:
             if since > 0 and first <= record < end:
                 copied = COPIED, store_id, since
                 number = number_there(tail, record)
                 return (copied,) if number is None else ((BLOCK_OF, self.home, store_id, number), copied)
-            if marks and lost == store_id:
+            if marks and lost == store_id and below > 0:
                 if marks[-1][0] == COPIED and lost == self.epoch[1]:
                     return marks[:1] if marks[1:] else None
                 if marks[-1][0] == COPIED or lost == self.epoch[1]:

@@ -30,7 +30,8 @@ made of, one above the last, number of its record there); 0 there where it is no
 Adopted = tuple[str, int, int, int, int, Tail]
 """(id of a lost store, a number above all its records that came from there, the first number of records here that were made
 of them, and one above the last, counter of the claim of the lost home, the newest of them); the three numbers before the last
-are 0 where another node made them, the counter alone where the lost home had handed the session on."""
+are 0 where another node made them, the counter alone where the lost home had handed the session on. All numbers are 0 where
+that home was not lost, and has handed on what is not in its copy (Home.hands_on_rest)."""
 AllAdopted = tuple[Adopted, ...]
 """One for each lost store: a client may have had a session on one, and the rest of it on another."""
 
@@ -120,9 +121,18 @@ class Home(Content):
 
     def adopts_told(self, told: list[object]) -> None:
         """It comes from a node that has adopted it (told_adopted): lost homes that are back leave that out for the next home,
-        too. Raises as include, and IndexError."""
+        too, unless they have handed on the rest before. Raises as include, and IndexError."""
+        rest_is_here = [known[0] for known in self.adopted if known[1] == 0]
         for at in range(0, len(told), 2):
-            self.adopts((checked(str, told[at]), count_of(told[at + 1]), 0, 0, 0, ()))
+            if told[at] not in rest_is_here:
+                self.adopts((checked(str, told[at]), count_of(told[at + 1]), 0, 0, 0, ()))
+
+    def hands_on_rest(self, store_id: str, since: int) -> None:
+        """The home with this store, of the claim with the counter `since`, hands on what it has, but not what is in its copy
+        where it does not include that claim: it knows that another node has adopted it, and has nothing more. What comes from
+        the copy is only here from now on, or on its way."""
+        if store_id and not self.has_all_of((since, store_id)):
+            self.adopts((store_id, 0, 0, 0, 0, ()))
 
     def was_not_lost(self, store_id: str, since: int) -> bool:
         """The home with this store, of the claim with the counter `since`, hands over what is not in its copy. Return whether

@@ -245,7 +245,7 @@ class Moves:
         elif frame.epoch > self._homes.epoch_of(home):
             self._raise(home, frame.epoch)
         served: Home | None = None
-        came = Came(self.relayed, self._broker.identity, adopted)
+        came = Came(self.relayed, self._broker.identity, adopted, self._senders.get(homes[0]))
         key = (homes[0], client_id)
         for record in contents:
             kind = record[0]
@@ -266,9 +266,9 @@ class Moves:
                     head.forget(self.heads, self._homes.journal)
                 self.heads[key] = Head(homes[0], client_id, [record])
             elif kind in (COPIED, BLOCK_OF):
-                came.read(record, home.includes)
+                mark = came.read(record, home.includes)
                 if head is not None:
-                    head.records.append(record)
+                    head.records.append(mark)
             elif came.is_known and kind == OUTGOING:
                 pass
             elif came.is_block and kind == RECEIVED:  # of the own copy
@@ -331,7 +331,7 @@ class Moves:
             if records and records[0][0] == SESSION:
                 before.handed(home, now)  # it was home again, and hands over another one: each of these has its own
                 continue
-            came = Came(self.relayed, self._broker.identity, adopted)
+            came = Came(self.relayed, self._broker.identity, adopted, self._senders.get(home))
             for record in records:
                 if record[0] == HANDED:
                     before.handed(home, now)
@@ -376,9 +376,6 @@ class Moves:
         # not have heard of its new one. One that is connected hears of it, and one that asked for a new one has no former.
         if known is not None and known.is_new and known.connection is None and not home.is_clean:
             has_newer = True
-        for record in head.records:
-            if record[0] == AWAITED:
-                self.switches.meet(cast(tuple[str, ...], record[1]), now)
         has_exchanges = has_newer or behind_copy
         session, packet_ids = take_head(self._broker, home.client_id, head.records, has_exchanges, self.relayed, now)
         if behind_copy:
@@ -390,7 +387,9 @@ class Moves:
             home.taken_at = since
             home.packet_ids = packet_ids or None
         for record in head.records:
-            if record[0] == INCLUDES:
+            if record[0] == AWAITED:
+                self.switches.meet(cast(tuple[str, ...], record[1]), now)
+            elif record[0] == INCLUDES:
                 home.include(record[1])
         self.counters.arrived += 1
         arriving = home.arriving
@@ -402,6 +401,7 @@ class Moves:
             arriving = self.arrives(home, session, waiting)
         arriving.begin(homes, now)
         if former is not None:
+            home.hands_on_rest(former.peer_store_id, since)
             arriving.expected.pop(former.peer_store_id, None)
         arriving.includes(home.includes or {}, now)
         self._homes.wait_for_hand_over(home, arriving.until)

@@ -22,8 +22,9 @@ from broker.store.identity import StoreIdentity
 from broker.store.journal import checked
 from broker.store.shapes import count_of
 from federation.sessions.home import adopted_below, is_included
-from federation.sessions.wire import BLOCK_OF, COPIED, Record
+from federation.sessions.wire import BLOCK_OF, COPIED, NOT_COPIED, Record
 from federation.stream.positions import Positions
+from federation.stream.promises import PromisedPeer
 
 Before = tuple[Record, ...]
 """What stands before messages in a HAND (wire)."""
@@ -103,18 +104,25 @@ class Came:
     marks     COPIED or BLOCK_OF, or BLOCK_OF with the record in the copy and COPIED
     """
 
-    def __init__(self, relayed: Relayed, identity: StoreIdentity, adopted: list[object]) -> None:
+    def __init__(
+        self, relayed: Relayed, identity: StoreIdentity, adopted: list[object], sender: PromisedPeer | None
+    ) -> None:
+        """sender: to the node that hands over; None for none that is known."""
         self.is_known = False
         self.is_block = False
         self._relayed = relayed
         self._identity = identity
         self._adopted = adopted
+        self._marks_newest = sender is not None and sender.marks_newest
         self.marks: Before = ()
 
-    def read(self, mark: Record, includes: dict[str, int] | None) -> None:
-        """Take COPIED or BLOCK_OF. includes: of the session (Home)."""
-        self.note(mark)
+    def read(self, mark: Record, includes: dict[str, int] | None) -> Record:
+        """Take COPIED or BLOCK_OF. includes: of the session (Home). Return what is noted of it: nothing of COPIED where the
+        node does not say which of the messages that home may lack."""
         self.is_known = self._relayed.is_here(mark, includes, self._adopted, self._identity)
+        noted = mark if mark[0] == BLOCK_OF or self._marks_newest else NOT_COPIED
+        self.note(noted)
+        return noted
 
     def note(self, mark: Record) -> None:
         """Take it without asking whether the session has what follows."""

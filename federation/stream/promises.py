@@ -20,6 +20,7 @@ from broker.session.commits import Commits
 from federation.stream.counters import DropReason
 from federation.stream.full_state import FullState
 from federation.stream.outbox import Outbox
+from federation.tags import EXTENSION_COPIES, EXTENSION_NEWEST, TAG_WORKER_OF, TAG_ZONE, ZONE_CHARS_MAX
 
 STORE_MARK: Final = "@"
 WAIT_SECONDS_MIN: Final = 0.05  # for a node's acknowledgement, before its messages are kept here
@@ -36,6 +37,7 @@ class PromisedPeer(Peer):
     round_trip  seconds from sending events to their acknowledgement, the last time; -1.0 before the first one
     peer_store_id  of the node, as its tag says, "" for none
     knows_adoptions  the node is told who has adopted sessions (likewise)
+    marks_newest   it says of the messages of a copy that it hands over which of them their home may lack (likewise)
     keeps_copies   of other stores (likewise); not a worker of this node, which is lost with the same machine
     zone           of the node (likewise)
     node           of the member, as its tag says: other workers of the node have the same one
@@ -54,10 +56,19 @@ class PromisedPeer(Peer):
         self.round_trip = -1.0
         self.peer_store_id = ""
         self.knows_adoptions = False
+        self.marks_newest = False
         self.keeps_copies = False
         self.zone = ""
         self.node = ""
         self.living_since = 0.0
+
+    def copies_told(self, tags: dict[str, str], extensions: list[str], is_worker: bool) -> None:
+        """The node has told these tags. extensions: what it knows of sessions. is_worker: it is one of this node."""
+        self.knows_adoptions = EXTENSION_COPIES in extensions
+        self.marks_newest = EXTENSION_NEWEST in extensions
+        self.keeps_copies = self.knows_adoptions and not is_worker
+        self.zone = tags.get(TAG_ZONE, "")[:ZONE_CHARS_MAX]
+        self.node = tags.get(TAG_WORKER_OF, self.name)
 
     def hello_id(self, session_id: str) -> str:
         """The session id for Hello: it names the store that the outbox is for, and another one refuses it."""

@@ -215,7 +215,7 @@ def test_messages_of_a_copy_are_known_behind_a_second_hand_over(goes_back: bool,
     at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 1)
     at.adopts((STORES["n2"], 31, 0, 0, 0, ()))
     relayed = home.sessions.moves.relayed
-    came = Came(relayed, home.broker.identity, [])
+    came = Came(relayed, home.broker.identity, [], None)
     marked = ((since,), b"a"), ((), b"b"), ((known, since), b"c"), ((doubt, since), b"d"), ((NOT_COPIED,), b"e")
     for marks, payload in marked:
         for mark in marks:
@@ -253,7 +253,7 @@ def test_both_marks_of_the_newest_are_in_each_frame(count: int) -> None:
     departing = home.sessions.moves.depart(session, at, home.node.senders["n3"], (5, STORES["n3"]), Marks([], 0.0), 0.0)
     found: dict[bytes, object] = {}
     for frame in departing.take_messages(0.0):
-        came = Came(Relayed(), home.broker.identity, [])
+        came = Came(Relayed(), home.broker.identity, [], None)
         for each in shown([frame]):
             if isinstance(each, bytes):
                 came.took(1, 2)
