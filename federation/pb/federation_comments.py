@@ -35,7 +35,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.federation.api.Membership.ForceLeave": "Turn a failed node into one that has left. A name that no member has is no error.",
     "gmqtt.federation.api.Membership.GetHealth": "How the gossip of this node goes.",
     "gmqtt.federation.api.Membership.Join": "Join the nodes at the given gossip addresses into one federation with this node. One that answers is enough; UNAVAILABLE when none does.",
-    "gmqtt.federation.api.Membership.Leave": "Leave the federation gracefully; the node goes on serving its own clients.",
+    "gmqtt.federation.api.Membership.Leave": "Leave the federation gracefully; the node goes on serving its own clients. FAILED_PRECONDITION for a node with workers.",
     "gmqtt.federation.api.Membership.ListMembers": "Every member that this node knows, itself included.",
     "gmqtt.federation.api.Membership.SetTags": "Change tags of this node that other members see, for example for the filters of queries. The tags that nodes need themselves are refused.",
     "gmqtt.federation.api.Message.correlation_data_raw": "Correlation data that is not UTF-8 and so does not fit field 6.",

@@ -201,7 +201,7 @@ class MembershipServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """Leave the federation gracefully; the node goes on serving its own clients.
+        """Leave the federation gracefully; the node goes on serving its own clients. FAILED_PRECONDITION for a node with workers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

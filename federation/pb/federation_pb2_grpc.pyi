@@ -87,7 +87,7 @@ class MembershipStub:
     UNAVAILABLE when none does.
     """
     Leave: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _empty_pb2.Empty]
-    """Leave the federation gracefully; the node goes on serving its own clients."""
+    """Leave the federation gracefully; the node goes on serving its own clients. FAILED_PRECONDITION for a node with workers."""
     ForceLeave: _grpc.UnaryUnaryMultiCallable[_federation_pb2.ForceLeaveRequest, _empty_pb2.Empty]
     """Turn a failed node into one that has left. A name that no member has is no error."""
     SetTags: _grpc.UnaryUnaryMultiCallable[_federation_pb2.SetTagsRequest, _federation_pb2.SetTagsResponse]
@@ -109,7 +109,7 @@ class MembershipAsyncStub(MembershipStub):
     UNAVAILABLE when none does.
     """
     Leave: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _empty_pb2.Empty]  # type: ignore[assignment]
-    """Leave the federation gracefully; the node goes on serving its own clients."""
+    """Leave the federation gracefully; the node goes on serving its own clients. FAILED_PRECONDITION for a node with workers."""
     ForceLeave: _aio.UnaryUnaryMultiCallable[_federation_pb2.ForceLeaveRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Turn a failed node into one that has left. A name that no member has is no error."""
     SetTags: _aio.UnaryUnaryMultiCallable[_federation_pb2.SetTagsRequest, _federation_pb2.SetTagsResponse]  # type: ignore[assignment]
@@ -140,7 +140,7 @@ class MembershipServicer(metaclass=_abc_1.ABCMeta):
         request: _empty_pb2.Empty,
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
-        """Leave the federation gracefully; the node goes on serving its own clients."""
+        """Leave the federation gracefully; the node goes on serving its own clients. FAILED_PRECONDITION for a node with workers."""
 
     @_abc_1.abstractmethod
     def ForceLeave(

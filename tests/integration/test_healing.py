@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from node_process import FAILED_SECONDS, free_port, gossip_address, status_becomes
 from split_network import split_network
 from waiting import eventually
