@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -25,7 +26,7 @@ from broker.listener_facts import ListenerFacts
 from broker.message import NEVER
 from broker.server.host import Host
 from broker.server.logging import get_logger
-from waiting import DEADLINE
+from waiting import DEADLINE, eventually
 
 
 class Service:
@@ -225,28 +226,40 @@ async def test_a_service_that_gives_no_answer_in_time_refuses(service: Service) 
 async def test_the_time_limit_does_not_count_the_wait_for_a_turn(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    never = asyncio.Event()
+    """It is that of a POST, which begins when there is a connection for it."""
+    begun = 0
+    post = aiohttp.ClientSession.post
+    goes_on = asyncio.Event()
 
-    async def silent_at_first(request: web.BaseRequest) -> web.StreamResponse:
-        if len(service.questions) == 1:
-            await never.wait()
+    def counted(*args: Any, **keys: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        return post(*args, **keys)
+
+    async def waits(request: web.BaseRequest) -> web.StreamResponse:
+        await goes_on.wait()
         return web.json_response({"result": "allow"})
 
-    service.answer = silent_at_first
+    service.answer = waits
+    monkeypatch.setattr(aiohttp.ClientSession, "post", counted)
     monkeypatch.setattr(module, "CONNECTIONS_MAX", 1)
-    webhook = make(service, timeout=3.0)
+    webhook = make(service)
     host = Host(Settings())
     decider = AuthDecider(host, [webhook], FailedLogins(0, 0), None, get_logger("auth"))
     requests = [Waits(f"u{number}") for number in range(3)]
     try:
         for request in requests:
             decider.decide(request, host.now())
+        await eventually(lambda: len(service.questions) == 1, "the service is asked")
+        assert begun == 1
+        goes_on.set()
         async with asyncio.timeout(DEADLINE):
             for request in requests:
                 await request.answered.wait()
-        assert [request.reason_code for request in requests] == [SERVER_UNAVAILABLE, SUCCESS, SUCCESS]
+        assert [request.reason_code for request in requests] == [SUCCESS] * 3
+        assert begun == 3
     finally:
-        never.set()
+        goes_on.set()
         await webhook.stop()
 
 
