@@ -18,11 +18,10 @@ from broker.store.journal import Content, Journal, checked
 from broker.store.kinds import ENDED, HEAD, HOME
 from broker.store.shapes import count_of
 from federation.sessions.arriving import Arriving, Epoch
-from federation.sessions.promised import Claims, Promised
+from federation.sessions.promised import Claims, Promised, take_claim
 
 NOT_TAKEN: Final = -1
 ADOPTED_MAX: Final = 8  # lost stores that a session comes from; policy: the first is forgotten, and it may come twice
-INCLUDES_MAX: Final = 16  # stores of former homes; policy: the one that is named least is forgotten
 
 Tail = tuple[tuple[int, int, int], ...]
 """The newest messages of a copy, which its home may lack, by rising numbers: (the first number of records here that one was
@@ -156,10 +155,7 @@ def more_included(known: dict[str, int] | None, stores: object) -> dict[str, int
     includes = {} if known is None else known
     for store in checked(tuple, stores):
         store_id, counter = store
-        name = checked(str, store_id)
-        includes[name] = max(checked(int, counter), includes.pop(name, 0))
-    while len(includes) > INCLUDES_MAX:
-        del includes[next(iter(includes))]
+        take_claim(includes, checked(str, store_id), checked(int, counter))
     return includes or None
 
 

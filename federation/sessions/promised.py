@@ -16,10 +16,18 @@ from broker.store.shapes import count_of
 from federation.sessions.counters import SessionCounters
 
 GONE_MAX: Final = 65_536  # clients that have gone on to another node, or ended; policy: the oldest is forgotten
+INCLUDES_MAX: Final = 16  # stores of former homes of a session; policy: the one that is named least is forgotten
 UNNAMED: Final = ""  # the store of a home that does not say its claim: an earlier build
 
 Claims = dict[str, int]
 """The counter of a claim by the id of the store of its home."""
+
+
+def take_claim(claims: Claims, store_id: str, counter: int) -> None:
+    """The home with this store was named: of its claims the newest counts, in whatever order they come."""
+    claims[store_id] = max(counter, claims.pop(store_id, 0))
+    if len(claims) > INCLUDES_MAX:
+        del claims[next(iter(claims))]
 
 
 Value = TypeVar("Value")
@@ -45,10 +53,11 @@ class Promised:
 
     def says(self, is_on_way: bool, claims: Claims) -> None:
         """A node has answered that these are on their way, or over."""
-        if is_on_way:
-            self.on_way.update(claims or {UNNAMED: 0})
-        else:
-            self.over.update(claims)
+        known = self.on_way if is_on_way else self.over
+        for store_id, counter in claims.items():
+            take_claim(known, store_id, counter)
+        if is_on_way and not claims:
+            take_claim(known, UNNAMED, 0)
 
     def waited_for(self, includes: Claims | None) -> Claims:
         """Return what is to come. includes: of the session here (Home)."""
@@ -73,7 +82,10 @@ class Over:
         promised by nobody."""
         if includes is None:
             return
-        claims = {**self.of(client_id), **includes, self._identity.store_id: counter}
+        claims = dict(self.of(client_id))
+        for store_id, of_home in includes.items():
+            take_claim(claims, store_id, of_home)
+        take_claim(claims, self._identity.store_id, counter)
         remember(self._by_client, client_id, claims, self._counters)
 
     def of(self, client_id: str) -> Claims:

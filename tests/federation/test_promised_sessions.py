@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from broker.codec.packets import Disconnect
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
 from broker.store.identity import StoreIdentity
 from federation.sessions.counters import SessionCounters
-from federation.sessions.promised import GONE_MAX, UNNAMED, Claims, Over, Promised, claims_of, told_claims
+from federation.sessions.promised import (
+    GONE_MAX,
+    INCLUDES_MAX,
+    UNNAMED,
+    Claims,
+    Over,
+    Promised,
+    claims_of,
+    told_claims,
+)
 from simulator.client import Client
 from simulator.federation import Federation
 from simulator.node_store import Disk
@@ -86,6 +97,34 @@ def test_what_a_session_has_had_is_not_waited_for(
         for is_on_way, claims in (*others, (True, on_way), (False, {} if is_known_here else over)):
             promised.says(is_on_way, claims_of(list(told_claims(claims))))
         assert promised.waited_for(includes) == left
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_of_two_claims_of_one_home_the_newer_counts(order: tuple[int, ...]) -> None:
+    """In whatever order nodes say them."""
+    said: list[tuple[bool, Claims]] = [(True, {"a": 4}), (False, {"a": 2, "x": 3}), (False, {"a": 4, "y": 5})]
+    promised, newer = Promised({}), Promised({})
+    counters = SessionCounters()
+    over = Over(StoreIdentity("own", 1, True), counters)
+    for at in order:
+        promised.says(*said[at])
+        newer.says(not said[at][0], said[at][1])
+        over.note("c", said[at][1], 9 - at)
+    assert promised.waited_for(None) == {}
+    assert newer.waited_for({"x": 3, "y": 4}) == {"y": 5}
+    assert over.of("c") == {"a": 4, "x": 3, "y": 5, "own": 9}
+
+
+def test_the_claims_of_one_client_are_bounded() -> None:
+    """However many stores are named, that of this node is among those that are known."""
+    over = Over(StoreIdentity("own", 1, True), SessionCounters())
+    promised = Promised({})
+    for number in range(3 * INCLUDES_MAX):
+        over.note("c", {f"{number}": 1, f"{number} too": 1}, 1 + number)
+        promised.says(True, {f"{number}": 1})
+        promised.says(False, {f"{number} too": 1})
+    assert len(over.of("c")) == len(promised.on_way) == len(promised.over) == INCLUDES_MAX
+    assert over.counter_of("c") == 3 * INCLUDES_MAX
 
 
 def test_the_oldest_sessions_that_have_ended_are_forgotten() -> None:
