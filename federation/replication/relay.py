@@ -283,9 +283,11 @@ class Relay:
         elif frame.operation == RELAY and self._sessions == ADOPTED_SESSIONS:
             home, sessions, data, _ = frame.more
             if sessions == ADOPTED_SESSIONS:
+                outside = self._relayed_to, self._is_rest
                 self._relayed_to = checked(str, home)
+                self._is_rest = False  # the node lived when it relayed this
                 self.apply(checked(bytes, data), 0, now)
-                self._relayed_to = self._home
+                self._relayed_to, self._is_rest = outside
         elif frame.operation == REST_OF and self._sessions == ADOPTED_SESSIONS:
             self._apply_rest(frame, now)
         elif frame.operation == BLOCK and self._relayed_to == self._home:

@@ -115,13 +115,17 @@ def test_what_a_lost_node_had_goes_where_that_has_said(switched: str) -> None:
 
 @pytest.mark.parametrize("number", [0, 7])
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_copy_for_a_group_that_nobody_chooses_again_is_taken(is_lost: bool, number: int) -> None:
-    """n3 chose a member at n2. is_lost: n3 is, too, and n4 brings it."""
+@pytest.mark.parametrize("is_relayed", [False, True])
+def test_a_copy_for_a_group_that_nobody_chooses_again_is_taken(is_relayed: bool, is_lost: bool, number: int) -> None:
+    """n3 chose a member at n2. is_lost: n3 is, too, and n4 brings it. is_relayed: it chose one at n9, whose sessions n2 had
+    adopted, and has chosen again when it relayed that."""
     station = adopted((SUBSCRIPTION, 1, b"$share/g/a/#", 1, False, False, 0, 0))
     head = encode_copy_head(number, 1, 0, b"g", b"a/#")
     copy = encode_frame(GROUP_COPY, head + encode_packet(Message(b"a/b", b"1", 1, False), 5))
+    if is_relayed:
+        copy = encode_session_frame(RELAY, "", (0, OTHER), ("n9", ADOPTED_SESSIONS, copy, 0))
     relay(station, *(("n4", rest_of(9, 1, copy)) if is_lost else ("n3", copy)))
-    assert station.broker.sessions["c"].queue_length() == (0 if number and not is_lost else 1)
+    assert station.broker.sessions["c"].queue_length() == (0 if number and (is_relayed or not is_lost) else 1)
 
 
 @pytest.mark.parametrize("is_here", [True, False])
