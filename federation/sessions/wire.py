@@ -48,7 +48,9 @@ COUNTER_MAX: Final = 2**62
 # Of ANSWER.
 NOTHING: Final = 0  # the node has no session of the client
 HANDING: Final = 1  # it hands the session over
-REFUSED: Final = 2  # it is the home by a greater epoch, which follows
+REFUSED: Final = (
+    2  # it is the home by a greater epoch, which follows, or was it for an adopted session that has gone on
+)
 OTHER_USER: Final = 3  # the session is that of a link of another user
 # In place of a record in HAND.
 HEAD_END: Final = 100  # the session can be served; messages follow
@@ -71,8 +73,10 @@ NOT_COPIED: Final[Record] = (COPIED, "", 0)  # nor of a block
 class SessionFrame(NamedTuple):
     """more: of a CLAIM (is_answered, is_clean, has_ended) and, where the session was adopted, the id of that store, the number
     that its records are below, whether no client has connected since, and the former two of each further store; of an ANSWER
-    (verdict, counter, store id) and these two of each store; of a MOVE the names of the former homes, of a HAND those, its
-    records, the counter of the former home, and the same as of an ANSWER."""
+    (verdict, counter, store id), behind them of REFUSED and OTHER_USER these two of each store (told_adopted), of HANDING and
+    NOTHING store id and counter of each claim that is on its way, or over (told_claims); of a MOVE the former homes, of a
+    HAND those, its records, the counter of the former home, and id and number of each lost store; 0 for one whose home has
+    handed on itself what its copy lacks."""
 
     operation: int
     client_id: str
