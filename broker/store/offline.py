@@ -52,10 +52,6 @@ HEADER: Final = "gmqttd_store"
 STORE_ID: Final = "store_id"  # in the first line of one of several stores that know each other
 TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
 BINARIES: Final = ("payload", "properties", "events", "stamp", "packed", "replayed_to")
-NESTED: Final = (  # bytes in them are {SUFFIX: text}
-    *("filters", "retained", "expiring", "left_groups", "waiting", "records", "arriving", "before"),
-    *("names", "record", "formerly", "adopted", "includes", "lineage"),
-)
 SUFFIX: Final = "_base64"
 MESSAGE_FIELDS: Final = ("topic", "payload", "qos", "retain", "properties", "expires_at", "client_id")
 WILL_FIELDS: Final = (
@@ -274,12 +270,10 @@ def _named(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
             found[name + SUFFIX] = b64encode(value).decode()
         elif name == "wants":
             found[name] = [want.decode() for want in value]
-        elif name in NESTED:
-            found[name] = _plain(value)
         elif name == "will" and value is not None:
             found[name] = _named(WILL_FIELDS, value)
         else:
-            found[name] = value
+            found[name] = _plain(value)
     return found
 
 
@@ -336,10 +330,6 @@ def _values(names: Iterable[str], found: dict[str, Any]) -> list[Any]:
             values.append(tuple(_values(WILL_FIELDS, found[name])))
         elif name == "wants":
             values.append(tuple([want.encode() for want in found[name]]))
-        elif name == "identifiers":
-            values.append(tuple(found[name]))
-        elif name in NESTED:
-            values.append(_nested(found[name]))
         else:
-            values.append(found[name])
+            values.append(_nested(found[name]))
     return values

@@ -296,7 +296,7 @@ def test_stores_that_know_each_other_do_so_by_new_ids(tmp_path: Path) -> None:
     """Also where the id of the other one is in a frame that waits for it."""
     ids = ["a" * 32, "b" * 32]
     records: list[tuple[Any, ...]] = [
-        (STORE, ids[0], 3),
+        (STORE, ids[0], 3, (ids[1],), ((7, 9), (12, 20)), 31),
         (POSITION, ids[1], 5, 5),
         (OUTBOX, "node/1", 1, 0, 0, 1, (), b"\x20" + ids[1].encode(), (), ()),
     ]
@@ -306,7 +306,7 @@ def test_stores_that_know_each_other_do_so_by_new_ids(tmp_path: Path) -> None:
     assert len({*given, *given.values()}) == 4
     found = [renamed(record, given) for _, record in import_lines(lines)]
     assert all(renamed(record, {}) == record for record in records)
-    assert found[0] == (STORE, given[ids[0]], 3)
+    assert found[0] == (STORE, given[ids[0]], 3, (given[ids[1]],), ((7, 9), (12, 20)), 31)
     assert found[1] == (POSITION, given[ids[1]], 5, 5)
     assert found[2][7] == b"\x20" + given[ids[1]].encode()
 
