@@ -15,6 +15,7 @@ from federation.stream.sender import PeerSender
 
 # A worker of this node that hangs, or has died, with a client's session perhaps, is ended and started again in that time.
 SIBLING_SECONDS: Final = 12.0
+NOBODY: Final = ""  # in place of the nodes that are not known yet
 
 
 def wait_seconds(awaited: dict[str, None], siblings: frozenset[str], claim_wait: float) -> float:
@@ -42,6 +43,14 @@ class Answers:
     def __init__(self, senders: dict[str, PeerSender]) -> None:
         self.waiting: list[Answer] = []
         self._senders = senders
+
+    def from_unknown(self, siblings: frozenset[str]) -> dict[str, None]:
+        """Return whose answers may come though no member of that name is known: just after a start, before the first gossip.
+        Other workers start together with this one, which knows them from before only if it has something of theirs."""
+        names = dict.fromkeys([name for name in siblings if name not in self._senders])
+        if not self._senders:
+            names[NOBODY] = None
+        return names
 
     def refuse(self, sender: PeerSender, frame: SessionFrame, verdict: int, epoch: Epoch, adopted: AllAdopted) -> None:
         """This node is, or was, the home by this epoch. adopted: of its session."""

@@ -22,7 +22,7 @@ from broker.session.inflight import PACKET_ID_MAX
 from broker.session.session import Session
 from broker.store.journal import checked
 from broker.store.shapes import between
-from federation.sessions.answers import Answers, wait_seconds
+from federation.sessions.answers import NOBODY, Answers, wait_seconds
 from federation.sessions.arriving import Epoch
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import ORDER_SECONDS_MAX, Marks
@@ -52,7 +52,6 @@ from federation.stream.sender import PeerSender
 
 HEAD_SECONDS_MAX: Final = 5.0  # a client waits so long for the session that a node has said to hand over
 SPREAD: Final = 40_503  # claims within milliseconds give packet identifiers that are far from each other
-NOBODY: Final = ""  # in place of the nodes that are not known yet
 TAKEN_OVER: Final = "taken over by a connection to another node"
 
 
@@ -163,8 +162,8 @@ class Sessions(Ownership):
                     sender.want_attention()
                 if self._is_awaited(name, sender, now):
                     awaited[name] = None
-        if not self._senders and now < self.homes.starting_until:
-            awaited[NOBODY] = None
+        if now < self.homes.starting_until:
+            awaited.update(self._answers.from_unknown(self.siblings))
         promised = home.promised = home.promised or Promised(self.moves.over.of(home.client_id))
         promised.on_way.update(self.moves.on_way(home.client_id))  # it comes back from where it went
         if not awaited and not home.on_way():

@@ -8,7 +8,9 @@ import pytest
 
 from broker.codec.packets import Disconnect
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
+from broker.ownership import Claimant
 from broker.store.identity import StoreIdentity
+from federation.serf.events import Member, MemberJoin, MemberStatus
 from federation.sessions.counters import SessionCounters
 from federation.sessions.promised import (
     GONE_MAX,
@@ -20,9 +22,14 @@ from federation.sessions.promised import (
     claims_of,
     told_claims,
 )
+from federation.sessions.wire import ANSWER, NOTHING, encode_session_frame
+from federation.stream.frames import HEADER_SIZE
+from federation.tags import TAG_WORKER_OF, own_tags
+from session_home import Home
 from simulator.client import Client
 from simulator.federation import Federation
 from simulator.node_store import Disk
+from stored_node import Station
 
 
 class Siblings:
@@ -72,6 +79,52 @@ def test_a_client_that_moves_often_waits_for_no_session_that_it_has(
         siblings.end(places[-1], client)
         for at in (places[-1], 1 - places[-1]):
             siblings.until_served(siblings.connect(at), 1.0)
+
+
+class Waiting(Claimant):
+    """A client that notes when it is let in."""
+
+    def __init__(self) -> None:
+        self.is_let_in = False
+
+    def is_open(self) -> bool:
+        return True
+
+    def claimed(self) -> None:
+        self.is_let_in = True
+
+
+@pytest.mark.parametrize(("starting_until", "waits"), [(5.0, True), (0.0, False)])
+@pytest.mark.parametrize("has_others", [False, True])
+def test_a_worker_that_has_just_started_waits_for_another_one_that_it_does_not_know_yet(
+    has_others: bool, starting_until: float, waits: bool
+) -> None:
+    """The other one has no interest that the store of this one keeps, and perhaps the session of the client."""
+    home = Home() if has_others else Station({})
+    sessions = home.node.sessions
+    assert sessions is not None
+    sessions.siblings = frozenset({"n1/1"})
+    sessions.homes.starting_until = starting_until
+    client = Waiting()
+    if not sessions.claim(client, "c", "", False, 0.0):
+        sessions.handle_timeout(sessions.claim_wait)
+    else:
+        client.is_let_in = True
+    assert client.is_let_in is not waits
+    tags = {**own_tags("127.0.0.1:8901", True), TAG_WORKER_OF: "n1"}
+    home.node.member_events([MemberJoin(Member("n1/1", "127.0.0.1", 8901, tags, MemberStatus.ALIVE))], 0.0)
+    for name in ("n2", "n3", "n4") if has_others else ():
+        sessions.receive(name, answer(sessions.homes.by_client["c"].counter, home), 0.0)
+    assert client.is_let_in is not waits
+    if waits:
+        sessions.receive("n1/1", answer(sessions.homes.by_client["c"].counter, home), 0.0)
+    assert client.is_let_in
+
+
+def answer(counter: int, home: Station) -> bytes:
+    """The body of a frame: there is no session of the client."""
+    epoch = counter, home.broker.identity.store_id
+    return encode_session_frame(ANSWER, "c", epoch, (NOTHING, *epoch))[HEADER_SIZE:]
 
 
 OTHERS: tuple[tuple[bool, Claims], ...] = ((True, {"b": 7}), (False, {"b": 7, "c": 1}))

@@ -66,7 +66,11 @@ class Traffic:
             sent.update(publisher.sent)
         faults = [fault for publisher in self.publishers for fault in publisher.faults]
         for subscriber in self.subscribers:
-            await eventually(lambda s=subscriber: s.has_all(sent), f"{subscriber.client_id} has the last messages")
+            try:
+                await eventually(lambda s=subscriber: s.has_all(sent), f"{subscriber.client_id} has the last messages")
+            except AssertionError as error:
+                missing = [fault for other in self.subscribers for fault in other.broken_promises(sent)]
+                raise AssertionError("\n".join([str(error), *missing])) from error
             faults += subscriber.broken_promises(sent)
         return faults
 
