@@ -99,7 +99,6 @@ class ActiveSegment:
         """Return what somebody else did to the folder, or to the segment; "" for nothing. No write succeeds afterwards, until
         another segment is begun. Raises OSError."""
         try:
-            self._check_folder()
             if not self._files.stands(self._descriptor, self._path):
                 self._taken = f"{self._path} was removed, or another file took its place"
             elif os.fstat(self._descriptor).st_size < self.size:
@@ -107,6 +106,7 @@ class ActiveSegment:
             elif self._mark >= 0 and not self._files.stands(self._mark, self._folder / MARK_FILE):
                 os.close(self._mark)
                 self._mark = -1
+            self._check_folder()  # last: a segment that is gone since may have gone with it
         except FolderTaken as error:
             self._taken = str(error)
         return self._taken
