@@ -118,6 +118,11 @@ async def test_an_agent_that_does_not_know_a_name_in_conflict_says_so() -> None:
         assert ConflictResponse.decode(found["agent"][1:]) is None
 
 
+async def _event_comes(lines: asyncio.StreamReader) -> None:
+    while b"Event Info" not in await lines.readline():
+        pass
+
+
 async def test_an_agent_tells_of_events_that_may_be_coalesced_the_latest() -> None:
     """So does a node: test_coalescing.py."""
     async with running_agent("agent") as agent, running_node("ours") as node:
@@ -125,8 +130,12 @@ async def test_an_agent_tells_of_events_that_may_be_coalesced_the_latest() -> No
         monitor = await agent.begin("monitor")
         try:
             assert monitor.stdout is not None
-            while b"Event Info" not in await asyncio.wait_for(monitor.stdout.readline(), DEADLINE):
-                """The agent itself, and the node, have joined: the stream is there."""
+            ready = asyncio.create_task(_event_comes(monitor.stdout))
+            async with asyncio.timeout(DEADLINE):
+                while not ready.done():  # a stream tells nothing of before it began: another event each second
+                    node.serf.user_event("ready", b"")
+                    node.shell.flush()
+                    await asyncio.wait([ready], timeout=1)
             for payload in (b"one", b"two", b"three"):
                 node.serf.user_event("deploy", payload, coalesce=True)
                 node.serf.user_event("single", payload)
