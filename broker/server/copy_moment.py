@@ -14,9 +14,8 @@ from typing import Final
 from broker.store.store import StoreFault
 
 LOOK_SECONDS: Final = 0.001  # between two looks at the others, in the writer's thread
-NEAR_SECONDS_MAX: Final = (
-    600.0  # near the end of the copy of one worker, until those of the others are; it goes on to commit
-)
+# Near the end of the copy of one worker, until those of the others are; it goes on to commit.
+NEAR_SECONDS_MAX: Final = 600.0
 HELD_SECONDS_MAX: Final = 2.0  # without commits, until the others hold, too; what waits for the store waits so long
 STEPS: Final = 2  # near the end of its copy, and without commits
 

@@ -35,7 +35,7 @@ def test_limits_of_control_groups(tmp_path: Path) -> None:
 
 def test_free_memory_is_given_back() -> None:
     if platform.libc_ver()[0] != "glibc":
-        pytest.skip("not glibc")
+        pytest.skip("only glibc is asked to give free memory back")
     blocks = [bytes(20_000) for _ in range(5_000)]
     kept = blocks[::50]  # the heap cannot shrink at its end
     taken = resident_bytes()
