@@ -31,9 +31,7 @@ they were heard later than now (a clock was wrong); else it goes aside, and is c
 EDGES_MAX: Final = 256
 PARTS: Final = 256  # of a node's log, by the names of edge nodes
 SILENT_NS: Final = 86_400 * 10**9
-HEARD_NS: Final = (
-    3_600 * 10**9
-)  # a message notes the time anew when the noted one is so old: not each changes the state
+HEARD_NS: Final = 3_600 * 10**9  # a message notes the time anew when the noted one is so old, so that not each one does
 BIRTHS: Final = ("NBIRTH", "DBIRTH")
 COMMANDS: Final = ("NCMD", "DCMD")  # of host applications: no sign that the edge node lives
 _NODE: Final = ""  # instead of a device
