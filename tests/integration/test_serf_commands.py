@@ -143,14 +143,14 @@ async def test_events_queries_and_a_monitor(nodes: Nodes) -> None:
     monitor = await second.begin("monitor", "-log-level=info")
     debugging = await second.begin("monitor", "-log-level=debug")
     try:
-        await lines_until(debugging, "member joined")
+        await lines_until(debugging, "federation started")  # a join at once comes before the RPC listens
         fed_addr = second.node.config["plugins"]["federation"]["fed_addr"]
         host, _, port = fed_addr.rpartition(":")
         _, stranger = await asyncio.open_connection(host, int(port))
         stranger.write(b"no stream of events\r\n\r\n")
         await lines_until(debugging, "is not an event stream")  # the node's own log has the level info
         stranger.close()
-        await lines_until(monitor, "member joined")  # of the backlog
+        await lines_until(monitor, "federation started")  # of the backlog
         await first.run("event", "-coalesce=false", "deploy", "at noon")
         await first.run("event", "notice", "coalesced")
         told = await lines_until(monitor, "deploy", "notice")
