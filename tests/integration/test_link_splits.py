@@ -72,9 +72,9 @@ async def suffer_a_split(nodes: Nodes, clients: Clients, port: int, is_ours: boo
         reading = [asyncio.create_task(numbers_of(reader, some)) for reader, some in zip(readers, found, strict=True)]
         watches = []
         for node in cluster:
-            subscriber = await clients.connect(node.port, "watch-subscriber")
+            subscriber = await clients.connect(node.port, f"watch-subscriber-{node.name}")
             await subscriber.subscribe("watch/topic", qos=2)
-            watches.append(Watch(subscriber, await clients.connect(node.port, "watch-publisher")))
+            watches.append(Watch(subscriber, await clients.connect(node.port, f"watch-publisher-{node.name}")))
         await numbers.more()
 
         network.split(owner)
