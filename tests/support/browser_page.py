@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 LIVE_MS: Final = 20_000
+SCREEN: Final = {"width": 1280, "height": 900}
 AXE: Final = ROOT / "run/packages/node_modules/axe-core/axe.min.js"
 needs_axe: Final = pytest.mark.skipif(not AXE.exists(), reason="no axe-core: scripts/setup --packages")
 
@@ -71,7 +72,7 @@ def address_of(node: Node) -> str:
 
 
 async def window(browser: Any, node: Node, **options: Any) -> Window:
-    page = await browser.new_page(viewport={"width": 1280, "height": 900}, **options)
+    page = await browser.new_page(viewport=SCREEN, **options)
     return Window(page, address_of(node))
 
 

@@ -1,12 +1,15 @@
 // Graphs of the last hour (uPlot), and the drawing of the federation.
 import {html, useEffect, useRef} from "/vendor/preact-htm.js";
-import {bytes, number, seconds, shown} from "/lib.js";
+import {State, bytes, number, seconds, shown} from "/lib.js";
 
 const clock = (tick) => new Date(tick * 1000).toTimeString().slice(0, 8);
 // Of the ticks: those whose labels, with one digit behind the point, are exact.
 const STEPS = Array.from({length: 16}, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power / 10)).flat();
 const SECONDS_MIN = 30; // of a graph: for one point of time uPlot takes a day
 const COLOURS = ["#2f6feb", "#d9730d", "#18794e", "#a626a4"];
+
+// The legend has the values below the pointer, and without one the newest.
+const newestValues = (drawn) => { if (drawn.cursor.idx == null && drawn.data[0].length) drawn.setLegend({idx: drawn.data[0].length - 1}); };
 
 // lines: [label, values]. All have as many values; `newest` is an ISO time, `interval` in seconds.
 export function Graph({title, lines, newest, interval, format}) {
@@ -24,6 +27,7 @@ export function Graph({title, lines, newest, interval, format}) {
       axes: [{...axis, space: 80, size: 34, values: (_, ticks) => ticks.map((tick) => clock(tick))}, {...axis, size: 70, incrs: STEPS, values: (_, ticks) => ticks.map((tick) => format(tick))}],
       scales: {x: {range: (drawn, low, high) => low == null ? [low, high] : [low, Math.min(high, Math.max(drawn.data[0].at(-1), low + SECONDS_MIN))]},
         y: {range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1]}},
+      hooks: {setData: [newestValues], setCursor: [newestValues]},
     }, [[], ...lines.map(() => [])], place.current);
     const fit = new ResizeObserver(() => chart.current?.setSize({width: place.current.clientWidth, height: 190}));
     fit.observe(place.current);
@@ -60,54 +64,79 @@ export function nodesOf(members) {
   });
 }
 
-// The nodes around this one, and other domains below. With more than NODES_DRAWN the rest is a number.
-const NODES_DRAWN = 24;
-export function Map({own, nodes, peers, links, flow, linked}) {
-  const others = nodes.filter((node) => node.name !== own).slice(0, NODES_DRAWN);
-  const hidden = nodes.length - others.length - 1;
+// What this node is joined with: other nodes by their streams, upstreams by their links; the worst first where not all are shown.
+const DRAWN = {nodes: 8, upstreams: 5}, LISTED = 60, LETTERS = 24;
+function edgesOf({own, nodes, peers, links, flow, linked}) {
   const byName = Object.fromEntries(peers.map((peer) => [peer.node_name, peer]));
-  const domains = [...new Set(links.map((link) => link.upstream))].slice(0, 8);
-  const isFlat = others.length <= 2, cy = isFlat ? 60 : 150;
-  const width = 900, height = cy * 2 + (domains.length ? 80 : 0), cx = width / 2;
-  const at = (index, count) => {
-    const angle = Math.PI * 2 * index / count - Math.PI / 2;
-    return [cx + Math.cos(angle) * (count > 1 ? 330 : 250), cy + Math.sin(angle) * 105];
-  };
-  const told = (mine) => {
+  const toNodes = nodes.filter((node) => node.name !== own).map((node) => {
+    const streams = node.members.map((member) => byName[member.name]).filter(Boolean);
+    const peer = streams.find((one) => one.state !== "streaming") ?? streams.find((one) => one.behind) ?? streams[0];
+    const flows = peer?.state === "streaming";
+    const lag = peer?.outbox_seconds > 1 ? `, ${seconds(peer.outbox_seconds)} behind` : "";
+    const kept = Number(peer?.stored_bytes) ? `, ${bytes(peer.stored_bytes)} kept for it` : "";
+    const rate = node.members.reduce((total, member) => total + (flow[member.name] ?? 0), 0);
+    return {name: node.name, kind: memberKind(node.worst), state: `${node.word}${node.workers > 1 ? `, ${node.workers} workers` : ""}`,
+      line: flows ? "flows" : peer && "broken", text: !peer ? "" : flows ? `${bytes(rate)}/s${lag}${kept}` : `${peer.state}${kept}`};
+  });
+  const toUpstreams = [...new Set(links.map((link) => link.upstream))].map((name) => {
+    const mine = links.filter((link) => link.upstream === name), all = (status) => mine.every((link) => link.status === status);
     const rate = mine.reduce((total, link) => total + (linked[`${link.id} ${link.node}`] ?? 0), 0);
     const lag = Math.max(0, ...mine.map((link) => link.lag_seconds ?? 0));
-    return `, ${number(rate)} messages/s${lag > 1 ? `, ${seconds(lag)} behind` : ""}`;
+    const state = [...new Set(mine.map((link) => link.status))].join(", ");
+    const line = all("running") ? "flows" : all("idle") ? "" : "broken";
+    return {name, kind: {flows: "good", "": "off", broken: "bad"}[line], state, line, text: `${number(rate)} messages/s${lag > 1 ? `, ${seconds(lag)} behind` : ""}`};
+  });
+  return [toNodes.sort((one, other) => RANKS.indexOf(other.kind) - RANKS.indexOf(one.kind)), toUpstreams];
+}
+
+// A picture of few, and on wide screens; else a list with the same lines.
+export function Map(props) {
+  const [nodes, upstreams] = edgesOf(props), own = shown(props.own || "this node");
+  const isDrawn = nodes.length <= DRAWN.nodes && upstreams.length <= DRAWN.upstreams;
+  const hidden = Math.max(0, nodes.length - LISTED) + Math.max(0, upstreams.length - LISTED);
+  const branch = (edge, what) => html`<li class=${edge.line}><${State} kind=${edge.kind}>${what}${shown(edge.name)}</${State}>
+    <span class="soft">${[edge.state, edge.text].filter(Boolean).join(", ")}</span></li>`;
+  return html`${isDrawn && html`<${Picture} own=${own} nodes=${nodes} upstreams=${upstreams}/>`}
+    <div class=${`branches ${isDrawn ? "narrow" : ""}`}><b>${own}</b><ul>
+      ${nodes.slice(0, LISTED).map((edge) => branch(edge, ""))}${upstreams.slice(0, LISTED).map((edge) => branch(edge, "link to "))}
+      ${hidden > 0 && html`<li class="soft">and ${hidden} more</li>`}</ul></div>`;
+}
+
+function short(name) {
+  const text = shown(name);
+  return text.length > LETTERS ? html`${text.slice(0, LETTERS - 1)}…<title>${text}</title>` : text;
+}
+
+// The nodes around this one, and the upstreams below.
+function Picture({own, nodes, upstreams}) {
+  const ordered = [...nodes].sort((one, other) => one.name < other.name ? -1 : 1), isFlat = nodes.length <= 2, cy = isFlat ? 60 : 150;
+  const width = 900, height = cy * 2 + (upstreams.length ? 80 : 0), cx = width / 2;
+  const at = (index, count) => {
+    const angle = Math.PI * 2 * index / count - Math.PI / 2;
+    return [cx + Math.cos(angle) * 330, cy + Math.sin(angle) * 105];
   };
-  const points = isFlat ? [[cx + 330, cy], [cx - 330, cy]] : others.map((_, index) => at(index + .5, others.length));
+  const points = isFlat ? [[cx + 330, cy], [cx - 330, cy]] : ordered.map((_, index) => at(index + .5, ordered.length));
   return html`<svg class="map" viewBox="0 0 ${width} ${height}" role="img"
-      aria-label=${`${nodes.length} nodes and ${domains.length} upstreams; the tables below have the same`}>
-    ${others.map((node, index) => {
-      const [x, y] = points[index], streams = node.members.map((member) => byName[member.name]).filter(Boolean);
-      const peer = streams.find((one) => one.state !== "streaming") ?? streams.find((one) => one.behind) ?? streams[0];
-      const flows = peer?.state === "streaming";
-      const lag = peer?.outbox_seconds > 1 ? `, ${seconds(peer.outbox_seconds)} behind` : "";
-      const kept = Number(peer?.stored_bytes) ? `, ${bytes(peer.stored_bytes)} kept for it` : "";
-      const text = !peer ? "" : !flows ? `${peer.state}${kept}`
-        : `${bytes(node.members.reduce((total, member) => total + (flow[member.name] ?? 0), 0))}/s${lag}${kept}`;
-      return html`<g><line class=${flows ? "flows" : "broken"} x1=${cx} y1=${cy} x2=${x} y2=${y}/>
-        <text class="small" x=${(cx * 1.1 + x * .9) / 2} y=${(cy + y) / 2 - 5}>${text}</text></g>`;
-    })}
-    ${domains.map((name, index) => {
-      const x = width * (index + 1) / (domains.length + 1), mine = links.filter((link) => link.upstream === name);
-      const kind = mine.every((link) => link.status === "running") ? "flows" : mine.every((link) => link.status === "idle") ? "" : "broken";
-      return html`<g><line class=${kind} x1=${cx} y1=${cy} x2=${x} y2=${height - 60}/>
-        <rect x=${x - 60} y=${height - 60} width="120" height="34" rx="6" fill="none" stroke="currentColor"/>
-        <text x=${x} y=${height - 38}>${shown(name)}</text>
-        <text class="small" x=${x} y=${height - 10}>${mine.map((link) => link.status).join(", ")}${told(mine)}</text></g>`;
-    })}
-    ${others.map((node, index) => {
+      aria-label=${`${nodes.length + 1} nodes and ${upstreams.length} upstreams; the tables below have the same`}>
+    ${ordered.map((edge, index) => {
       const [x, y] = points[index];
-      return html`<g><circle cx=${x} cy=${y} r="15" stroke="var(--${memberKind(node.worst)}, var(--soft))"/>
-        <text x=${x} y=${y + 33}>${shown(node.name)}</text>
-        <text class="small" x=${x} y=${y + 47}>${node.word}${node.workers > 1 ? `, ${node.workers} workers` : ""}</text></g>`;
+      return html`<g><line class=${edge.line} x1=${cx} y1=${cy} x2=${x} y2=${y}/>
+        <text class="small" x=${(cx * 1.1 + x * .9) / 2} y=${(cy + y) / 2 - 5}>${edge.text}</text></g>`;
+    })}
+    ${upstreams.map((edge, index) => {
+      const x = width * (index + 1) / (upstreams.length + 1);
+      return html`<g><line class=${edge.line} x1=${cx} y1=${cy} x2=${x} y2=${height - 60}/>
+        <rect x=${x - 70} y=${height - 60} width="140" height="34" rx="6" stroke="currentColor"/>
+        <text x=${x} y=${height - 38}>${short(edge.name)}</text>
+        <text class="small" x=${x} y=${height - 10}>${edge.state}, ${edge.text}</text></g>`;
+    })}
+    ${ordered.map((edge, index) => {
+      const [x, y] = points[index];
+      return html`<g><circle cx=${x} cy=${y} r="15" stroke="var(--${edge.kind}, var(--soft))"/>
+        <text x=${x} y=${y + 33}>${short(edge.name)}</text>
+        <text class="small" x=${x} y=${y + 47}>${edge.state}</text></g>`;
     })}
     <circle cx=${cx} cy=${cy} r="20" stroke="var(--accent)"/>
-    <text x=${cx} y=${cy - 29}>${shown(own || "this node")}</text>
-    ${hidden > 0 && html`<text class="small" x=${width - 90} y="20">and ${hidden} more</text>`}
+    <text x=${cx} y=${cy - 29}>${short(own)}</text>
   </svg>`;
 }

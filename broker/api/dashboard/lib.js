@@ -166,16 +166,19 @@ export function Problem({error}) {
   return html`<p class="error" role="alert">${shown(error.message)}</p>`;
 }
 
-// columns: [title, row => content, class]. `to`: row => address of a view.
+// columns: [title, row => content, class]; one that is empty in all rows is left out. `to`: row => address of a view. More than
+// PAGE_ROWS rows are shown by pages.
 export function Table({columns, rows, empty = "none", to}) {
+  const [page, setPage] = useState(1);
   if (!rows.length) return html`<p class="soft">${empty}</p>`;
-  return html`<table>
-    <thead><tr>${columns.map(([title, , kind]) => html`<th class=${kind || ""} scope="col">${title}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr class=${to ? "link" : ""}>${columns.map(([, content, kind], index) => {
-      const inner = content(row);
-      return html`<td class=${kind || ""}>${to && index === 0 ? html`<a href=${to(row)}>${inner}</a>` : inner}</td>`;
-    })}</tr>`)}</tbody>
-  </table>`;
+  const at = Math.min(page, Math.ceil(rows.length / PAGE_ROWS));
+  const cells = rows.slice((at - 1) * PAGE_ROWS, at * PAGE_ROWS).map((row) => columns.map(([, content]) => content(row)));
+  const full = columns.map((_, index) => index).filter((index) => cells.some((row) => row[index] !== "" && row[index] != null));
+  return html`<table class="rows">
+    <thead><tr>${full.map((index) => html`<th class=${columns[index][2] || ""} scope="col">${columns[index][0]}</th>`)}</tr></thead>
+    <tbody>${cells.map((row, line) => html`<tr class=${to ? "link" : ""}>${full.map((index) => html`<td class=${columns[index][2] || ""} data-title=${columns[index][0]}>
+      ${to && index === 0 ? html`<a href=${to(rows[(at - 1) * PAGE_ROWS + line])}>${row[0]}</a>` : row[index]}</td>`)}</tr>`)}</tbody>
+  </table>${rows.length > PAGE_ROWS && html`<${Pages} page=${at} total=${rows.length} go=${setPage}/>`}`;
 }
 
 export function Pages({page, total, go}) {

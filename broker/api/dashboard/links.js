@@ -24,7 +24,7 @@ export function Links({parts, may, has}) {
       ["sent", (link) => number(link.sent), "number"],
       ["waiting", (link) => link.waiting == null ? "" : number(link.waiting), "number"],
       ["lag", (link) => link.lag_seconds == null ? "" : seconds(link.lag_seconds), "number"],
-      ["error", (link) => html`<span class="error">${shown(link.error)}</span>`],
+      ["error", (link) => link.error ? html`<span class="error">${shown(link.error)}</span>` : ""],
     ]}/></section>
     ${chosen && html`<section><h2>${shown(chosen.upstream)}: evidence</h2><dl>
       <dt>status</dt><dd>${chosen.status}: ${shown(chosen.next_step)}</dd>
