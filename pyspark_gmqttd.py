@@ -6,10 +6,12 @@ Spark imports the packages whose names begin with `pyspark_`, and registers thei
 
 from __future__ import annotations
 
-from contextlib import suppress
+import sys
 
 # One package that cannot be imported would take all Python sources from a Spark that has no use for this one.
-with suppress(ImportError):
+try:
     from pipeline.source import MqttDataSource as DefaultSource
+except ImportError as error:
+    print(f'gmqttd: Spark has no format "mqtt" here: {error}', file=sys.stderr)
 
 __all__ = ["DefaultSource"]

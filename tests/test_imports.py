@@ -9,13 +9,17 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 import tomllib
 from functools import cache
+from importlib.metadata import packages_distributions
 from typing import Final
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from module_graph import circles, module_graph, module_name, packages_of
+from module_graph import circles, imported_names, module_graph, module_name, packages_of
 from repository import ROOT
 
 PACKAGES: Final = ("broker", "federation", "gmqttctl", "pipeline", "bench")
@@ -115,6 +119,30 @@ def test_definitions_do_not_know_the_links_that_are_made_of_them() -> None:
         if name.startswith("federation.definitions.") and other.startswith("federation.links")
     ]
     assert faults == []
+
+
+def test_the_source_needs_no_package_that_the_extras_do_not_have() -> None:
+    """The Pythons of a Spark cluster have those of `pipeline-workers` alone, beside Spark."""
+    reached: set[str] = set()
+    todo = ["pipeline.source"]
+    while todo:
+        if (name := todo.pop()) not in reached:
+            reached.add(name)
+            todo += known_modules()[name]
+    imported: set[str] = set()
+    for name in reached:
+        place = ROOT / name.replace(".", "/")
+        path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        imported |= {full.split(".")[0] for full in imported_names(path.read_text(encoding="utf-8"), name)}
+    imported -= sys.stdlib_module_names | KNOWN_PACKAGES.keys()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [project["optional-dependencies"][name] for name in ("pipeline-workers", "pipeline", "tables", "java")]
+    needed = {canonicalize_name(Requirement(text).name) for extra in extras for text in extra}
+    assert {"pyspark", "grpc", "librt"} <= imported
+    names = packages_distributions()
+    assert [
+        name for name in imported if not needed & {canonicalize_name(each) for each in names.get(name, [name])}
+    ] == []
 
 
 def test_entry_points_name_modules() -> None:
