@@ -20,6 +20,7 @@ from broker.codec.reason_codes import (
     SERVER_UNAVAILABLE,
     SESSION_TAKEN_OVER,
     SUCCESS,
+    reason_name,
 )
 from broker.config.settings_mqtt import MqttSettings
 from broker.context import NO_STORE, Context
@@ -364,6 +365,9 @@ class Broker(Context):
         code = self._subscribe_one(session, request, identifier, along)
         if code >= 0x80:
             self.counters.subscriptions_refused += 1
+            if self.observer is not None:
+                reason = self.refusal or reason_name(code)
+                self.observer.subscription_refused(session.client_id, request.topic_filter, reason)
             if session.version < 5:
                 code = 0x80  # the only error code of MQTT 3.1.1
         return code

@@ -464,11 +464,13 @@ class ClientObserver:
         """A client came back to its session; `client_connected` follows."""
 
     def session_terminated(self, client_id: str, reason: str) -> None:
-        """The session state is deleted. reason: SESSION_EXPIRED, SESSION_REPLACED, SESSION_MOVED or
-        SESSION_ENDED."""
+        """The session state is deleted. reason: SESSION_EXPIRED, SESSION_REPLACED, SESSION_MOVED or SESSION_ENDED."""
 
     def subscribed(self, client_id: str, full_filter: bytes, qos: int) -> None:
         """A subscription was added or replaced, by the client or the API. full_filter includes `$share/NAME/`."""
+
+    def subscription_refused(self, client_id: str, full_filter: bytes, reason: str) -> None:
+        """A filter of a SUBSCRIBE was refused; with MQTT 3.1.1 its client gets no reason."""
 
     def unsubscribed(self, client_id: str, full_filter: bytes) -> None:
         """A subscription was removed, by the client, the API or the end of its session."""

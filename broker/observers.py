@@ -44,6 +44,9 @@ class ClientObservers(ClientObserver):
     def subscribed(self, client_id: str, full_filter: bytes, qos: int) -> None:
         self._call("subscribed", client_id, full_filter, qos)
 
+    def subscription_refused(self, client_id: str, full_filter: bytes, reason: str) -> None:
+        self._call("subscription_refused", client_id, full_filter, reason)
+
     def unsubscribed(self, client_id: str, full_filter: bytes) -> None:
         self._call("unsubscribed", client_id, full_filter)
 

@@ -117,7 +117,8 @@ class SubscriptionService(SubscriptionServiceServicer):
             (code,) = server.broker.subscribe(request.client_id, [subscribe_filter], wish.id, server.now())
             server.flush_soon()
             if code >= REFUSED:
-                text = f"subscriptions[{index}].topic_name: {wish.topic_name} is refused: {reason_name(code)}"
+                reason = server.broker.refusal or reason_name(code)
+                text = f"subscriptions[{index}].topic_name: {wish.topic_name} is refused: {reason}"
                 raise ApiError(REFUSAL_CODES.get(code, grpc.StatusCode.FAILED_PRECONDITION), text)
             response.new.append(is_new)
             yield

@@ -114,6 +114,9 @@ class ClientLog(ClientObserver):
     def client_refused(self, client_id: str, addr: str, username: str, reason: str) -> None:
         self._write("refused", client_id=client_id, addr=addr, username=username, reason=reason)
 
+    def subscription_refused(self, client_id: str, full_filter: bytes, reason: str) -> None:
+        self._write("subscription refused", client_id=client_id, filter=full_filter, reason=reason)
+
     def _write(self, event: str, **fields: Any) -> None:
         now = self._time()
         if now - self._second_began_at >= 1.0:

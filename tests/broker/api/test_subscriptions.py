@@ -88,6 +88,9 @@ async def test_a_subscription_that_the_broker_refuses(node: Any, rest: Any) -> N
     status, answer = await rest.call("POST", "/v1/subscribe", {"client_id": "c1", "subscriptions": wishes})
     assert (status, answer["code"]) == (429, 8)
     assert answer["message"] == "subscriptions[1].topic_name: b is refused: Quota exceeded"
+    wishes = [{"topic_name": "$stream/earliest/a"}]
+    _, answer = await rest.call("POST", "/v1/subscribe", {"client_id": "c1", "subscriptions": wishes})
+    assert "event_log" in answer["message"]
 
 
 @pytest.mark.interpreted  # it stands in for a method of the broker

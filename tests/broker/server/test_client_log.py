@@ -34,8 +34,9 @@ def test_the_fields_of_the_lines(json_log: io.StringIO) -> None:
     log.client_connected("c", "::1:5", 5, "user", 60)
     log.client_disconnected("c", "::1:5", "keep alive timeout")
     log.client_refused("d", "::1:6", "root", "wrong password")
-    connected, disconnected, refused = lines(json_log)
-    for line in (connected, disconnected, refused):
+    log.subscription_refused("c", b"$stream/x/a/\xc3\xa9", "no start")
+    connected, disconnected, refused, not_subscribed = lines(json_log)
+    for line in (connected, disconnected, refused, not_subscribed):
         assert (line.pop("level"), line.pop("part")) == ("info", "client")
         del line["time"]
     assert connected == {
@@ -58,6 +59,12 @@ def test_the_fields_of_the_lines(json_log: io.StringIO) -> None:
         "addr": "::1:6",
         "username": "root",
         "reason": "wrong password",
+    }
+    assert not_subscribed == {
+        "event": "subscription refused",
+        "client_id": "c",
+        "filter": "$stream/x/a/é",
+        "reason": "no start",
     }
 
 

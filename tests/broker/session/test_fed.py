@@ -12,6 +12,7 @@ from broker.codec.packets import PubAck, Subscribe, SubscribeFilter
 from broker.codec.runs import Run
 from broker.codec.writer import encode_publish
 from broker.feeds import Feed, FeedReader
+from broker.hooks import ClientObserver
 from broker.store.journal import Journal
 from broker.store.kinds import SUBSCRIPTION
 from broker.store.restoring import Restoring
@@ -292,8 +293,19 @@ def test_what_a_client_may_not_read_does_not_come(world: Any) -> None:
     world.check()
 
 
+class Refused(ClientObserver):
+    def __init__(self) -> None:
+        self.found: list[tuple[str, bytes, str]] = []
+
+    def subscription_refused(self, client_id: str, full_filter: bytes, reason: str) -> None:
+        self.found.append((client_id, full_filter, reason))
+
+
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_refusal_says_why(world: Any, version: int) -> None:
+    observer = Refused()
+    world.broker.add_observer(observer)
+
     def answer(*filters: bytes, **properties: Any) -> tuple[list[int], str]:
         client = world.connect("c", version, properties=properties.get("properties") if version == 5 else None)
         client.send(Subscribe(1, [SubscribeFilter(text) for text in filters]))
@@ -313,6 +325,11 @@ def test_a_refusal_says_why(world: Any, version: int) -> None:
     assert answer(b"$stream/1/$share/g/a")[0] == [code(0x8F)]
     assert answer(b"$share/g/$stream/1/a")[0] == [code(0x9E)]
     assert answer(b"$stream/x/a", properties={props.REQUEST_PROBLEM_INFORMATION: 0})[1] == ""
+    assert [full for _, full, _ in observer.found[:3]] == [ALL, b"$stream/x/a", b"$stream/y/a"]
+    assert all(client_id == "c" for client_id, _, _ in observer.found)
+    assert "event_log" in observer.found[0][2]
+    assert "x is no number" in observer.found[1][2]
+    assert "Shared" in observer.found[4][2], "where nothing more is known, the name of the reason code"
 
 
 def test_limits_are_those_of_other_subscriptions(make_world: Any) -> None:
