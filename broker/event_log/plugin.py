@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -49,7 +50,8 @@ class EventLogPlugin(Plugin):
     def __init__(self, server: Host) -> None:
         super().__init__(server)
         self._log = get_logger("event_log")
-        self.settings: EventLogSettings = server.settings.plugins.event_log
+        given: EventLogSettings = server.settings.plugins.event_log
+        self.settings = replace(given, dir=server.path_of(given.dir))
         self.log: EventLog | None = None
         self.streams: Streams | None = None
         self._tap: LogTap | None = None

@@ -76,7 +76,8 @@ class EventLogSettings:
 
     dir: str = extension(
         "/var/lib/gmqttd/event_log",
-        "Folder of the log. It is made when its parent exists. No other process may use it.",
+        "Folder of the log. It is made when its parent exists; a relative path starts at the configuration file. No other "
+        "process may use it.",
         Text("/var/lib/gmqttd/event_log", is_name=True),
     )
     node_name: str = field(

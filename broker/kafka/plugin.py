@@ -110,7 +110,7 @@ class KafkaPlugin(Plugin):
         address, warning = kafka_addr(self._server.addresses, self.settings.advertised, local_ipv4_addresses())
         if warning:
             self._log.warning(warning, key=f"{KEY}.advertised")
-        self._since_file = Path(self.server.settings.plugins.event_log.dir) / SINCE_FILE
+        self._since_file = Path(self.server.path_of(self.server.settings.plugins.event_log.dir)) / SINCE_FILE
         try:
             first = await asyncio.to_thread(read_first_start, self._since_file)
         except (OSError, ValueError) as error:

@@ -18,6 +18,7 @@ from broker.server.host import Host
 from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
 from broker.server.memory_watch import MemoryWatch
+from broker.server.named_files import make_folder
 from broker.server.start_error import StartError
 from broker.server.sys_publisher import SysPublisher
 from broker.store.durability import Durability
@@ -56,6 +57,10 @@ class Server(Host):
         settings = self.settings
         self.observe_clients()
         await self._read_tokens()
+        if settings.data_dir:
+            make_folder(
+                "data_dir", self.path_of(settings.data_dir)
+            )  # plugins have files in it, before the store is opened
         worker = self.worker
         is_called = worker is not None and worker.has_face and worker.place.index > 0  # by worker 0
         if worker is not None:

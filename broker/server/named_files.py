@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from broker.config.settings import Settings
 from broker.server.start_error import StartError
 from broker.server.tls_context import tls_fault
+
+FOLDER_MODE: Final = 0o700  # as the store and the event log make theirs
 
 
 @runtime_checkable
@@ -36,6 +38,18 @@ def folder_of(config_file: str) -> str:
 
 def path_in(folder: str, file: str) -> str:
     return os.path.normpath(os.path.join(folder, file))
+
+
+def make_folder(key: str, folder: str) -> None:
+    """Make a folder of the node in one that exists; nothing where it is there. Raises StartError that names the key."""
+    try:
+        os.mkdir(folder, FOLDER_MODE)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        raise StartError(f"{key}: {folder} cannot be made; make the folder above it") from None
+    except OSError as error:
+        raise StartError(f"{key}: {folder} cannot be made: {error.strerror or error}") from None
 
 
 def unusable_files(settings: Settings, config_folder: str) -> Iterator[str]:

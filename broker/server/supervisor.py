@@ -32,7 +32,7 @@ from broker.plugins import load_plugin
 from broker.server.command_fault import EXIT_FAILED
 from broker.server.held_addresses import HeldAddresses
 from broker.server.logging import get_logger, name_process, setup_logging
-from broker.server.named_files import folder_of, path_in
+from broker.server.named_files import folder_of, make_folder, path_in
 from broker.server.pid_file import PidFileError, remove_pid, write_pid
 from broker.server.run import run_node
 from broker.server.service_manager import notify, reloading_text, watchdog_seconds
@@ -45,7 +45,6 @@ from broker.workers.shares import FEDERATION, Place, worker_folder
 from broker.workers.supervision import TURN_SECONDS, Do, NodeEnds, NodeReady, Step, Supervision, told
 
 GOSSIP_KEY_BYTES: Final = 32
-FOLDER_MODE: Final = 0o700  # of data_dir, as the store makes it
 METRICS: Final = "prometheus"  # the plugin
 PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 SIGNALS: Final = {Step.STOP: signal.SIGTERM, Step.KILL: signal.SIGKILL, Step.RELOAD: signal.SIGHUP}
@@ -119,22 +118,11 @@ class Supervisor:
 
     def _open(self, indexes: Iterable[int]) -> None:
         """Raises StartError."""
-        if self._settings.store_type == "sqlite":
-            self._make_data_dir()
+        if self._data_dir:
+            make_folder("data_dir", self._data_dir)  # the folders of workers are in it
         self._held.open_listeners(self._settings.listeners)
         for index in indexes:
             self._gossip[index] = self._held.gossip_sockets()
-
-    def _make_data_dir(self) -> None:
-        """Worker 0 would make it, and the folders of others are below."""
-        try:
-            os.mkdir(self._data_dir, FOLDER_MODE)
-        except FileExistsError:
-            pass
-        except FileNotFoundError:
-            raise StartError(f"data_dir: {self._data_dir} cannot be made; make the folder above it") from None
-        except OSError as error:
-            raise StartError(f"data_dir: {self._data_dir} cannot be made: {error.strerror}") from error
 
     def run(self) -> int:
         """Returns the exit status of the node."""

@@ -91,9 +91,10 @@ async def test_acknowledged_messages_are_in_the_log_after_a_kill(
         assert set(publisher.acknowledged) <= set(logged)
 
 
-async def test_a_stop_is_clean_while_clients_publish(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    folder = tmp_path / "log"
-    node = await nodes.start(with_log(folder))
+async def test_a_stop_is_clean_while_clients_publish(nodes: Nodes, clients: Clients) -> None:
+    """With a log in a `data_dir` that the start makes; both begin at the configuration file."""
+    node = await nodes.start({**with_log(Path("state/log")), "data_dir": "state"})
+    folder = node.config_path.parent / "state/log"
     publisher = Publisher(await clients.connect(node.port, "p"), "p", 500)
     task = asyncio.create_task(publisher.run())
     await publisher.progress.wait()

@@ -19,7 +19,7 @@ import grpc
 from broker.api.errors import ApiError
 from broker.metrics.metric import Metric, counter, gauge, gauges
 from broker.server.logging import get_logger
-from broker.server.start_error import StartError
+from broker.server.named_files import make_folder
 from federation.cluster_clock import ClusterClock
 from federation.definitions.definitions import Definitions
 from federation.definitions.document import write_document
@@ -129,7 +129,7 @@ class DefinitionsService:
         """Read the file. Raises StartError."""
         self.definitions.node = self._server.members.node_name or NO_NODE
         if self._file is not None:
-            _make_folder(os.path.dirname(self._file.path))
+            make_folder(f"{KEY}.dir", os.path.dirname(self._file.path))
             self.definitions.load(await asyncio.to_thread(read_stored, self._file), self.unix_time())
             self.definitions.take_changes()
         self._tell_warnings()
@@ -245,13 +245,3 @@ class DefinitionsService:
     def _expire_later(self) -> None:
         self.definitions.expire(self.unix_time())
         self._expire = asyncio.get_running_loop().call_later(EXPIRE_SECONDS, self._expire_later)
-
-
-def _make_folder(folder: str) -> None:
-    """Raises StartError."""
-    try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise StartError(f"{KEY}.dir: {folder} cannot be made: {error.strerror or error}") from None
