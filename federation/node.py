@@ -127,6 +127,7 @@ class Node(Nodes):
             until = now + self.settings.startup_wait
             if self.sessions is not None:
                 self.sessions.homes.starting_until = until
+                self.sessions.moves.asked_keepers.begin(self.sessions.lost, now)
             if journal is not None:
                 hold_wills(broker, until)
                 self._unheard_until = until

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import Final, cast
 
-from broker.store.journal import Content, Journal
+from broker.store.journal import Content, Journal, checked
 from broker.store.kinds import STORE
 
 STORE_ID_BITS: Final = 128
@@ -58,15 +58,30 @@ class StoreIdentity(Content):
 
     def is_unstored(self, number: int) -> bool:
         """Return whether a record of a copy with this number may be one that this store never had."""
-        for first, end in self.unstored:  # noqa: SIM110 (compiled without a generator)
-            if first <= number < end:
-                return True
-        return False
+        return is_within(self.unstored, number)
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(STORE, store id, starts, formerly, unstored, newest); a store of an earlier build has the first three or four."""
         newest = self.newest if self.journal is None else self.journal.newest
         return STORE, self.store_id, self.starts, self.formerly, self.unstored, newest
+
+
+def is_within(ranges: tuple[Range, ...], number: int) -> bool:
+    for first, end in ranges:  # noqa: SIM110 (compiled without a generator)
+        if first <= number < end:
+            return True
+    return False
+
+
+def ranges_of(told: object) -> tuple[Range, ...]:
+    """Return what another node tells as `unstored`. Raises ValueError and TypeError for what no node says."""
+    ranges: list[Range] = []
+    for one in checked(tuple, told):
+        first, end = one
+        ranges.append((checked(int, first), checked(int, end)))
+    if len(ranges) > UNSTORED_MAX:
+        raise ValueError(f"{len(ranges)} ranges, may be {UNSTORED_MAX}")
+    return tuple(ranges)
 
 
 def new_identity(rng: random.Random, is_durable: bool) -> StoreIdentity:

@@ -25,7 +25,11 @@ ROWS: Final = (512, 64, 8, 1)
 COPY_PAGES: Final = 256  # of the file that are copied between two looks for batches
 
 Migration = Callable[[sqlite3.Connection], None]
-MIGRATIONS: Final[Mapping[int, Migration]] = {1: lambda database: None}  # by the version that each begins with
+MIGRATIONS: Final[Mapping[int, Migration]] = {
+    # By the version that each begins with.
+    1: lambda database: None,
+    2: lambda database: None,
+}
 
 
 class SqliteStore(Store):

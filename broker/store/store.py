@@ -12,9 +12,9 @@ from typing import Final
 
 import msgpack  # type: ignore[import-untyped]
 
-VERSION: Final = 2
-"""Of the records. 2 has those of other packages, and the identity of the store. A store of a newer version is refused, one of
-an older version is migrated."""
+VERSION: Final = 3
+"""Of the records. 2 has those of other packages, and the identity of the store; 3 has records of these with more values. A
+store of a newer version is refused, one of an older version is migrated."""
 CHECKSUM_BYTES: Final = 4
 
 

@@ -3,13 +3,15 @@
 A keeper may have adopted a session that this node has on its disk, and the client may come to a third node, such as another
 worker, before the keeper has reached this one. Then the third node would get from both what is in the copy. So the keepers are
 asked with the claim by which this node was the home, and answer as to a new one. The session leaves when they have said whether
-they have adopted it, or when clients at home here would wait for them no more.
+they have adopted it, or when clients at home here would wait for them no more. A new home whose claim has not been heard here
+is asked, too.
 """
 
 # compiled with mypyc
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
 from broker.store.identity import StoreIdentity
 from federation.sessions.arriving import Epoch
@@ -20,6 +22,8 @@ from federation.sessions.lost_homes import LostHomes
 from federation.sessions.promised import remember
 from federation.sessions.wire import CLAIM, SessionFrame, encode_session_frame
 from federation.stream.sender import PeerSender
+
+HOME_SECONDS_MAX: Final = 15.0  # a session that leaves waits so long for the answer of its new home
 
 
 class AskedKeepers:
@@ -38,19 +42,42 @@ class AskedKeepers:
         self._identity = identity
         self._senders = senders
 
+    def begin(self, lost: LostHomes | None, now: float) -> None:
+        """The senders are there, and sessions that the process before this one had begun to hand over."""
+        for departings in self._departing.values():
+            for departing in departings:
+                self.ask(departing, lost, now)
+                self.ask_home(departing, lost, now)
+
     def ask(self, departing: Departing, lost: LostHomes | None, now: float) -> None:
         """The session begins to leave. lost: None without copies."""
-        if lost is None or departing.session.records is None:
-            return
-        claim = CLAIM, departing.session.client_id, (departing.since, self._identity.store_id)
-        for name, sender in self._senders.items():
-            until = lost.asked_until(name)
-            if until > now and name != departing.home and sender.moves_sessions:
-                departing.asked[name] = None
-                departing.asked_until = max(departing.asked_until, until)
-                sender.news.answer(encode_session_frame(*claim, (True, False, False)))
-                if sender.reachable:
-                    sender.want_attention()
+        if lost is not None:
+            for name in self._senders:
+                if name != departing.home:
+                    self._ask(departing, name, lost.asked_until(name), now)
+
+    def ask_home(self, departing: Departing, lost: LostHomes | None, now: float) -> None:
+        """Its new home is known by what others say, and its claim was not heard yet, which says what it has adopted."""
+        if lost is not None:
+            self._ask(departing, departing.home, now + HOME_SECONDS_MAX, now)
+
+    def _ask(self, departing: Departing, name: str, until: float, now: float) -> None:
+        sender = self._senders.get(name)
+        if until > now and sender is not None and sender.moves_sessions and departing.session.records is not None:
+            departing.asked[name] = None
+            departing.asked_until = max(departing.asked_until, until)
+            claim = CLAIM, departing.session.client_id, (departing.since, self._identity.store_id)
+            sender.news.answer(encode_session_frame(*claim, (True, False, False)))
+            if sender.reachable:
+                sender.want_attention()
+
+    def told(self, client_id: str, epoch: Epoch, adopted: list[object]) -> None:
+        """The claim of a session that leaves was heard. adopted: of it (wire)."""
+        for departing in self._departing.get(client_id, ()):
+            if departing.epoch <= epoch:
+                departing.note_adopted(adopted_below(adopted, self._identity))
+                if departing.epoch[1] == epoch[1]:
+                    departing.asked.pop(departing.home, None)
 
     def answered(self, frame: SessionFrame, name: str, adopted: list[object]) -> None:
         """The node answers a claim. adopted: of its refusal (wire)."""

@@ -13,6 +13,7 @@ from broker.origin import HeaderError
 from broker.session.durable import attach_records, note_subscription
 from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing
 from broker.session.session import Session
+from broker.store.identity import ranges_of
 from broker.store.journal import checked
 from broker.store.kinds import OUTGOING, RECEIVED, SUBSCRIPTION
 from broker.store.records import encode, encode_session, encode_subscription
@@ -42,6 +43,10 @@ def checked_hand(more: tuple[object, ...]) -> tuple[list[str], list[Record], int
                 checked(str, node)
             for claim in checked(tuple, record[1]) if record[0] == INCLUDES else ():
                 _check_claim(claim)
+            for unstored in record[2:] if record[0] == INCLUDES else ():
+                for store_id, ranges in checked(tuple, unstored):
+                    checked(str, store_id)
+                    ranges_of(ranges)
             for name in checked(tuple, record[1]) if record[0] == AWAITED else ():
                 checked(str, name)
         between(since, 0, COUNTER_MAX)

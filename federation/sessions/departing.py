@@ -22,7 +22,7 @@ from broker.session.session import Session
 from broker.store.kinds import DEPARTING, RECEIVED
 from federation.sessions.arriving import HANDING_SECONDS_MAX, Arriving, Epoch
 from federation.sessions.content import RECORDS_MAX, head_records, outgoing_record
-from federation.sessions.home import AllAdopted, Tail, former_values, number_there, told_adopted
+from federation.sessions.home import AllAdopted, Tail, Unstored, former_values, number_there, told_adopted
 from federation.sessions.relayed import Before, Relayed
 from federation.sessions.wire import (
     AWAITED,
@@ -74,8 +74,8 @@ class Departing(Sources):
     is_handed  HANDED has left
     adopted  as of the home
     includes  as of the home
-    told_until  its head waits so long for the claim of its new home
-    asked    keepers of the copy that have not said whether they have adopted it: its head waits for them, too, until
+    unstored  as of the home
+    asked    nodes that have not said whether they have adopted it: what has not left yet waits for them, until
     asked_until
     copied   messages whose records have numbers from the first to below the second are there already: by a copy
     tail     those of these that perhaps are not
@@ -111,7 +111,7 @@ class Departing(Sources):
         self.relayed: Relayed | None = None
         self.adopted: AllAdopted = ()
         self.includes: dict[str, int] | None = None
-        self.told_until = 0.0
+        self.unstored: Unstored = {}
         self.asked: dict[str, None] = {}
         self.asked_until = 0.0
         self.record = 0
@@ -131,10 +131,11 @@ class Departing(Sources):
             self.copied = 0, below
             self.is_adopted = True
 
-    def came(self, adopted: AllAdopted, includes: dict[str, int] | None) -> None:
+    def came(self, adopted: AllAdopted, includes: dict[str, int] | None, unstored: Unstored) -> None:
         """It had come here so."""
         self.adopted = adopted
         self.includes = includes
+        self.unstored = unstored
         for store_id, _, first, end, _, tail in adopted:
             if store_id == self.epoch[1]:  # it goes back to where the copy is from
                 self.copied = first, end
@@ -203,9 +204,12 @@ class Departing(Sources):
         session = self.session
         records = head_records(session, wall_offset, self.copied)
         includes = () if self.includes is None else tuple(self.includes.items())
+        unstored = tuple(self.unstored.items())
         if not self.is_adopted:
-            includes = (*includes, (session.context.identity.store_id, self.since))
-        records.insert(1, (INCLUDES, includes))
+            identity = session.context.identity
+            includes = (*includes, (identity.store_id, self.since))
+            unstored = (*unstored, (identity.store_id, identity.unstored))
+        records.insert(1, (INCLUDES, includes, unstored))
         records.insert(2, (AWAITED, tuple([name for name in self.waiting if name != self._own_name])))
         inflight = session.inflight
         records += self._received_of_tail()
@@ -227,10 +231,15 @@ class Departing(Sources):
                 session.release(packet_id)
         return self._frames(records)
 
+    def outwait(self, now: float) -> None:
+        """Who has not answered by now is not waited for."""
+        if now >= self.asked_until:
+            self.asked.clear()
+
     def handed_until(self) -> float:
-        """Return until when the head waits for what comes from homes before this one, for the claim of the next one, or for
-        keepers; 0.0 for nothing. One of those before that is the next one waits for the head in turn."""
-        until = max(self.told_until, self.asked_until) if self.asked else self.told_until
+        """Return until when the head waits for what comes from homes before this one, or for who is asked; 0.0 for nothing. One
+        of those before that is the next one waits for the head in turn."""
+        until = self.asked_until if self.asked else 0.0
         if self.before is not None:
             for name in self.before.handing:
                 if name != self.home:
@@ -241,6 +250,8 @@ class Departing(Sources):
         """Return when the end of a turn has something to do; NEVER for not by time."""
         if self.marks is not None:
             return max(self.marks.until, self.handed_until())
+        if self.asked:
+            return self.asked_until
         if self.before is not None and self.before.waits_for_older():
             return self.before.until
         return self.older_until if self.is_handed and not self.waiting else NEVER

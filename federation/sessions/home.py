@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from broker.message import NEVER
 from broker.ownership import Claimant
-from broker.store.identity import StoreIdentity
+from broker.store.identity import Range, StoreIdentity, is_within, ranges_of
 from broker.store.journal import Content, Journal, checked
 from broker.store.kinds import ENDED, HEAD, HOME
 from broker.store.shapes import count_of
@@ -31,6 +31,7 @@ Adopted = tuple[str, int, int, int, int, Tail]
 of them, and one above the last, counter of the claim of the lost home, the newest of them); the three numbers before the last
 are 0 where another node made them, the counter alone where the lost home had handed the session on. All numbers are 0 where
 that home was not lost, and has handed on what is not in its copy (Home.hands_on_rest)."""
+Unstored = dict[str, tuple[Range, ...]]
 AllAdopted = tuple[Adopted, ...]
 """One for each lost store: a client may have had a session on one, and the rest of it on another."""
 
@@ -44,6 +45,7 @@ class Home(Content):
     record    number of its record in the store, 0 for none
     adopted   copies of lost stores that the session comes from
     includes  by store id: up to which claim of it the session has what that home has handed on itself; None for none
+    unstored  by store id: which records of its copy that home may lack, as it has said; in memory, else all of the newest
     arriving  the session comes from another node, None when all of it is here
     taken_at  counter of the home, this one or a former one, whose exchanges with the client were taken; NOT_TAKEN for none
     packet_ids  of the client, which that home had not released; None for none
@@ -72,6 +74,7 @@ class Home(Content):
         "promised",
         "record",
         "taken_at",
+        "unstored",
         "until",
     )
 
@@ -83,6 +86,7 @@ class Home(Content):
         self.record = 0
         self.adopted: AllAdopted = ()
         self.includes: dict[str, int] | None = None
+        self.unstored: Unstored = {}
         self.arriving: Arriving | None = None
         self.taken_at = NOT_TAKEN
         self.packet_ids: list[int] | None = None
@@ -141,13 +145,17 @@ class Home(Content):
             return False
         self.adopted = tuple([adopted for adopted in self.adopted if adopted[0] != store_id])
         if known[0][3]:  # else another node has adopted it, and may have more of it
-            self.include(((store_id, since),))
+            self.include(((store_id, since),), ((store_id, ()),))
         return self.taken_at == since
 
-    def include(self, stores: object) -> None:
-        """Former homes have handed on what they had: (store id, counter of the claim) of each. Raises ValueError and TypeError
-        for a record that no node has written."""
+    def include(self, stores: object, *unstored: object) -> None:
+        """Former homes have handed on what they had, as in INCLUDES (wire). Raises ValueError and TypeError for a record that
+        no node has written."""
         self.includes = more_included(self.includes, stores)
+        for told in unstored:
+            for store_id, ranges in checked(tuple, told):
+                if self.includes is not None and store_id in self.includes:
+                    self.unstored = {**self.unstored, store_id: ranges_of(ranges)}
 
 
 def more_included(known: dict[str, int] | None, stores: object) -> dict[str, int] | None:
@@ -228,10 +236,22 @@ def adopted_below(told: list[object], identity: StoreIdentity) -> int:
     return 0
 
 
-def is_included(copied: tuple[object, ...], includes: dict[str, int] | None, identity: StoreIdentity) -> bool:
-    """Return whether the home of COPIED (wire) has handed on itself what it had at this claim, or has this store."""
+def is_included(
+    copied: tuple[object, ...],
+    number: int | None,
+    includes: dict[str, int] | None,
+    unstored: Unstored,
+    identity: StoreIdentity,
+) -> bool:
+    """Return whether the home of COPIED (wire) has handed on itself what it had at this claim, or has this store. number: of
+    the record there where it is one of the newest of the copy, which that home may have lacked; 0 for any of them."""
     store_id, counter = cast(tuple[str, int], copied[1:])
-    return identity.is_or_was(store_id) or (includes is not None and includes.get(store_id, -1) >= counter)
+    if identity.is_or_was(store_id):
+        return True
+    if includes is None or includes.get(store_id, -1) < counter:
+        return False
+    ranges = unstored.get(store_id)
+    return number is None or (number > 0 and ranges is not None and not is_within(ranges, number))
 
 
 class Ended(Content):

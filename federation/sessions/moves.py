@@ -8,7 +8,7 @@ messages there (arriving). Where the client moves faster than its session, what 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final, cast
+from typing import cast
 
 from broker.broker import Broker
 from broker.counters import DROP_SESSION_ENDED
@@ -21,7 +21,7 @@ from federation.sessions.asked_keepers import AskedKeepers
 from federation.sessions.content import checked_hand, take_head, take_outgoing, take_received
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
-from federation.sessions.home import NOT_TAKEN, Head, Home, adopted_below
+from federation.sessions.home import NOT_TAKEN, Head, Home
 from federation.sessions.homes import Homes
 from federation.sessions.promised import Claims, Over, remember
 from federation.sessions.relayed import Came, Relayed
@@ -39,8 +39,6 @@ from federation.sessions.wire import (
     encode_session_frame,
 )
 from federation.stream.sender import PeerSender
-
-TOLD_SECONDS_MAX: Final = 15.0  # a session that leaves waits so long for the claim of its new home
 
 
 class Moves:
@@ -81,7 +79,7 @@ class Moves:
             session, epoch, home.counter, sender.name, self.name, waiting, home.arriving, marks, older_until
         )
         if sender.knows_adoptions:
-            departing.came(home.adopted, home.includes)
+            departing.came(home.adopted, home.includes, home.unstored)
         self._homes.arriving.pop(home, None)
         journal = self._homes.journal
         if journal is not None:
@@ -117,7 +115,7 @@ class Moves:
         self._broker.sessions[home.client_id] = session
         self._broker.timers.schedule(session)
         session.sources = departing.before
-        home.adopted, home.includes = departing.adopted, departing.includes
+        home.adopted, home.includes, home.unstored = departing.adopted, departing.includes, departing.unstored
         if departing.before is not None:
             self._homes.arrives(home, departing.before)
         switched = departing.switched_nodes()
@@ -203,22 +201,12 @@ class Moves:
         return False
 
     def on_way(self, client_id: str) -> Claims:
-        """Return the claim of the newest session of the client that leaves here, and has not ended here since."""
-        departings = self.departing.get(client_id)
-        return self.over.on_way(client_id, departings[-1].since) if departings else {}
-
-    def untold(self, client_id: str, now: float) -> None:
-        """Sessions that leave for the new home of the client wait for its claim."""
-        for departing in self.departing.get(client_id, ()):
-            departing.told_until = now + TOLD_SECONDS_MAX
-
-    def told(self, client_id: str, epoch: Epoch, adopted: list[object]) -> None:
-        """The claim of a session that leaves was heard. adopted: of it (wire)."""
-        for departing in self.departing.get(client_id, ()):
-            if departing.epoch <= epoch:
-                departing.told_until = 0.0
-                self.due[departing] = None
-                departing.note_adopted(adopted_below(adopted, self._broker.identity))
+        """Return the claim of the newest session of the client that leaves here, and has not ended here since. Of one that
+        another node has adopted nobody includes that claim: what is in it that node hands on, and promises."""
+        for departing in reversed(self.departing.get(client_id, [])):
+            if not (departing.is_adopted and departing.is_handed):
+                return self.over.on_way(client_id, departing.since)
+        return {}
 
     def _changed(self, departing: Departing) -> None:
         if departing.record and self._homes.journal is not None:
@@ -266,7 +254,7 @@ class Moves:
                     head.forget(self.heads, self._homes.journal)
                 self.heads[key] = Head(homes[0], client_id, [record])
             elif kind in (COPIED, BLOCK_OF):
-                mark = came.read(record, home.includes)
+                mark = came.read(record, home.includes, home.unstored)
                 if head is not None:
                     head.records.append(mark)
             elif came.is_known and kind == OUTGOING:
@@ -336,7 +324,7 @@ class Moves:
                 if record[0] == HANDED:
                     before.handed(home, now)
                 elif record[0] in (COPIED, BLOCK_OF):
-                    came.read(record, departing.includes)
+                    came.read(record, departing.includes, departing.unstored)
                 elif record[0] == OUTGOING and not came.is_known:
                     take_outgoing(self._broker, departing.session, record, False, came, now)
             return True
@@ -390,7 +378,7 @@ class Moves:
             if record[0] == AWAITED:
                 self.switches.meet(cast(tuple[str, ...], record[1]), now)
             elif record[0] == INCLUDES:
-                home.include(record[1])
+                home.include(*record[1:3])
         self.counters.arrived += 1
         arriving = home.arriving
         if arriving is None:
@@ -474,6 +462,7 @@ class Moves:
             return True
         if departing.before is not None:
             self._homes.outwait(departing.before, now)
+        departing.outwait(now)
         offset = self._broker.wall_offset
         frames = departing.take_head(now, offset)
         is_more = bool(frames)
@@ -481,7 +470,7 @@ class Moves:
             self._changed(departing)
         for frame in frames:
             sender.append_session(frame, 0, True, now)
-        if departing.marks is None and sender.has_room():
+        if departing.marks is None and not departing.asked and sender.has_room():
             queued = departing.session.queue_length()
             for frame in departing.take_messages(offset):
                 sender.append_session(frame, queued - departing.session.queue_length(), True, now)

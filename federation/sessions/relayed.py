@@ -21,7 +21,7 @@ from typing import Final
 from broker.store.identity import StoreIdentity
 from broker.store.journal import checked
 from broker.store.shapes import count_of
-from federation.sessions.home import adopted_below, is_included
+from federation.sessions.home import Unstored, adopted_below, is_included
 from federation.sessions.wire import BLOCK_OF, COPIED, NOT_COPIED, Record
 from federation.stream.positions import Positions
 from federation.stream.promises import PromisedPeer
@@ -75,14 +75,9 @@ class Relayed:
                 return lost, marks
         return "", ()
 
-    def is_here(
-        self, mark: Record, includes: dict[str, int] | None, adopted: list[object], identity: StoreIdentity
-    ) -> bool:
-        """Return whether the session has the messages behind COPIED or BLOCK_OF by now: from the home of that copy, or because
-        this node has done the block and they come from who had adopted its session. includes: of the session (Home).
-        adopted: of the HAND (wire)."""
-        if mark[0] == COPIED:
-            return is_included(mark, includes, identity)
+    def is_here(self, mark: Record, adopted: list[object], identity: StoreIdentity) -> bool:
+        """Return whether the session has the messages behind BLOCK_OF by now, because this node has done the block and they
+        come from who had adopted its session. adopted: of the HAND (wire)."""
         if adopted_below(adopted, identity) == 0:
             return False
         if mark[2] == identity.store_id:  # what was in the copy
@@ -116,19 +111,27 @@ class Came:
         self._marks_newest = sender is not None and sender.marks_newest
         self.marks: Before = ()
 
-    def read(self, mark: Record, includes: dict[str, int] | None) -> Record:
-        """Take COPIED or BLOCK_OF. includes: of the session (Home). Return what is noted of it: nothing of COPIED where the
-        node does not say which of the messages that home may lack."""
-        self.is_known = self._relayed.is_here(mark, includes, self._adopted, self._identity)
-        noted = mark if mark[0] == BLOCK_OF or self._marks_newest else NOT_COPIED
+    def read(self, mark: Record, includes: dict[str, int] | None, unstored: Unstored) -> Record:
+        """Take COPIED or BLOCK_OF. includes, unstored: of the session (Home). Return what is noted of it: nothing of COPIED
+        where the node does not say which of the messages that home may lack."""
+        if mark[0] == BLOCK_OF:
+            self.note(mark)
+            self.is_known = self._relayed.is_here(mark, self._adopted, self._identity)
+            return mark
+        number = count_of(self.marks[0][3]) if self._is_newest(mark) else None
+        self.is_known = is_included(mark, number, includes, unstored, self._identity)
+        noted = mark if self._marks_newest else NOT_COPIED
         self.note(noted)
         return noted
 
     def note(self, mark: Record) -> None:
         """Take it without asking whether the session has what follows."""
         self.is_block = mark[0] == BLOCK_OF
-        is_newest = len(self.marks) == 1 and self.marks[0][0] == BLOCK_OF and self.marks[0][2] == mark[1]
-        self.marks = (*self.marks, mark) if is_newest and not self.is_block else (mark,)
+        self.marks = (*self.marks, mark) if not self.is_block and self._is_newest(mark) else (mark,)
+
+    def _is_newest(self, copied: Record) -> bool:
+        """Return whether the mark before COPIED says which record of that copy follows."""
+        return len(self.marks) == 1 and self.marks[0][0] == BLOCK_OF and self.marks[0][2] == copied[1]
 
     def took(self, first: int, end: int) -> None:
         """A message has these records here. One of the newest of the copy that is in doubt (number 0) goes on as any other."""

@@ -303,7 +303,7 @@ class Sessions(Ownership):
             self.lost.wanted(client_id, sender.name, now)
         home = self.homes.by_client.get(client_id)
         if home is None:
-            self.moves.told(client_id, frame.epoch, adopted)
+            self.moves.asked_keepers.told(client_id, frame.epoch, adopted)
             ended = self.homes.ended.get(client_id)
             if ended is not None and frame.epoch[0] <= ended.counter:
                 return  # it hears of the end
@@ -332,7 +332,7 @@ class Sessions(Ownership):
                 self._answers.say(sender, frame, on_way, self.moves.over.of(client_id))
         elif not self._others.stays(home, session, frame.epoch, adopted, now):
             self._give(session, home, sender, frame, bool(is_clean), bool(is_answered), now)
-            self.moves.told(client_id, frame.epoch, adopted)
+            self.moves.asked_keepers.told(client_id, frame.epoch, adopted)
 
     def take(self, frame: SessionFrame, now: float) -> None:
         """Records of a session come here."""
@@ -364,7 +364,8 @@ class Sessions(Ownership):
         if sender is None:
             return False
         self.give_on(home, sender.name, epoch, now)
-        self.moves.untold(home.client_id, now)
+        for departing in self.moves.departing.get(home.client_id, ())[-1:]:
+            self.moves.asked_keepers.ask_home(departing, self.lost, now)
         return True
 
     def _give(
@@ -442,7 +443,7 @@ class Sessions(Ownership):
                     self._let_in(home)
             elif session is not None:
                 self._give(session, home, sender, SessionFrame(CLAIM, frame.client_id, epoch, ()), False, False, now)
-                self.moves.told(frame.client_id, epoch, adopted)
+                self.moves.asked_keepers.told(frame.client_id, epoch, adopted)
             else:
                 self._end(home, False)
                 self.moves.pass_on(frame.client_id, name, epoch)

@@ -12,7 +12,7 @@ from federation.sessions.arriving import Arriving
 from federation.sessions.departing import Departing, Marks, forget
 from federation.sessions.home import Ended, Head, adopted_of, more_included
 from federation.sessions.homes import Homes
-from federation.sessions.moves import TOLD_SECONDS_MAX, Moves
+from federation.sessions.moves import Moves
 
 
 def restore(broker: Broker, homes: Homes, moves: Moves) -> None:
@@ -50,13 +50,12 @@ def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: i
         now,
     )
     if more:
-        departing.came(adopted_of(more[0]), more_included(None, more[1]) if len(more) > 1 else None)
+        departing.came(adopted_of(more[0]), more_included(None, more[1]) if len(more) > 1 else None, {})
     if len(more) > 2 and departing.before is not None:
         departing.before.take_lineage(more[2])
     if len(more) > 3:
         departing.restore_switched(checked(tuple, more[3]), now)
     departing.record = number
-    departing.told_until = now + TOLD_SECONDS_MAX
     journal.kept[number] = departing
     moves.begin_departure(departing)
 

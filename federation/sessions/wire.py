@@ -55,7 +55,10 @@ OTHER_USER: Final = 3  # the session is that of a link of another user
 # In place of a record in HAND.
 HEAD_END: Final = 100  # the session can be served; messages follow
 HANDED: Final = 101  # nothing follows but messages of nodes that were away
-INCLUDES: Final = 102  # with ((store id, counter), ...): what homes had at these claims, they have handed on themselves
+INCLUDES: Final = (
+    102  # with ((store id, counter), ...): what homes had at these claims, they have handed on themselves; behind it
+    # ((store id, ((first, end), ...)), ...): numbers of records that they may lack, and copies of them have
+)
 COPIED: Final = (
     103  # with (store id, counter): messages that follow in the frame are from a copy of that home; "" for none
 )

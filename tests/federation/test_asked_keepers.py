@@ -8,8 +8,23 @@ from broker.message import Message
 from broker.session.durable import attach_records
 from broker.session.session import Session
 from broker.store.kinds import OUTGOING
+from broker.store.restoring import StoredDeparture
+from federation.sessions.asked_keepers import HOME_SECONDS_MAX
 from federation.sessions.lost_homes import LostHomes
-from federation.sessions.wire import ANSWER, CLAIM, HAND, HANDING, NOTHING, REFUSED, SessionFrame, decode_session_frame
+from federation.sessions.stored import restore
+from federation.sessions.wire import (
+    ANSWER,
+    CLAIM,
+    HAND,
+    HANDED,
+    HANDING,
+    MOVE,
+    NOTHING,
+    REFUSED,
+    SWITCH,
+    SessionFrame,
+    decode_session_frame,
+)
 from federation.stream.frames import HEADER_SIZE
 from session_home import STORES, Home
 from stored_node import STORE_ID
@@ -28,9 +43,12 @@ class Keepers(LostHomes):
     def wanted(self, client_id: str, node: str, now: float) -> None:
         pass
 
+    def moved(self, homes: list[str], now: float) -> None:
+        pass
 
-def claimed_elsewhere() -> Home:
-    """This node has started with a session and a message of it on its disk. n3 claims the client."""
+
+def started() -> Home:
+    """This node has started with a session and a message of it on its disk."""
     home = Home()
     home.sessions.lost = Keepers()
     session = Session(home.broker, "c", 0.0)
@@ -39,6 +57,12 @@ def claimed_elsewhere() -> Home:
     home.broker.sessions["c"] = session
     home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", OWN[0])
     session.deliver(Message(b"t", b"x", 2, False), 2, False, (), None, 0.0)
+    return home
+
+
+def claimed_elsewhere() -> Home:
+    """n3 claims the client."""
+    home = started()
     home.hear("n3", CLAIM, NEXT, True, False, False)
     return home
 
@@ -91,3 +115,75 @@ def test_a_keeper_that_has_given_the_session_on_knows_that_it_had_adopted_it() -
         assert answer.operation == ANSWER
         assert answer.more[0] == (REFUSED if more else HANDING)
         assert not more or answer.more[3:] == more
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_what_has_left_is_on_its_way_unless_another_node_has_adopted_it(is_adopted: bool) -> None:
+    """No session includes the claim of a home whose session was adopted: a client would wait for it in vain."""
+    home = claimed_elsewhere()
+    home.hear(
+        "n2",
+        ANSWER,
+        OWN,
+        *((REFUSED, 11, STORES["n2"], STORE_ID, home.journal.next_number) if is_adopted else (0, *OWN)),
+    )
+    home.node.senders["n4"].is_living = False  # it may have something for the session here when it is back
+    home.hear("n3", MOVE, NEXT, "n1")
+    assert home.sessions.moves.on_way("c")
+    for name in ("n2", "n3"):
+        home.hear(name, SWITCH, NEXT)
+    assert HANDED in handed(home)
+    home.hear("n4", CLAIM, (60, STORES["n4"]), True, False, False)
+    (answer,) = asked(home, "n4")
+    assert answer.more[0] == (NOTHING if is_adopted else HANDING)
+
+
+@pytest.mark.parametrize("is_claim", [False, True])
+def test_a_home_that_others_name_says_what_it_has_adopted(is_claim: bool) -> None:
+    """A node sends to it before its claim comes here. is_claim: it comes before the answer. That of a third node, which has got
+    nothing of the session, does not stand for it."""
+    home = started()
+    home.hear("n4", SWITCH, NEXT)
+    assert OWN in [frame.epoch for frame in asked(home, "n3")]
+    home.hear("n2", ANSWER, OWN, NOTHING, *OWN)
+    home.hear("n4", CLAIM, (60, STORES["n4"]), True, False, False)
+    assert not handed(home)
+    adopted = STORE_ID, home.journal.next_number
+    if is_claim:
+        home.hear("n3", CLAIM, NEXT, False, False, False, *adopted, True)
+    else:
+        home.hear("n3", ANSWER, OWN, REFUSED, *NEXT, *adopted)
+    found = handed(home)
+    assert found
+    assert OUTGOING not in found
+
+
+@pytest.mark.parametrize("has_head_left", [False, True])
+@pytest.mark.parametrize("is_adopted", [False, True, None])
+def test_a_session_that_was_leaving_before_a_start_asks_again(is_adopted: bool | None, has_head_left: bool) -> None:
+    """None: nobody answers."""
+    before = claimed_elsewhere()
+    (departing,) = before.sessions.moves.departing["c"]
+    if has_head_left:
+        departing.marks = None
+    home = Home()
+    home.sessions.lost = Keepers()
+    session = Session(home.broker, "c", 0.0)
+    session.expiry_interval = 60
+    attach_records(session, home.journal)
+    session.deliver(Message(b"t", b"x", 2, False), 2, False, (), None, 0.0)
+    number = home.journal.keep(StoredDeparture(departing.values(0.0), session))
+    restore(home.broker, home.sessions.homes, home.sessions.moves)
+    home.sessions.moves.asked_keepers.begin(home.sessions.lost, 0.0)
+    home.node.turn_ended(0.0)
+    assert not handed(home)
+    assert [len(asked(home, name)) for name in ("n2", "n3", "n4")] == [1, 1, 0]
+    if is_adopted is None:
+        home.sessions.handle_timeout(HOME_SECONDS_MAX)
+        home.node.turn_ended(HOME_SECONDS_MAX)
+    else:
+        home.hear("n3", CLAIM, NEXT, False, False, False)
+        home.hear(
+            "n2", ANSWER, OWN, *((REFUSED, 11, STORES["n2"], STORE_ID, number) if is_adopted else (NOTHING, *OWN))
+        )
+    assert (OUTGOING in handed(home)) is not bool(is_adopted)

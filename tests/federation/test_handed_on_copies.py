@@ -33,19 +33,20 @@ END_SECONDS = 30.0
 class Third(Home):
     """n1 is the third node, n2 the lost home, n3 has adopted its session, n4 is a further one."""
 
-    def head(self, name: str, since: int, includes: Record, messages: tuple[Record, ...], *adopted: object) -> None:
+    def head(self, name: str, since: int, included: Record, messages: tuple[Record, ...], *adopted: object) -> None:
+        """included: of INCLUDES."""
         session, _ = session_records()
         subscription = (SUBSCRIPTION, 0, b"t", 2, False, False, 0, 0)
-        records = session, subscription, (INCLUDES, includes), (AWAITED, ()), (HEAD_END,), *messages, (HANDED,)
+        records = session, subscription, (INCLUDES, *included), (AWAITED, ()), (HEAD_END,), *messages, (HANDED,)
         self.hear(name, HAND, OWN, (name,), records, since, *adopted)
 
     def home_hands_over(self) -> None:
         """Its keepers have told it that the session was adopted."""
-        self.head("n2", SINCE, (), ())
+        self.head("n2", SINCE, ((),), ())
 
     def adopter_hands_over(self, *marks: Record) -> None:
         _, (*queued, state) = session_records()
-        self.head("n3", 15, ((STORES["n3"], 15),), (*marks, (*queued, state)), LOST, 31)
+        self.head("n3", 15, (((STORES["n3"], 15),),), (*marks, (*queued, state)), LOST, 31)
 
     def goes_to(self, name: str) -> list[object]:
         """The client goes there. Return marks and payloads as they leave."""
@@ -81,7 +82,7 @@ def test_a_home_that_has_given_its_session_away_gets_what_is_in_its_copy(is_firs
 def test_a_further_node_knows_that_the_home_has_given_its_session_away() -> None:
     """What the adopter hands over comes there after the session."""
     third = Third()
-    third.head("n4", 12, ((STORES["n4"], 12),), (), LOST, 0)
+    third.head("n4", 12, (((STORES["n4"], 12),),), (), LOST, 0)
     third.adopter_hands_over(COPY)
     assert third.goes_to("n2") == [b"x"]
 
@@ -111,3 +112,26 @@ def test_only_who_says_which_are_the_newest_keeps_others_from_their_home(
     third.node.senders["n3"].marks_newest = says_newest
     third.adopter_hands_over(*marks)
     assert third.goes_to("n2") == expected
+
+
+@pytest.mark.parametrize(
+    ("marks", "unstored", "expected"),
+    [
+        ((COPY,), ((25, 35),), []),
+        ((NEWEST, COPY), (), []),
+        ((NEWEST, COPY), ((25, 30), (31, 35)), []),
+        ((NEWEST, COPY), ((25, 30), (30, 31)), [NEWEST, COPY, b"x"]),
+        ((NEWEST, COPY), None, [NEWEST, COPY, b"x"]),  # a build before, or this node has started since
+        (((*NEWEST[:3], 0), COPY), (), [b"x"]),
+    ],
+)
+def test_what_a_home_has_lost_with_its_process_comes_from_its_copy(
+    marks: tuple[Record, ...], unstored: Record | None, expected: list[object]
+) -> None:
+    """It has handed over all that is on its disk before it heard that its session was adopted. unstored: numbers of records
+    that it does not have there, as it says."""
+    third = Third()
+    included = ((LOST, SINCE),)
+    third.head("n2", SINCE, (included,) if unstored is None else (included, ((LOST, unstored),)), ())
+    third.adopter_hands_over(*marks)
+    assert third.goes_to("n4") == expected

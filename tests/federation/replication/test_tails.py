@@ -17,7 +17,6 @@ from federation.replication.adopting import TAIL_RECORDS
 from federation.sessions.content import take_outgoing
 from federation.sessions.departing import Departing, Marks
 from federation.sessions.home import Tail, adopted_of, number_there
-from federation.sessions.moves import TOLD_SECONDS_MAX
 from federation.sessions.relayed import RELAYED_MAX, Came, Relayed
 from federation.sessions.stored import restore
 from federation.sessions.wire import BLOCK_OF, COPIED, NOT_COPIED, decode_session_frame
@@ -155,7 +154,7 @@ def test_packet_identifiers_of_the_newest_go_back(is_restarted: bool, is_adopted
         departing = again(departing, session)
     departing.is_adopted = is_adopted
     shown: list[object] = []
-    for frame in departing.take_head(TOLD_SECONDS_MAX, 0.0):
+    for frame in departing.take_head(0.0, 0.0):
         _, records, *_ = decode_session_frame(frame[HEADER_SIZE:]).more
         assert isinstance(records, tuple)
         shown += [record for record in records if record[0] in (BLOCK_OF, RECEIVED)]
