@@ -12,7 +12,7 @@ from broker.event_log.lineage import Parent
 from broker.event_log.pb import event_log_pb2 as pb
 from gmqttctl.connection import Connection
 from pipeline.client import NodeClient
-from pipeline.errors import NoAnswer, NodeAway, NodeError, NoEventLog, PipelineError
+from pipeline.errors import NoAnswer, NodeAway, NodeError, NoEventLog, NotTrusted, PipelineError
 from pipeline.offsets import NodeState, Offsets, check_nodes, resolve
 from pipeline.options import Position
 
@@ -22,7 +22,8 @@ ASKED_AT_ONCE: Final = 32
 ASK_AGAIN_SECONDS: Final = 0.1
 AWAY_AGAIN_SECONDS: Final = 2.0  # or AWAY_AGAIN_TIMES as long as the answer was waited for
 AWAY_AGAIN_TIMES: Final = 3.0
-LEFT: Final = "LEFT"  # status of a member that was told to leave: nobody waits for it
+ALIVE: Final = "ALIVE"  # status of a member
+LEFT: Final = "LEFT"  # of one that was told to leave: nobody waits for it
 
 Answers = Mapping[str, pb.LogDescription | NodeError]  # by address
 
@@ -32,17 +33,23 @@ class Members:
     """nodes        that answer, by name
     away         name -> reason, of members that keep a log and do not answer; of `servers` that no member knows the address
     without_log  names of members that keep none
+    untrusted    names of those of `away` that live, and were not asked
     """
 
     nodes: dict[str, NodeState] = field(default_factory=dict)
     away: dict[str, str] = field(default_factory=dict)
     without_log: set[str] = field(default_factory=set)
+    untrusted: set[str] = field(default_factory=set)
 
     def check(self, allow_partial: bool, needs_all: bool) -> None:
-        """Raise PipelineError for members whose records would be missing; with `needs_all` also for those that are away."""
+        """Raise PipelineError for members whose records would be missing; with `needs_all` also for those that are away
+        and may come back."""
         faults = [f"{name} keeps no event log" for name in sorted(self.without_log)]
-        if needs_all:
-            faults += [f"{name} is away ({reason})" for name, reason in sorted(self.away.items())]
+        faults += [
+            f"{name} is away ({reason})"
+            for name, reason in sorted(self.away.items())
+            if needs_all or name in self.untrusted
+        ]
         if faults and not allow_partial:
             raise PipelineError(
                 f"records would be missing: {'; '.join(faults)}. Turn the plugin event_log on there, wait for the node, "
@@ -76,6 +83,8 @@ def members_of(answers: Answers) -> Members:
             reason = answers.get(member.api_addr)
             if isinstance(reason, NodeAway):
                 found.away[member.node] = f"{member.status}, {reason.text}"
+                if isinstance(reason, NotTrusted) and member.status == ALIVE:
+                    found.untrusted.add(member.node)
             else:
                 found.without_log.discard(member.api_addr)
                 found.without_log.add(member.node)
@@ -137,6 +146,7 @@ class Cluster:
         for node, address in self._known.items():  # a node by its name, though the others forgot it
             if node not in members.nodes and address in members.away:
                 members.away[node] = members.away.pop(address)
+                members.untrusted.discard(node)
         if not members.nodes:
             if not self._known:
                 faults = "; ".join(str(answer) for answer in answers.values())
@@ -164,7 +174,19 @@ class Cluster:
                 raise NodeAway(missing, f"is needed, and did not answer for {seconds:g} s: {reason}")
             time.sleep(ASK_AGAIN_SECONDS)
 
+    def _is_trusted(self, address: str) -> bool:
+        """Whoever writes gossip names addresses of members: the token is for those that the user has named, and for
+        those with a certificate of the authority that the user has named."""
+        connection = self._connection
+        return not connection.token or bool(connection.ca_file) or address in connection.servers
+
     def _describe(self, address: str) -> pb.LogDescription | NodeError:
+        if not self._is_trusted(address):
+            return NotTrusted(
+                address,
+                f"not asked at {address}, because that would tell the token to an address that gossip gives: name it in "
+                "servers, or give tlsCaFile",
+            )
         until, fault = self._away.get(address, (0.0, None))
         if fault is not None and time.monotonic() < until:
             return fault

@@ -13,6 +13,7 @@ __all__ = [
     "NoEventLog",
     "NodeAway",
     "NodeError",
+    "NotTrusted",
     "OptionError",
     "OutOfRange",
     "PipelineError",
@@ -41,6 +42,10 @@ class NodeAway(NodeError):
     """The node does not answer."""
 
     exit_status = EXIT_NO_ANSWER
+
+
+class NotTrusted(NodeAway):
+    """The node was not asked: the token is not for each address that a member may have."""
 
 
 class NoEventLog(NodeError):

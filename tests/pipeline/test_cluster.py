@@ -112,6 +112,41 @@ def test_a_node_that_the_others_forgot_keeps_its_name() -> None:
         cluster.close()
 
 
+def test_a_token_goes_to_no_address_that_only_gossip_gives() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        cluster = Cluster(Connection((a.address,), token="secret"))
+        members = cluster.ask()
+        cluster.close()
+        assert (set(members.nodes), b.metadata) == ({"n1"}, [])
+        for needs_all in (False, True):
+            with pytest.raises(PipelineError, match=rf"n2 .*{b.address}.*servers.*tlsCaFile"):
+                members.check(allow_partial=False, needs_all=needs_all)
+        members.check(allow_partial=True, needs_all=True)
+
+        cluster = Cluster(Connection((a.address, b.address), token="secret"))
+        assert set(cluster.ask().nodes) == {"n1", "n2"}
+        cluster.close()
+        assert b.metadata[0]["authorization"] == "Bearer secret"
+
+
+def test_a_node_of_servers_that_is_away_under_another_address_is_waited_for() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        by_name = f"localhost:{b.port}"
+        cluster = Cluster(Connection((a.address, by_name), token="secret"))
+        assert cluster.ask().nodes["n2"].address == by_name
+        b.stop()
+        members = cluster.ask()
+        cluster.close()
+        assert set(members.away) == {"n2"}
+        members.check(allow_partial=False, needs_all=False)
+
+        # A query that begins now does not know whose address that is; that the other members tell of a failure is enough.
+        a.members[0].status = "FAILED"
+        cluster = Cluster(Connection((a.address, by_name), token="secret"))
+        cluster.ask().check(allow_partial=False, needs_all=False)
+        cluster.close()
+
+
 def test_one_node_under_two_addresses_counts_once() -> None:
     members = members_of({"localhost:1": described("n1"), "10.0.0.1:1": described("n1")})
     assert members.nodes["n1"].address == "localhost:1"
