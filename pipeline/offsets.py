@@ -103,11 +103,11 @@ def resolve(name: str, position: Position, nodes: Mapping[str, NodeState], found
 
 def check_nodes(name: str, given: Mapping[str, int], nodes: Mapping[str, NodeState]) -> None:
     """Raise OptionError unless an option names each node that answers, and no other."""
-    shown = ", ".join(sorted(nodes))
+    names, shown = ", ".join(sorted(given)), ", ".join(sorted(nodes))
     for node in sorted(given.keys() ^ nodes.keys()):
         if node in nodes:
-            raise OptionError(name, dict(given), f"does not name node {node}; all nodes are {shown}")
-        raise OptionError(name, dict(given), f"names node {node}, which does not answer or is none; there are {shown}")
+            raise OptionError(name, names, f"does not name node {node}; all nodes are {shown}")
+        raise OptionError(name, names, f"names node {node}, which does not answer or is none; there are {shown}")
 
 
 def _end_of(state: NodeState, is_first: bool) -> LogOffset:

@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.config.durations import DurationError, parse_duration
 from broker.errors import MqttError
+from broker.feeds import FEED_PREFIX
 from broker.routing.names import SHARE_PREFIX, check_topic_filter
 from gmqttctl.connection import CONNECTION_NAMES, Connection, Given
 from gmqttctl.errors import OptionError
@@ -135,6 +136,8 @@ def read_batch_options(options: Mapping[str, str]) -> ReadOptions:
         raise OptionError("endingOffsets", EARLIEST, 'gives no rows; say latest, or JSON such as {"node1": 1000}')
     if end.offsets and JSON_EARLIEST in end.offsets.values():
         raise OptionError("endingOffsets", given.text("endingOffsets"), "has -2 (earliest), which gives no rows")
+    if start.time_ns is not None and end.time_ns is not None and start.time_ns > end.time_ns:
+        raise OptionError("startingTimestamp", given.text("startingTimestamp"), "is behind endingTimestamp")
     return given.read_options(start, end)
 
 
@@ -225,6 +228,9 @@ class _Given(Given):
                 raise OptionError("topics", topic_filter, f"is not a topic filter: {error}") from None
             if topic_filter.encode().startswith(SHARE_PREFIX):
                 raise OptionError("topics", topic_filter, "is a shared filter; a log is read with plain ones")
+            if topic_filter.encode().startswith(FEED_PREFIX):
+                wanted = "startingOffsets or startingTimestamp say where to begin"
+                raise OptionError("topics", topic_filter, f"is for MQTT clients; here {wanted}")
         skew = self.text("maxNodeSkew")
         query, group, prefix = self.text("queryName"), self.text("groupId"), self.text("groupIdPrefix")
         if prefix and not group:

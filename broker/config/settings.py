@@ -161,7 +161,8 @@ class Settings:
         (),
         "The plugins that run, in the order of their loading: names of installed plugins. Without another "
         "distribution these are `auth` (who may connect), `admin` (clients, subscriptions and publishing over the API), "
-        "`prometheus` (metrics), `event_log`, `federation` (other nodes) and `links` (other clusters).",
+        "`prometheus` (metrics), `event_log`, `kafka` (the log for Kafka clients), `federation` (other nodes) and "
+        "`links` (other clusters).",
         Sequence(Text("admin", 100, is_name=True)),
     )
     workers: str = extension(

@@ -56,7 +56,7 @@ def test_options_give_the_offset_of_each_node(
 @pytest.mark.parametrize(
     ("offsets", "text"),
     [
-        ({"n1": 10}, "does not name node n2; all nodes are n1, n2"),
+        ({"n1": 10}, '"n1" does not name node n2; all nodes are n1, n2'),
         ({"n1": 10, "n2": 1, "n9": 1}, "names node n9"),
         ({"n1": 9, "n2": 1}, r'option startingOffsets: "9" of node n1 is not in its log, which has 10 to 100'),
         ({"n1": 101, "n2": 1}, '"101" of node n1'),

@@ -87,6 +87,8 @@ def test_instants_are_milliseconds_or_iso_8601(text: str, time_ns: int) -> None:
         ({"servers": "host:x"}, "option servers"),
         ({"topics": "a/#/b"}, 'option topics: "a/#/b" is not a topic filter'),
         ({"topics": "$share/g/a"}, "shared filter"),
+        ({"topics": "$stream/-15m/a"}, "startingTimestamp"),
+        ({"startingTimestamp": "2", "endingTimestamp": "1"}, "option startingTimestamp: .* behind endingTimestamp"),
         ({"topics": '["a", 1]'}, "option topics: .* is not an array of texts"),
         ({"topics": '["a"'}, "option topics: .* is not JSON"),
         ({"startingOffsets": "oldest"}, 'option startingOffsets: "oldest" is not earliest, latest, or JSON'),
