@@ -87,17 +87,25 @@ class LayeredProtocol(ClientProtocol):
             return
         if data:
             ClientProtocol.data_received(self, data)
-        server = self.server
         if connection.closed:
+            return
+        if self.has_more():
+            self.server.broker.rest(connection)
+            self.server.flush_soon()
+        else:
+            self.end_when_handled(connection)
+
+    def end_when_handled(self, connection: Connection) -> None:
+        """Close the connection where the client has ended a layer. What it sent before, a DISCONNECT too, is handled first: a
+        connection that is not held has no whole packet waiting."""
+        if connection.held or connection.closed:
             return
         for layer in self.layers:
             if layer.is_ended:
+                server = self.server
                 server.broker.close_connection(connection, NO_REASON, "the client ended the connection", server.now())
                 server.flush_soon()
                 return
-        if self.has_more():
-            server.broker.rest(connection)
-            server.flush_soon()
 
     def handshakes_done(self) -> Connection:
         if self.opening is not None:
@@ -141,6 +149,8 @@ class LayeredProtocol(ClientProtocol):
         super().set_reading(publisher)
         if self.has_more():
             self.server.loop.call_soon(self.go_on)  # not within the flush that calls this method
+        elif self.connection is not None:
+            self.end_when_handled(self.connection)
 
     def go_on(self) -> None:
         """Decode the next part of the input that waits."""

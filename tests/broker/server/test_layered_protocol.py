@@ -26,6 +26,7 @@ from broker.codec.packets import (
     SubAck,
     Subscribe,
     SubscribeFilter,
+    Will,
 )
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
@@ -140,17 +141,23 @@ class Client:
                     if event.opcode is Opcode.BINARY:
                         self.packets += self._reader.receive_data(bytes(event.data))
 
-    async def connect(self) -> None:
+    async def connect(self, client_id: str = "c", will: Will | None = None) -> None:
         self.peer.send_request(self.peer.connect())
         self.give(self.take())
         await self.settle()
         assert self.peer.state is State.OPEN
-        self.encode(Connect("c", 5), Subscribe(1, [SubscribeFilter(b"t", 0)]))
+        self.encode(Connect(client_id, 5, will=will), Subscribe(1, [SubscribeFilter(b"t", 0)]))
         self.give(self.take())
         await self.settle()
         assert [type(packet) for packet in self.packets] == [ConnAck, SubAck]
         self.packets.clear()
         self.frames.clear()
+
+    def end(self) -> None:
+        """The connection is lost."""
+        self.shell.connection_lost(None)
+        self.wire.near.close()
+        self.wire.far.close()
 
 
 @pytest.fixture
@@ -165,9 +172,7 @@ async def client(host: Host) -> AsyncIterator[Client]:
     made = Client(host)
     await made.connect()
     yield made
-    made.shell.connection_lost(None)
-    made.wire.near.close()
-    made.wire.far.close()
+    made.end()
     assert host.protocols == set()
 
 
@@ -245,6 +250,35 @@ async def test_the_close_of_the_client_ends_the_connection(client: Client, host:
     assert client.wire.ends in (["close"], ["write_eof"])
     assert host.broker.sessions == {}
     assert host.broker.counters.protocol_errors == 0
+
+
+@pytest.mark.parametrize("count", [0, 3_000], ids=["held", "more than a slice"])
+async def test_what_came_before_the_close_is_handled_first(client: Client, host: Host, count: int) -> None:
+    """Also while the connection is held, and when its packets are more than a slice. DISCONNECT discards the will."""
+    leaving = Client(host)
+    await leaving.connect("leaving", Will(b"t", b"will"))
+    connection = leaving.shell.connection
+    assert connection is not None
+    sent = [b"%d" % number for number in range(count)]
+    packets = [packet for payload in sent for packet in (Publish(b"t", payload), PingReq())]
+    leaving.peer.send_binary(b"".join(encode_packet(packet, 5) for packet in [*packets, Publish(b"t", b"last")]))
+    leaving.encode(Disconnect())
+    leaving.peer.send_close(1000)
+    if not count:
+        host.broker.pause(connection)
+    leaving.give(leaving.take())
+    await leaving.settle()
+    if not count:
+        assert not connection.closed
+        host.broker.release(connection)
+        host.flush_soon()
+        await leaving.settle()
+    await client.settle()
+    assert payloads(client.packets) == [*sent, b"last"]
+    assert list(host.broker.sessions) == ["c"]
+    assert host.broker.counters.protocol_errors == 0
+    assert leaving.wire.ends in (["close"], ["write_eof"])
+    leaving.end()
 
 
 async def test_a_fault_of_mqtt_is_told_in_a_frame(client: Client, host: Host) -> None:
