@@ -27,6 +27,9 @@ def server_context(settings: TlsSettings, key: str, protocols: tuple[str, ...]) 
     load_files(context, settings, key)
     if settings.cacert:
         context.verify_mode = ssl.CERT_REQUIRED if settings.verify else ssl.CERT_OPTIONAL
+        # A resumed session is let in without a look at the certificate, which may have expired or been revoked meanwhile.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
     return context
 
 

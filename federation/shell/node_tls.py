@@ -39,7 +39,6 @@ class NodeTls:
     def renew(self) -> None:
         """Read the files. Raises StartError, and keeps what it has."""
         server = server_context(self._files, self._key, GRPC_PROTOCOLS)
-        server.num_tickets = 0  # each connection proves its certificate anew
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.check_hostname = False  # trust.name_fault compares the name of the member, which need not be a host's
         load_files(client, self._files, self._key)

@@ -110,3 +110,50 @@ def test_a_renewed_authority_replaces_the_old_one(authority: Authority, tmp_path
     live.renew()
     with pytest.raises(ssl.SSLError, match="certificate verify failed"):
         handshake(live.context, client, "localhost")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("verify", [False, True])
+def test_no_session_is_resumed_past_its_certificate(
+    authority: Authority, version: ssl.TLSVersion, verify: bool
+) -> None:
+    """A certificate that is revoked at a reload is refused from a client that comes back, too."""
+    pair, device = authority.pair("server"), authority.pair("device")
+    crl = authority.revocation_list()
+    live = LiveContext(TlsSettings(authority.cacert, pair.cert, pair.key, verify=verify, crl=crl), "l.tls", ())
+    client = ssl.create_default_context(cafile=authority.cacert)
+    client.load_cert_chain(device.cert, device.key)
+    client.maximum_version = version
+    _, session = connect(live.context, client, None)
+    is_reused, _ = connect(live.context, client, session)
+    assert not is_reused
+    authority.revocation_list(device)
+    live.renew()
+    with pytest.raises(ssl.SSLError, match="certificate verify failed"):
+        connect(live.context, client, session)
+
+
+def test_sessions_without_client_certificates_are_resumed(authority: Authority) -> None:
+    pair = authority.pair("server")
+    live = LiveContext(TlsSettings(cert=pair.cert, key=pair.key), "l.tls", ())
+    client = ssl.create_default_context(cafile=authority.cacert)
+    _, session = connect(live.context, client, None)
+    assert connect(live.context, client, session)[0]
+
+
+def connect(
+    server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None
+) -> tuple[bool, ssl.SSLSession | None]:
+    """Whether the server resumed the session, and the client's session after a byte of the server."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    near = client.wrap_bio(back, there, server_hostname="localhost", session=session)
+    far = server.wrap_bio(there, back, server_side=True)
+    for _ in range(4):
+        for side in (near, far):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+    far.write(b"1")
+    assert near.read(1) == b"1"
+    return bool(far.session_reused), near.session
