@@ -176,6 +176,8 @@ def check_listeners(settings: Settings) -> abc.Iterator[tuple[str, str]]:
 
 def _check_listener(key: str, listener: ListenerSettings) -> abc.Iterator[tuple[str, str]]:
     yield from _check_tls(f"{key}.tls", listener.tls)
+    if listener.each_worker and listener.address.is_unix:
+        yield f"{key}.each_worker", f"{listener.address} has no port; all workers take connections from its file"
     if listener.socket_mode:
         if not listener.address.is_unix:
             yield f"{key}.socket_mode", f"{listener.address} has no file; only a Unix socket has (unix:///PATH)"

@@ -117,6 +117,12 @@ class ListenerSettings:
         Text("0660"),
         default_text="as the umask of the process says",
     )
+    each_worker: bool = extension(
+        False,
+        "Whether each of several `workers` has a port of its own, 10 more for each, instead of one that all share. Links of "
+        "other brokers need it: they come back to the worker that has their session.",
+        Flag(),
+    )
     allow_anonymous: bool | None = extension(
         None,
         "Whether clients may connect here without a user name or a certificate.",

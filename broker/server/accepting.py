@@ -47,11 +47,17 @@ class Accepting:
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
         self._makers: dict[int, MakeProtocol] = {}
+        self._own: set[int] = set()
         self._from_others: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def listen(self, number: int, host: str, port: int, backlog: int, make: MakeProtocol) -> list[socket.socket]:
-        """Open an address of the listener with this number. Returns its sockets. Raises OSError."""
+    def listen(
+        self, number: int, host: str, port: int, backlog: int, make: MakeProtocol, is_own: bool
+    ) -> list[socket.socket]:
+        """Open an address of the listener with this number; is_own: no other worker has it. Returns its sockets. Raises
+        OSError."""
+        if is_own:
+            self._own.add(number)
         opened: list[socket.socket] = []
         for family, address in stream_addresses(host, port):
             opened.append(bound(family, address, True))
@@ -89,8 +95,9 @@ class Accepting:
                 self._loop.call_later(PAUSE_SECONDS, self._go_on, number, listening)
                 return
             index, least = self._worker.counts.least()
-            is_own = index == self._worker.place.index or not passes(self._connections() + len(self._tasks), least)
-            if is_own or not self._pass(index, number, sock):
+            stays = index == self._worker.place.index or number in self._own
+            stays = stays or not passes(self._connections() + len(self._tasks), least)
+            if stays or not self._pass(index, number, sock):
                 self._serve(number, sock)
 
     def _go_on(self, number: int, listening: socket.socket) -> None:

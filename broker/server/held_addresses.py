@@ -15,6 +15,7 @@ from broker.server.listeners import bind_unix
 from broker.server.shared_sockets import bound, stream_addresses
 from broker.server.socket_files import remove_socket_files
 from broker.server.start_error import StartError, bind_error
+from broker.workers.shares import moved
 
 ATTEMPTS: Final = 20  # to find a port that is free for UDP and TCP
 FREE_SECONDS_MAX: Final = 1.0
@@ -29,8 +30,8 @@ class HeldAddresses:
         self.unix_sockets: dict[str, socket.socket] = {}
         self._held: list[socket.socket] = []
 
-    def open_listeners(self, listeners: Iterable[ListenerSettings]) -> None:
-        """Raises StartError for the first that cannot be had."""
+    def open_listeners(self, listeners: Iterable[ListenerSettings], count: int) -> None:
+        """Those of so many workers. Raises StartError for the first that cannot be had."""
         for index, listener in enumerate(listeners):
             key = f"listeners[{index}].address"
             address = listener.address
@@ -38,7 +39,9 @@ class HeldAddresses:
                 if address.is_unix:
                     self.unix_sockets[address.path] = bind_unix(listener, key)
                 else:
-                    self._hold(address.host, address.port)
+                    for worker in range(count if listener.each_worker else 1):
+                        address = moved(listener.address, worker)
+                        self._hold(address.host, address.port)
             except OSError as error:
                 raise bind_error(error, str(address), key) from error
 

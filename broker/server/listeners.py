@@ -118,7 +118,8 @@ class Listeners:
                 )
                 sockets = opened.sockets
             else:
-                sockets = accepting.listen(len(self._listeners), address.host, address.port, BACKLOG, make_protocol)
+                number, is_own = len(self._listeners), settings.each_worker
+                sockets = accepting.listen(number, address.host, address.port, BACKLOG, make_protocol, is_own)
         except OSError as error:
             raise bind_error(error, str(address), f"{key}.address") from error
         if opened is not None:

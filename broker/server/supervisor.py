@@ -120,7 +120,7 @@ class Supervisor:
         """Raises StartError."""
         if self._data_dir:
             make_folder("data_dir", self._data_dir)  # the folders of workers are in it
-        self._held.open_listeners(self._settings.listeners)
+        self._held.open_listeners(self._settings.listeners, self._count)
         for index in indexes:
             self._gossip[index] = self._held.gossip_sockets()
 

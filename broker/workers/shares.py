@@ -153,6 +153,7 @@ def _listener(listener: ListenerSettings, place: Place) -> ListenerSettings:
     count, index = place.count, place.index
     return replace(
         listener,
+        address=moved(listener.address, index) if listener.each_worker else listener.address,
         max_connections=share(listener.max_connections, count, index),
         max_connections_per_address=share_up(listener.max_connections_per_address, count),
         max_connect_rate=share(listener.max_connect_rate, count, index),

@@ -14,8 +14,9 @@ import pytest
 
 from broker.codec.packets import PubAck
 from broker.codec.properties import RECEIVE_MAXIMUM
+from broker.workers.shares import PORT_STEP
 from mqtt_client import Clients, MqttClient
-from node_process import Node, Nodes, free_port
+from node_process import LANE_WORKERS, Node, Nodes, free_port
 from waiting import eventually
 
 GROUP: Final = "$share/workers/jobs/#"
@@ -37,7 +38,12 @@ def domain_config(name: str, ports: dict[str, int], upstreams: list[str], folder
             "links": {
                 "domain": name,
                 "upstreams": {
-                    other: {"uri": f"mqtt://127.0.0.1:{ports[other]}", "reconnect-delay": 0.2} for other in upstreams
+                    f"{other}{worker or ''}": {
+                        "uri": f"mqtt://127.0.0.1:{ports[other] + worker * PORT_STEP}",
+                        "reconnect-delay": 0.2,
+                    }
+                    for other in upstreams
+                    for worker in range(LANE_WORKERS)
                 },
             }
         },
@@ -48,8 +54,9 @@ async def started(nodes: Nodes, edges: list[tuple[str, str]], folder: Path | Non
     """A node for each domain, linked by (downstream, upstream). The policies are written by the API. `folder`: of stores."""
     names = sorted({name for edge in edges for name in edge})
     made = {name: nodes.make(name=name) for name in names}
-    ports = {name: node.port for name, node in made.items()}
+    ports = {name: free_port() for name in names}  # each worker has one of its own
     for name, node in made.items():
+        node.config["listeners"].append({"address": f"127.0.0.1:{ports[name]}", "each_worker": True})
         upstreams = [upstream for downstream, upstream in edges if downstream == name]
         node.config.update(domain_config(name, ports, upstreams, folder))
         node.spawn()
@@ -145,7 +152,6 @@ async def has_messages(node: Node, count: str) -> bool:
     return bool((await queue(node))["messages"] == count)
 
 
-@pytest.mark.one_process("a link takes the jobs of the one worker that it comes to")
 async def test_jobs_outlive_both_ends(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """Each end is killed once, with jobs that wait there and jobs on their way."""
     made = await started(nodes, [("east", "west")], tmp_path)

@@ -86,7 +86,7 @@ async def start(
         "verify": True,
         "crl": authority.revocation_list(),
     }
-    listeners = [plain, {"address": f"127.0.0.1:{port}", "tls": tls}]
+    listeners = [plain, {"address": f"127.0.0.1:{port}", "tls": tls, "each_worker": True}]
     config = {"listeners": listeners, "mqtt": {"session_expiry": "1h"}, **(of_upstream or {})}
     upstream = await nodes.start(config, name="upstream")
     keys = {"cacertfile": authority.cacert, "certfile": own.cert, "keyfile": own.key}

@@ -92,17 +92,19 @@ async def test_sockets_are_passed_to_the_worker_with_the_fewest_and_kept_when_it
         workers.append(Accepting(worker, lambda index=index: numbers[index], structlog.get_logger()))  # type: ignore[misc]
         workers[-1].start()
     made = [counter(0), counter(1)]
-    (listening,) = workers[0].listen(3, "127.0.0.1", 0, 10, lambda: Greets(b"0", made[0]))
+    (listening,) = workers[0].listen(3, "127.0.0.1", 0, 10, lambda: Greets(b"0", made[0]), False)
+    (own,) = workers[0].listen(4, "127.0.0.1", 0, 10, lambda: Greets(b"0", made[0]), True)
     workers[1]._makers[3] = lambda: Greets(b"1", made[1])
 
-    async def served_by() -> bytes:
-        reader, writer = await asyncio.open_connection(*listening.getsockname())
+    async def served_by(at: socket.socket = listening) -> bytes:
+        reader, writer = await asyncio.open_connection(*at.getsockname())
         name = await reader.read(1)
         writer.close()
         return name
 
     assert [await served_by() for _ in range(3)] == [b"1"] * 3
     assert workers[0].passed == 3
+    assert await served_by(own) == b"0", "the other worker has no such listener"
     workers[1].close()  # it has ended, and its number is still there
     assert await served_by() == b"0"
     workers[0].close()

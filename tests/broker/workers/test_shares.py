@@ -86,6 +86,13 @@ def test_a_worker_that_leaves_serves_nobody(tmp_path: Path) -> None:
     assert worker_settings(settings, place(1, 2)).listeners == settings.listeners
 
 
+def test_each_worker_has_a_port_of_a_listener_of_its_own(tmp_path: Path) -> None:
+    text = "workers: 3\nlisteners: [{address: ':1883'}, {address: '127.0.0.1:1900', each_worker: true}]"
+    settings = settings_of(tmp_path, text)
+    ports = [[one.address.port for one in worker_settings(settings, place(index, 3)).listeners] for index in range(3)]
+    assert ports == [[1883, 1900], [1883, 1910], [1883, 1920]]
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -95,6 +102,11 @@ def test_a_worker_that_leaves_serves_nobody(tmp_path: Path) -> None:
         ("workers: 2.5", "workers"),
         ("workers: 65", "workers"),
         ('workers: 2\nlisteners: [{address: "127.0.0.1:0"}]', "listeners[0].address"),
+        (
+            'workers: 2\nlisteners: [{address: ":1893"}, {address: ":1883", each_worker: true}]',
+            "listeners[1].address: worker 1 has port 1893",
+        ),
+        ('listeners: [{address: "unix:///tmp/mqtt", each_worker: true}]', "listeners[0].each_worker"),
         (
             f"{MEMBERS}federation: {{gossip_addr: '127.0.0.1:65510'}}}}",
             "gossip_addr: worker 3 has port 65540",
