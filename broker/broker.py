@@ -26,14 +26,13 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.context import NO_STORE, Context
 from broker.counters import DROP_WILL_REFUSED
 from broker.errors import MqttError
-from broker.feeds import FEED_PREFIX
 from broker.hooks import SESSION_ENDED, SESSION_EXPIRED, SESSION_REPLACED
 from broker.memory_limit import MEMORY_FREE, MEMORY_FULL
 from broker.message import NEVER, Message
 from broker.origin import NAME
 from broker.publisher import Publisher
 from broker.routing.interest import note_added, note_changed, note_removed, tell_members
-from broker.routing.names import has_wildcard
+from broker.routing.names import FEED_PREFIX, has_wildcard
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.routing.subscriber import Subscriber

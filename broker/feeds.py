@@ -8,13 +8,9 @@ first. The subscription keeps a position, which the store and other nodes get wi
 # compiled with mypyc
 from __future__ import annotations
 
-from typing import Final
-
 from mypy_extensions import mypyc_attr
 
 from broker.message import Publication
-
-FEED_PREFIX: Final = b"$stream/"  # of the topic filters of feeds
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -86,7 +82,7 @@ class Feeds:
         """Return (the filter of the topics whose messages come, the position at which they begin). Raises MqttError, for a
         SUBSCRIBE that is refused.
 
-        full_filter  with FEED_PREFIX
+        full_filter  with `$stream/`
         start        the User Property `from` of SUBSCRIBE, "" for none
         known        the position of the subscription that this one replaces, b"" for none. It is returned where the client
                      has asked for the same again

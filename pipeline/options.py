@@ -14,8 +14,7 @@ from typing import Final
 
 from broker.config.durations import DurationError, parse_duration
 from broker.errors import MqttError
-from broker.feeds import FEED_PREFIX
-from broker.routing.names import SHARE_PREFIX, check_topic_filter
+from broker.routing.names import FEED_PREFIX, SHARE_PREFIX, check_topic_filter
 from gmqttctl.connection import CONNECTION_NAMES, Connection, Given
 from gmqttctl.errors import OptionError
 

@@ -10,9 +10,8 @@ from broker.api.errors import invalid_argument
 from broker.api.fields import timestamp, topic_field
 from broker.api.pb.admin_pb2 import WatchedMessage, WatchRequest
 from broker.api.retained import WALK_NODES, text_of
-from broker.feeds import FEED_PREFIX
 from broker.message import Message
-from broker.routing.names import SHARE_PREFIX, check_topic_filter
+from broker.routing.names import FEED_PREFIX, SHARE_PREFIX, check_topic_filter
 from broker.routing.retained import RetainedWalk
 from broker.routing.subscription import Subscription
 from broker.session.watching import Watching

@@ -10,6 +10,7 @@ from broker.errors import MqttError
 
 TOPIC_LEVELS_MAX: Final = 128  # bounds the work of one match
 SHARE_PREFIX: Final = b"$share/"
+FEED_PREFIX: Final = b"$stream/"  # of the topic filters of feeds (broker/feeds.py)
 SYS: Final = b"$SYS"
 SYS_PREFIX: Final = b"$SYS/"  # of topics about a node, which stay on it
 

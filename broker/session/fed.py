@@ -7,8 +7,9 @@ from collections import OrderedDict
 from typing import Final
 
 from broker.context import Context
-from broker.feeds import FEED_PREFIX, FeedReader
+from broker.feeds import FeedReader
 from broker.message import Publication
+from broker.routing.names import FEED_PREFIX
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
 from broker.slices import Slices, Work

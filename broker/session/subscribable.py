@@ -12,8 +12,7 @@ from broker.codec.reason_codes import (
 )
 from broker.context import Context
 from broker.errors import MqttError
-from broker.feeds import FEED_PREFIX
-from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
+from broker.routing.names import FEED_PREFIX, check_topic_filter, has_wildcard, parse_filter
 from broker.session.session import Session
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from broker.codec.reason_codes import TOPIC_FILTER_INVALID
 from broker.errors import MqttError
-from broker.feeds import FEED_PREFIX, Feed, FeedReader, Feeds
+from broker.feeds import Feed, FeedReader, Feeds
 from broker.message import Message
-from broker.routing.names import filter_matches
+from broker.routing.names import FEED_PREFIX, filter_matches
 
 
 class NumberedFeed(Feed):

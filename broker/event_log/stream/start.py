@@ -14,7 +14,7 @@ from typing import Final
 from broker.codec.reason_codes import TOPIC_FILTER_INVALID
 from broker.config.durations import DurationError, parse_duration
 from broker.errors import MqttError
-from broker.feeds import FEED_PREFIX
+from broker.routing.names import FEED_PREFIX
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
