@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 from broker.authorization import ClientIdentity
 from broker.codec.packets import Connect
 from broker.codec.reason_codes import CONTINUE_AUTHENTICATION, NOT_AUTHORIZED, SUCCESS
+from broker.errors import MqttError
 from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, ConnectRequest
 from broker.listener_facts import ListenerFacts
+from broker.session.client_ids import client_id_of
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -57,7 +59,14 @@ class Login(ConnectRequest):
 
     @property
     def identity(self) -> ClientIdentity:
-        return ClientIdentity(self.client_id, self.username, self.remote_addr, self.access)
+        """Who the client is to the rules. Kafka's tools choose identifiers such as `rdkafka`: one that
+        `mqtt.client_id_by_user` refuses counts as none."""
+        rule = self._server.broker.settings.client_id_by_user
+        try:
+            client_id = client_id_of(rule, self.client_id, not self.client_id, self.username)
+        except MqttError:
+            client_id = client_id_of(rule, "", True, self.username)
+        return ClientIdentity(client_id, self.username, self.remote_addr, self.access)
 
     async def without_credentials(self) -> None:
         """As a CONNECT without a user name. Raises LoginFault."""
