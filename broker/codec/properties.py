@@ -259,7 +259,8 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
         return -1
     seen = 0
     kept_from = pos
-    kept = b""
+    kept: list[bytes] = []  # one join for all of them: a client may send half a million
+    identifiers: list[int] = []
     will_delay_interval = -1
     while pos < end:
         property_at = pos
@@ -310,7 +311,7 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
                 raise MalformedPacket("packet ends inside Subscription Identifier")
             if identifier == 0:
                 raise ProtocolViolation("Subscription Identifier is 0, must be 1 to 268435455 [MQTT5 3.3.2.3.8]")
-            publish.subscription_identifiers += (identifier,)
+            identifiers.append(identifier)
         elif number == WILL_DELAY_INTERVAL and is_will:
             will_delay_interval = decode_uint32(data, pos, end)
             pos += 4
@@ -319,9 +320,13 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
             raise ProtocolViolation(f"{property_name(number)} is not allowed in {where} [MQTT5 table 2-4]")
         else:
             raise MalformedPacket(f"unknown property 0x{number:02x} [MQTT5 2.2.2.2]")
-        kept += data[kept_from:property_at]
+        if property_at > kept_from:
+            kept.append(data[kept_from:property_at])
         kept_from = pos
-    publish.properties = kept + data[kept_from:end] if kept else data[kept_from:end]
+    if identifiers:
+        publish.subscription_identifiers = tuple(identifiers)
+    last = data[kept_from:end]
+    publish.properties = b"".join([*kept, last]) if kept else last
     return will_delay_interval
 
 

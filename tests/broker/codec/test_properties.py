@@ -13,6 +13,7 @@ from broker.codec.properties import (
     encode_publish_properties,
     scan_publish_properties,
 )
+from broker.codec.reader import PUBLISH_PROPERTIES_BYTES_MAX
 from broker.codec.wire import encode_string
 from broker.errors import MqttError
 
@@ -52,6 +53,19 @@ def test_a_publish_keeps_forwarded_properties() -> None:
     assert scan_publish_properties(publish, data, 0, len(data)) == -1
     assert publish.properties == forwarded
     assert (publish.topic_alias, publish.message_expiry_interval, publish.subscription_identifiers) == (7, 9, (5,))
+
+
+def test_as_many_subscription_identifiers_as_a_publish_may_have() -> None:
+    """They take linear time: copied again for each one, they took minutes."""
+    pair = bytes.fromhex("2600016b000176")
+    identifiers = tuple(range(1, 128))
+    part = b"".join(b"\x0b%c" % identifier for identifier in identifiers)
+    times = (PUBLISH_PROPERTIES_BYTES_MAX - 2 * len(pair)) // len(part)
+    data = pair + part * times + pair
+    publish = Publish(b"t", b"")
+    scan_publish_properties(publish, data, 0, len(data))
+    assert publish.subscription_identifiers == identifiers * times
+    assert publish.properties == pair * 2
 
 
 @given(
