@@ -15,6 +15,7 @@ from broker.api.long_calls import LongCalls
 from broker.api.method import INTERNAL_TEXT, ApiMethod, CallContext
 from broker.api.openapi import OpenApi
 from broker.api.route import Route, method_routes
+from broker.api.tokens import Role
 from broker.api.transcoding import as_values, read_request, write_response
 
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024  # of one request over gRPC (whose own default this is) and over REST
@@ -85,11 +86,11 @@ class Gateway:
         )
 
     async def call(
-        self, route: Route, path_fields: dict[str, str], query: Iterable[tuple[str, str]], body: bytes
+        self, route: Route, path_fields: dict[str, str], query: Iterable[tuple[str, str]], body: bytes, caller: Role
     ) -> str:
         """The JSON of the answer. Raises ApiError."""
         try:
-            response = await route.method.call(read_request(route, path_fields, query, body), CallContext())
+            response = await route.method.call(read_request(route, path_fields, query, body), CallContext(), caller)
             assert isinstance(response, Message)
             return await self._long_calls.run(write_response(response))
         except ApiError:
@@ -99,17 +100,17 @@ class Gateway:
             raise ApiError(grpc.StatusCode.INTERNAL, INTERNAL_TEXT) from error
 
     def stream(
-        self, route: Route, path_fields: dict[str, str], query: Iterable[tuple[str, str]], last_event: str
+        self, route: Route, path_fields: dict[str, str], query: Iterable[tuple[str, str]], last_event: str, caller: Role
     ) -> AsyncIterator[str]:
         """The answers of a stream as Server-Sent Events (HTML standard, section 9.2). `last_event` is the header
         Last-Event-ID, the request's field `after`; the number of an answer is its id. Raises ApiError."""
         after = route.method.descriptor.input_type.fields_by_name.get("after")
         if last_event and after is not None:
             query = [*(pair for pair in query if pair[0] != after.name), (after.name, last_event)]
-        return self._events(route, read_request(route, path_fields, query, b""))
+        return self._events(route, read_request(route, path_fields, query, b""), caller)
 
-    async def _events(self, route: Route, request: Message) -> AsyncIterator[str]:
-        async for answer in route.method.stream(request, CallContext()):
+    async def _events(self, route: Route, request: Message, caller: Role) -> AsyncIterator[str]:
+        async for answer in route.method.stream(request, CallContext(), caller):
             assert isinstance(answer, Message)
             number = getattr(answer, "number", 0)
             yield (f"id: {number}\n" if number else "") + f"data: {json.dumps(as_values(answer))}\n\n"

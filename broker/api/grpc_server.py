@@ -89,9 +89,9 @@ class GrpcServer:
 
         async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
             try:
-                self._guard.check(authorizations_of(context), method.role)
+                caller = self._guard.check(authorizations_of(context), method.role)
                 # Decoded here: the answer of grpc.aio to a wrong request is UNKNOWN.
-                answer = await method.call(method.read_request(await self._receive(requests)), context)
+                answer = await method.call(method.read_request(await self._receive(requests)), context, caller)
                 return answer.SerializeToString()
             except ApiError as error:
                 await context.abort(error.code, error.text, TOLD)
@@ -104,9 +104,11 @@ class GrpcServer:
         ) -> AsyncIterator[bytes]:
             try:
                 authorizations = authorizations_of(context)
-                self._guard.check(authorizations, method.role)
+                caller = self._guard.check(authorizations, method.role)
                 request = method.read_request(await self._receive(requests))
-                async with aclosing(with_pauses(method.stream(request, context), lambda: CHECK_SECONDS)) as answers:
+                async with aclosing(
+                    with_pauses(method.stream(request, context, caller), lambda: CHECK_SECONDS)
+                ) as answers:
                     async for answer in answers:
                         self._guard.check(authorizations, method.role)  # it may have expired, or been deleted
                         if answer is not None:

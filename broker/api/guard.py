@@ -41,10 +41,13 @@ class ApiGuard:
             with self._lock:
                 self._tokens = read_token_file(self.path)
 
-    def check(self, authorizations: Sequence[str], role: Role) -> None:
-        """Raise ApiError unless one of the tokens has the role. The argument is all values of the header `Authorization`."""
-        if not self.path or role is Role.OPEN:
-            return
+    def check(self, authorizations: Sequence[str], role: Role) -> Role:
+        """Return the caller's role. Raises ApiError unless the token has the role that is needed. The argument is all values
+        of the header `Authorization`."""
+        if not self.path:
+            return Role.ADMIN
+        if role is Role.OPEN:
+            return role
         token = self._found(authorizations)
         if token is None:
             self.refused += 1
@@ -58,6 +61,7 @@ class ApiGuard:
             self.refused += 1
             text = f'the token "{token.name}" has the role {token.role.name.lower()}, this needs {role.name.lower()}'
             raise ApiError(grpc.StatusCode.PERMISSION_DENIED, text)
+        return token.role
 
     def token_of(self, authorizations: Sequence[str]) -> Token | None:
         """The token that a request has, if it is known and has not expired."""

@@ -198,7 +198,7 @@ class HttpServer:
             if docs_page is not None:
                 return docs_page
         route, path_fields = gateway.find(request.method, request.rel_url.raw_path)
-        self._guard.check(authorizations, route.method.role)
+        caller = self._guard.check(authorizations, route.method.role)
         body = await self._read_body(request)
         self._calling.add(request.protocol)
         try:
@@ -206,15 +206,15 @@ class HttpServer:
                 last_event = headers.get("Last-Event-ID", "")
                 return await self._stream(
                     request,
-                    gateway.stream(route, path_fields, list(request.query.items()), last_event),
+                    gateway.stream(route, path_fields, list(request.query.items()), last_event, caller),
                     lambda: self._guard.check(authorizations, route.method.role),
                 )
-            return json_response(await gateway.call(route, path_fields, list(request.query.items()), body))
+            return json_response(await gateway.call(route, path_fields, list(request.query.items()), body, caller))
         finally:
             self._calling.discard(request.protocol)
 
     async def _stream(
-        self, request: web.BaseRequest, events: AsyncIterator[str], check: Callable[[], None]
+        self, request: web.BaseRequest, events: AsyncIterator[str], check: Callable[[], object]
     ) -> web.StreamResponse:
         """Send events as they come, and a comment where none came for a while, so that a connection that is gone is seen. A
         client that does not take them within ANSWER_SECONDS_MAX is dropped. `check` raises ApiError where the token does not

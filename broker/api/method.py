@@ -18,6 +18,7 @@ from broker.errors import NotCommitted
 
 CALLS_MAX: Final = 128  # that run at once, over both protocols; more are refused with RESOURCE_EXHAUSTED
 STREAMS_MAX: Final = 128  # answers in several messages that run at once; as CALLS_MAX
+PLACES_ABOVE: Final = 16  # of both, that callers of a role leave to each role above theirs
 INTERNAL_TEXT: Final = "internal error; the node's log says more"
 
 
@@ -36,21 +37,30 @@ class CallContext:
 
 
 class Calls:
-    """The calls of a node that run now, as a context for each; raises ApiError when `running_max` run."""
+    """The calls of a node that run now.
 
-    def __init__(self, running_max: int = CALLS_MAX) -> None:
+    running_max   for callers of the highest role
+    places_above  that callers of a role leave to each role above theirs, so that no reader shuts out who administers
+    """
+
+    def __init__(self, running_max: int = CALLS_MAX, places_above: int = PLACES_ABOVE) -> None:
         self.running = 0
         self.refused = 0
         self.running_max = running_max
+        self.places_above = places_above
 
-    def __enter__(self) -> None:
-        if self.running >= self.running_max:
+    @contextmanager
+    def one(self, role: Role) -> Iterator[None]:
+        """The place of one call of a caller with this role. Raises ApiError when there is none."""
+        if self.running >= self.running_max - self.places_above * (Role.ADMIN - role):
             self.refused += 1
-            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self.running_max} calls are running already")
+            text = f"{self.running} calls are running already, too many for one more of the role {role.name.lower()}"
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self.running += 1
-
-    def __exit__(self, *_: object) -> None:
-        self.running -= 1
+        try:
+            yield
+        finally:
+            self.running -= 1
 
 
 class ApiMethod:
@@ -84,21 +94,22 @@ class ApiMethod:
         except DecodeError:
             raise invalid_argument(f"the request is not a {self.descriptor.input_type.full_name}") from None
 
-    async def call(self, request: Message, context: object) -> Answer:
-        """The servicer's answer. Raises ApiError only: every other error is logged and becomes INTERNAL."""
-        with self._counted():
+    async def call(self, request: Message, context: object, caller: Role) -> Answer:
+        """The servicer's answer to a caller with a role. Raises ApiError only: every other error is logged and becomes
+        INTERNAL."""
+        with self._counted(caller):
             answer: Answer = await self.handler(request, context)
             return answer
 
-    async def stream(self, request: Message, context: object) -> AsyncIterator[Answer]:
+    async def stream(self, request: Message, context: object, caller: Role) -> AsyncIterator[Answer]:
         """The servicer's answers. Raises as `call`."""
-        with self._counted():
+        with self._counted(caller):
             async for answer in self.handler(request, context):
                 yield answer
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
-        with self._calls:
+    def _counted(self, caller: Role) -> Iterator[None]:
+        with self._calls.one(caller):
             try:
                 yield
             except (ApiError, grpc.aio.AbortError):

@@ -46,7 +46,7 @@ class ApiServer:
         self.long_calls = LongCalls()
         self.calls = Calls()
         self.streams = Calls(STREAMS_MAX)
-        self.open_streams = Calls(STREAMS_MAX)
+        self.open_streams = Calls(STREAMS_MAX, places_above=0)
         self.gateway = Gateway(self.long_calls, log, self.guard.is_on)
         self._log = log
         self._services: dict[str, list[ApiMethod]] = {}

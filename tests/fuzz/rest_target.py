@@ -110,7 +110,7 @@ class RestTarget(Target):
         refused: ApiError | None = None
         try:
             route, path_fields = gateway.find(verb, path)
-            answer = await gateway.call(route, path_fields, parse_qsl(query, keep_blank_values=True), body)
+            answer = await gateway.call(route, path_fields, parse_qsl(query, keep_blank_values=True), body, Role.ADMIN)
             assert isinstance(json.loads(answer), dict)
         except ApiError as error:
             refused = error

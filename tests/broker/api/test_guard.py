@@ -79,11 +79,11 @@ def test_an_expired_token_is_refused_as_an_unknown_one(tmp_path: Path) -> None:
     """With the reason, from the instant of its end on, without a reload."""
     end = datetime(2027, 1, 31, tzinfo=UTC)
     path = tmp_path / "tokens.yml"
-    path.write_bytes(write_tokens([Token("robot", Role.READ, "", hash_token("t"), end)]))
+    path.write_bytes(write_tokens([Token("robot", Role.WRITE, "", hash_token("t"), end)]))
     now = end - timedelta(seconds=1)
     guard = ApiGuard(str(path), lambda: now)
     guard.load()
-    guard.check(["Bearer t"], Role.READ)
+    assert guard.check(["Bearer t"], Role.READ) is Role.WRITE
     now = end
     with pytest.raises(ApiError, match=r'"robot" has expired at 2027-01-31T00:00:00\+00:00') as caught:
         guard.check(["Bearer t"], Role.READ)
@@ -259,6 +259,7 @@ async def test_tokens_are_read_again(api: ApiServer, rest: Rest, path: Path) -> 
 def test_no_call_needs_a_token_where_no_file_is_named() -> None:
     guard = ApiGuard()
     guard.load()
+    assert guard.check([], Role.READ) is Role.ADMIN
     guard.check([], Role.ADMIN)
     guard.check(["Bearer whatever"], Role.ADMIN)
     assert (guard.is_on, guard.refused) == (False, 0)

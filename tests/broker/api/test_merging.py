@@ -96,7 +96,7 @@ class Others(Siblings):
             raise ApiError(grpc.StatusCode.UNAVAILABLE, f"worker {index}")
         name = path.rpartition("/")[2]
         method = method_of(self.workers[index - 1], self.service, name)
-        return (await method.call(method.read_request(request), None)).SerializeToString()
+        return (await method.call(method.read_request(request), None, Role.ADMIN)).SerializeToString()
 
 
 def method_of(worker: Any, service: Any, name: str) -> ApiMethod:
@@ -125,7 +125,7 @@ def test_pages_are_those_of_one_long_list(counts: list[int], page: int, size: in
     lists = [[f"{worker}-{number}" for number in range(count)] for worker, count in enumerate(counts)]
     method, _ = merged([OneWorker(names) for names in lists], "List")
     request = admin_pb2.ListClientRequest(page=page, page_size=size)
-    answer: Any = asyncio.run(method.call(request, None))
+    answer: Any = asyncio.run(method.call(request, None, Role.ADMIN))
     whole = [name for names in lists for name in names]
     offset = (max(page, 1) - 1) * size
     assert [client.client_id for client in answer.clients] == whole[offset : offset + size]
@@ -135,27 +135,27 @@ def test_pages_are_those_of_one_long_list(counts: list[int], page: int, size: in
 async def test_a_client_is_found_where_it_is() -> None:
     method, others = merged([OneWorker(["a"]), OneWorker(["b"]), OneWorker([])], "Get")
     for name in ("a", "b"):
-        answer: Any = await method.call(admin_pb2.GetClientRequest(client_id=name), None)
+        answer: Any = await method.call(admin_pb2.GetClientRequest(client_id=name), None, Role.ADMIN)
         assert answer.client.client_id == name
     with pytest.raises(ApiError) as fault:
-        await method.call(admin_pb2.GetClientRequest(client_id="c"), None)
+        await method.call(admin_pb2.GetClientRequest(client_id="c"), None, Role.ADMIN)
     assert fault.value.code is grpc.StatusCode.NOT_FOUND
     others.is_away = True  # it may be there: not found would be wrong
     with pytest.raises(ApiError) as fault:
-        await method.call(admin_pb2.GetClientRequest(client_id="b"), None)
+        await method.call(admin_pb2.GetClientRequest(client_id="b"), None, Role.ADMIN)
     assert fault.value.code is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_what_has_no_answer_is_done_at_each() -> None:
     workers = [OneWorker([]), OneWorker([])]
     method, _ = merged(workers, "Delete")
-    await method.call(admin_pb2.DeleteClientRequest(client_id="a"), None)
+    await method.call(admin_pb2.DeleteClientRequest(client_id="a"), None, Role.ADMIN)
     assert [worker.deleted for worker in workers] == [["a"], ["a"]]
 
 
 async def test_what_a_client_did_at_all_workers_is_one_history() -> None:
     method, _ = merged([OneWorker([], events=[7.5, 2.0]), OneWorker([], events=[9.0, 7.25])], "History")
-    answer: Any = await method.call(admin_pb2.GetClientRequest(client_id="a"), None)
+    answer: Any = await method.call(admin_pb2.GetClientRequest(client_id="a"), None, Role.ADMIN)
     assert [float(event.text) for event in answer.events] == [9.0, 7.5, 7.25, 2.0]
 
 
@@ -166,11 +166,11 @@ async def test_a_token_that_is_deleted_counts_at_no_worker(tmp_path: Path) -> No
     guards = [ApiGuard(str(path)), ApiGuard(str(path)), ApiGuard("")]
     workers: list[Any] = [TokenService(guard) for guard in guards]
     create, _ = merged(workers, "Create", TOKENS)
-    await create.call(admin_pb2.CreateTokenRequest(role="read", name="a"), None)
-    await create.call(admin_pb2.CreateTokenRequest(role="read", name="b"), None)
+    await create.call(admin_pb2.CreateTokenRequest(role="read", name="a"), None, Role.ADMIN)
+    await create.call(admin_pb2.CreateTokenRequest(role="read", name="b"), None, Role.ADMIN)
     assert [guard.token_count for guard in guards] == [2, 2, 0]
     delete, _ = merged(workers, "Delete", TOKENS)
-    await delete.call(admin_pb2.DeleteTokenRequest(name="a"), None)
+    await delete.call(admin_pb2.DeleteTokenRequest(name="a"), None, Role.ADMIN)
     assert [guard.token_count for guard in guards] == [1, 1, 0]
 
 
@@ -183,7 +183,7 @@ async def test_figures_of_a_node_are_sums() -> None:
         "retained_messages": 5,
     }
     method, _ = merged([OneWorker([], **one), OneWorker([], **two)], "Get", NODE)
-    answer: Any = await method.call(Empty(), None)
+    answer: Any = await method.call(Empty(), None, Role.ADMIN)
     assert answer.clients_connected == 5
     assert list(answer.messages_received) == [11, 22, 33]
     assert dict(answer.dropped) == {"a": 3, "b": 4}
@@ -211,7 +211,7 @@ class Told:
 
 async def call(workers: list[Told], name: str, service: Any, request: Message) -> Any:
     method, _ = merged(workers, name, service)
-    return await method.call(request, None)
+    return await method.call(request, None, Role.ADMIN)
 
 
 STATES: Final = ("serving", "draining", "drained")
@@ -244,13 +244,13 @@ async def test_a_drain_is_divided_among_workers_and_refused_before_it_begins_whe
     others.is_away = True
     asked = len(workers[0].asked)
     with pytest.raises(ApiError) as fault:
-        await method.call(DrainRequest(), None)
+        await method.call(DrainRequest(), None, Role.ADMIN)
     assert fault.value.code is grpc.StatusCode.UNAVAILABLE
     assert len(workers[0].asked) == asked
     others.is_away = False
     for rate in (RATE_MAX + 1, 2):  # at one a second for each of three workers it would be faster than asked
         with pytest.raises(ApiError) as fault:
-            await method.call(DrainRequest(rate=rate), None)
+            await method.call(DrainRequest(rate=rate), None, Role.ADMIN)
         assert f"rate is {rate}" in fault.value.text
     assert len(workers[0].asked) == asked
 
@@ -322,5 +322,5 @@ async def test_what_workers_see_alike_is_one_alarm() -> None:
         ]
         method, others = merged(workers, "Alarms", NODE)
         others.is_away = is_away
-        answer: Any = await method.call(Empty(), None)
+        answer: Any = await method.call(Empty(), None, Role.ADMIN)
         assert [alarm.text for alarm in answer.alarms] == [*seen[0], *expected]

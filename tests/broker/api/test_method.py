@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 import pytest
 
 from api_calls import publish_grpc, publish_rest
+from broker.api.errors import ApiError
+from broker.api.method import STREAMS_MAX, Calls, service_methods
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import ClientServiceStub, PublishServiceStub, SubscriptionServiceStub
+from broker.api.tokens import Role
 from broker.codec.properties import publish_properties_to_dict
+
+NODE_SERVICE: Final = pb.DESCRIPTOR.services_by_name["NodeService"]
 
 
 async def test_clients(node: Any, channel: grpc.aio.Channel) -> None:
@@ -129,6 +136,57 @@ async def test_abort_of_the_context_means_the_same_over_both(make_api: Any) -> N
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await publish_grpc(api.grpc_addresses[0])
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.ALREADY_EXISTS, "ünder that name")
+
+
+def test_callers_of_a_role_leave_places_to_the_roles_above() -> None:
+    calls = Calls(running_max=100, places_above=10)
+    with ExitStack() as running:
+        for role, places in ((Role.OPEN, 70), (Role.READ, 80), (Role.WRITE, 90), (Role.ADMIN, 100)):
+            while calls.running < places:
+                running.enter_context(calls.one(role))
+            with pytest.raises(ApiError, match=role.name.lower()), calls.one(role):
+                raise AssertionError("there was a place")
+        assert (calls.running, calls.refused) == (100, 4)
+    assert calls.running == 0
+
+
+async def test_streams_of_a_reader_shut_out_no_administrator(make_api: Any) -> None:
+    """All ask for the same method: the role is the caller's."""
+    api, _ = make_api([], [])
+    (method,) = (
+        each
+        for each in service_methods(NODE_SERVICE, Endless(), api.calls, api.streams, api.open_streams, None)
+        if each.descriptor.name == "Events"
+    )
+    async with AsyncExitStack() as opened:
+
+        async def open_one(caller: Role) -> None:
+            answers = method.stream(pb.WatchEventsRequest(), None, caller)
+            await anext(answers)
+            opened.push_async_callback(answers.aclose)  # type: ignore[attr-defined]
+
+        async def open_all(caller: Role) -> None:
+            for _ in range(STREAMS_MAX):
+                await open_one(caller)
+
+        with pytest.raises(ApiError) as caught:
+            await open_all(Role.READ)
+        assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await open_one(Role.WRITE)
+        await open_one(Role.ADMIN)
+
+
+class Endless:
+    """A servicer whose streams do not end."""
+
+    roles: Final = {method.name: Role.READ for method in NODE_SERVICE.methods}
+
+    def __getattr__(self, name: str) -> Any:
+        async def answers(request: Any, context: Any) -> AsyncIterator[pb.NodeEvent]:
+            while True:
+                yield pb.NodeEvent()
+
+        return answers
 
 
 async def test_too_many_calls_at_once_over_both(make_api: Any) -> None:
