@@ -26,7 +26,9 @@ class WebhookSettings:
     """A web service that is asked about each client by POST with JSON."""
 
     url: str = extension(
-        "", "The URL of the service, http or https. Empty: there is none.", Text("https://users.example.com/mqtt")
+        "",
+        "The URL of the service, http or https. Its query may have a key, and is not shown. Empty: there is none.",
+        Text("https://users.example.com/mqtt", is_url=True),
     )
     timeout: float = extension(2.0, "Time for an answer. A client is refused when it passes.", Duration(0.01, "2s"))
     keep: float = extension(

@@ -8,7 +8,7 @@ import yaml
 
 from broker.config.durations import format_duration, format_size
 from broker.config.schema import keys_of
-from broker.config.setting import AddressText, Duration, Entries, Section, Sections, Sequence, Size, WholeOrAuto
+from broker.config.setting import AddressText, Duration, Entries, Section, Sections, Sequence, Size, Text, WholeOrAuto
 from broker.config.settings import Settings
 
 HIDDEN: Final = "***"
@@ -41,6 +41,8 @@ def yaml_values(settings: object) -> dict[str, Any]:
             values[key.name] = [yaml_values(item) for item in value]
         elif isinstance(kind, Entries):
             values[key.name] = {name: _without_secrets(body, kind.secrets) for name, body in value}
+        elif isinstance(kind, Text) and kind.is_url and "?" in value:
+            values[key.name] = f"{value.partition('?')[0]}?{HIDDEN}"
         elif isinstance(kind, Sequence):
             values[key.name] = [str(item) for item in value]
         elif isinstance(kind, Duration):

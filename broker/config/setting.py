@@ -71,11 +71,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text, at most `length_max` bytes of UTF-8, without control characters. `is_name`: only blanks are no value."""
+    """Any text, at most `length_max` bytes of UTF-8, without control characters. `is_name`: only blanks are no value.
+    `is_url`: what follows a `?` may be a secret, and is printed as `***`."""
 
     example: str
     length_max: int = 4096
     is_name: bool = False
+    is_url: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -333,6 +333,17 @@ def test_secrets_are_neither_printed_nor_told_in_faults() -> None:
     assert "hunter2" not in fault
 
 
+@pytest.mark.parametrize(
+    "url", ["https://u.example.com/a", "https://u.example.com/a?code=hunter2&x=1", "http://h?hunter2"]
+)
+def test_the_query_of_a_url_is_not_printed(url: str) -> None:
+    settings = good(f"plugin_order: [auth]\nplugins: {{auth: {{webhook: {{url: '{url}'}}}}}}\n")
+    text = effective_yaml(settings)
+    assert "hunter2" not in text
+    begin = url.partition("?")[0]
+    assert good(text).plugins.auth.webhook.url == (url if url == begin else f"{begin}?{HIDDEN}")
+
+
 def test_changed_keys() -> None:
     old = Settings()
     new = replace(
