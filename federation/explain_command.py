@@ -59,7 +59,8 @@ def explain(connection: dict[str, str], output: Output, **given: str | None) -> 
             for each in (found, *found["other_nodes"])
             for receiver in each["receivers"]
         ]
-        output.show({"rows": rows}, "rows", RECEIVER_COLUMNS, "no subscription matches", explanation_lines(found))
+        empty = f"no client of {found['node_name'] or 'this node'} has a subscription that matches"
+        output.show({"rows": rows}, "rows", RECEIVER_COLUMNS, empty, explanation_lines(found))
 
     output.repeat(show)
 

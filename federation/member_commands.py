@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from federation.services import MEMBERSHIP, PEERS
+from federation.tags import TAG_DRAINING
 from gmqttctl.command import Group
 from gmqttctl.connection import read_one_server
 from gmqttctl.connection_options import connection_options
@@ -17,7 +18,8 @@ from gmqttctl.text import age, printable, size
 
 
 def member_state(item: Item) -> str:
-    return "suspected" if item["suspected"] else item["status"].removeprefix("STATUS_").lower()
+    state: str = "suspected" if item["suspected"] else item["status"].removeprefix("STATUS_").lower()
+    return TAG_DRAINING if state == "alive" and TAG_DRAINING in item["tags"] else state
 
 
 def round_trip(item: Item) -> str:

@@ -9,6 +9,12 @@ import click
 HELP_OPTIONS: Final = ("-h", "--help")
 
 
+def first_sentence(command: click.Command) -> str:
+    """What a list of commands says about one: all of the first sentence of its help."""
+    text = " ".join((command.short_help or command.help or "").partition("\n\n")[0].split())
+    return text.partition(". ")[0].removesuffix(".") + "." if text else ""
+
+
 class Command(click.Command):
     """`example` has one command line on each of its lines."""
 
@@ -22,6 +28,9 @@ class Command(click.Command):
                 for line in self.example.splitlines():
                     formatter.write(f"{'':{formatter.current_indent}}{line.strip()}\n")
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return first_sentence(self)
+
 
 class Group(click.Group):
     """`default` is the command that runs when none is named, `list` where there is one."""
@@ -31,6 +40,9 @@ class Group(click.Group):
     def __init__(self, *arguments: Any, default: str = "list", **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.default = default
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return first_sentence(self)
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         names_none = not arguments or (arguments[0].startswith("-") and arguments[0] not in HELP_OPTIONS)

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from broker.api.pb.admin_pb2 import Node
 from federation import status_commands, upgrade_command
+from federation.member_commands import node_state
 from federation.pb.federation_pb2 import STATUS_ALIVE, ListMembersResponse, Member
 from federation.status_commands import until_well
 from federation.upgrade_command import Upgrade, UpgradePlan
@@ -103,3 +104,21 @@ def test_a_node_without_alarms_is_upgraded_when_it_is_ready(older: tuple[OlderNo
     node.node.not_ready.append("it drains")
     check_each_named(upgrade._wrong(address, "n1", 2), [["it drains"]])
     check_each_named(said, [["n1", "0.0.1", "alarms"]])  # once
+
+
+@pytest.mark.parametrize(
+    ("members", "state"),
+    [
+        ([("STATUS_ALIVE", False, {})], "alive"),
+        ([("STATUS_ALIVE", False, {"draining": "1"})], "draining"),
+        ([("STATUS_ALIVE", True, {"draining": "1"})], "suspected"),
+        ([("STATUS_FAILED", False, {"draining": "1"})], "failed"),
+        ([("STATUS_ALIVE", False, {"draining": "1"})] * 2, "draining"),
+        ([("STATUS_ALIVE", False, {}), ("STATUS_LEFT", False, {})], "1 of 2 workers alive"),
+    ],
+)
+def test_the_state_of_a_node_is_that_of_its_members(
+    members: list[tuple[str, bool, dict[str, str]]], state: str
+) -> None:
+    made = [{"status": status, "suspected": suspected, "tags": tags} for status, suspected, tags in members]
+    assert node_state(made) == state

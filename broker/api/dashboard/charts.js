@@ -44,9 +44,10 @@ export function Graph({title, lines, newest, interval, format}) {
 }
 
 const KINDS = {STATUS_ALIVE: "good", STATUS_LEAVING: "warn", STATUS_LEFT: "off", STATUS_FAILED: "bad"};
-export const memberKind = (member) => member.suspected ? "warn" : KINDS[member.status] ?? "off";
+const isDraining = (member) => member.status === "STATUS_ALIVE" && "draining" in (member.tags ?? {});
+export const memberKind = (member) => member.suspected || isDraining(member) ? "warn" : KINDS[member.status] ?? "off";
 export const memberWord = (member) =>
-  member.suspected ? "suspected" : String(member.status || "").replace("STATUS_", "").toLowerCase();
+  member.suspected ? "suspected" : isDraining(member) ? "draining" : String(member.status || "").replace("STATUS_", "").toLowerCase();
 
 // One entry for each node: its name, its members, and the worst of their states. Workers of a node are members of their own.
 const RANKS = ["off", "good", "warn", "bad"];
