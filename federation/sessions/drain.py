@@ -177,11 +177,12 @@ class Drain(Elsewhere):
         self._marks = None
 
     def clients_left(self) -> int:
-        """Return how many clients are connected; 0 while the node is not drained."""
+        """Return how many clients are connected, or wait here for their sessions; 0 while the node is not drained."""
         if self.state == SERVING:
             return 0
         counters = self._broker.counters
-        return max(0, counters.clients_connected - counters.clients_disconnected - self._staying_clients)
+        connected = counters.clients_connected - counters.clients_disconnected - self._staying_clients
+        return max(0, connected) + len(self._sessions.claiming)
 
     def sessions_left(self) -> int:
         """Return how many sessions are here, or leave and are not yet at another node as a whole; 0 while the node is not

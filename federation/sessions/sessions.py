@@ -60,6 +60,7 @@ class Sessions(Ownership):
     siblings   other workers of this node, for which a client waits longer (answers.SIBLING_SECONDS)
     homes      the clients at home here
     moves      sessions on their way
+    claiming   where clients wait for the answers of other nodes
     lost       copies of sessions whose homes are lost, None without copies
     silent     nodes that have not answered a claim in time, with its number: they are not waited for until they have heard it
     active     a turn may have something to do
@@ -79,7 +80,7 @@ class Sessions(Ownership):
         self._name = name
         self._broker = broker
         self._senders = senders
-        self._claiming: dict[Home, None] = {}
+        self.claiming: dict[Home, None] = {}
         # Whose sessions open in this turn, unless their connections end before.
         self._let_in_next: dict[Home, Claimant] = {}
         self._answers = Answers(senders)
@@ -174,7 +175,7 @@ class Sessions(Ownership):
         home.until = now + (max(HEAD_SECONDS_MAX, seconds) if home.on_way() else seconds)
         if home.client_id in self._broker.sessions:
             home.until = max(home.until, self._asked_until(awaited))
-        self._claiming[home] = None
+        self.claiming[home] = None
         self.active = True
         return True
 
@@ -192,7 +193,7 @@ class Sessions(Ownership):
     def peer_known(self, name: str, sender: PeerSender, now: float) -> None:
         """The node is a member. Clients that wait since this one knew nobody wait for it."""
         if sender.moves_sessions:
-            for home in self._claiming:
+            for home in self.claiming:
                 if home.awaited is not None and NOBODY in home.awaited:
                     home.awaited[name] = None
 
@@ -210,7 +211,7 @@ class Sessions(Ownership):
                 home.until = min(home.until, now + wait_seconds(awaited, self.siblings, self.claim_wait))
 
     def _let_in(self, home: Home) -> None:
-        self._claiming.pop(home, None)
+        self.claiming.pop(home, None)
         claimant = home.claimant
         home.claimant = home.awaited = home.promised = None
         home.until = NEVER
@@ -229,7 +230,7 @@ class Sessions(Ownership):
                 self._end(home, False)
 
     def _end(self, home: Home, had_session: bool) -> None:
-        self._claiming.pop(home, None)
+        self.claiming.pop(home, None)
         self._let_in_next.pop(home, None)
         self.homes.end(home, had_session)
 
@@ -384,7 +385,7 @@ class Sessions(Ownership):
         marks = Marks(list(self._senders.values()), now + ORDER_SECONDS_MAX)
         claimant = home.claimant
         if claimant is not None:  # the session was on its way to it
-            self._claiming.pop(home, None)
+            self.claiming.pop(home, None)
             home.claimant = None
             claimant.outclaimed(TAKEN_OVER)
         if session.connection is not None:
@@ -452,7 +453,7 @@ class Sessions(Ownership):
     def peer_removed(self, name: str, now: float) -> None:
         """The node is no member any more."""
         self.silent.pop(name, None)
-        for home in list(self._claiming):
+        for home in list(self.claiming):
             self._answered(home, name, now)
         self.moves.peer_removed(name, now)
         self.active = True
@@ -476,11 +477,11 @@ class Sessions(Ownership):
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
         at = min(self.moves.next_timeout(), self.homes.next_timeout(), self._answers.next_timeout())
-        return min([at, self._others.next_timeout(), *[home.until for home in self._claiming]])
+        return min([at, self._others.next_timeout(), *[home.until for home in self.claiming]])
 
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early. After it, turn_ended."""
-        for home in list(self._claiming):
+        for home in list(self.claiming):
             if home.until <= now:
                 self.counters.unanswered += 1
                 self._is_silent(home, now)

@@ -101,6 +101,8 @@ ONCE_BROKEN = {
     ),
     # 4, 9: a client did not wait longer for a worker that hung where that had begun to hand over the session
     "workers_of_one_node_die": (9, 4),
+    # 60004: a node was drained while a client waited for its session there, which came then
+    "nodes_are_drained": (1, 60004),
     # 2: a worker did not know the keepers of another one of its machine, and sent what was for its lost store to the next one
     "workers_are_lost": (2, 1, 3),
     "machines_are_lost": (1, 3),  # 3: as 2 above
