@@ -20,7 +20,7 @@ from broker.store.records import encode, encode_session, encode_subscription
 from broker.store.restoring import begin_restored, insert_restored, message_of, outgoing_of, session_of, subscription_of
 from broker.store.shapes import between, check_shape
 from federation.sessions.relayed import Came, Relayed
-from federation.sessions.wire import AWAITED, BLOCK_OF, COPIED, COUNTER_MAX, INCLUDES, Record
+from federation.sessions.wire import AWAITED, BEGUN, BLOCK_OF, COPIED, COUNTER_MAX, INCLUDES, Record
 from federation.stream.frames import FrameError
 
 RECORDS_MAX: Final = 64  # in one frame
@@ -68,6 +68,8 @@ def head_records(session: Session, wall_offset: float, copied: tuple[int, int]) 
     copied[0] to below copied[1]."""
     records: list[Record] = [encode_session(session, wall_offset)]
     records += [encode_subscription(subscription, 0) for subscription in session.subscriptions.values()]
+    if session.is_new:
+        records.append(BEGUN)
     if session.incoming is not None:
         for packet_id, number in session.incoming.items():
             if not copied[0] <= number < copied[1]:
@@ -110,7 +112,6 @@ def _take_head(
         begin_restored(broker, session)
         if broker.commits.journal is not None:
             attach_records(session, broker.commits.journal)
-    session.is_new = False  # its client has had one elsewhere
     for record in records[1:]:
         kind = record[0]
         if kind == SUBSCRIPTION:

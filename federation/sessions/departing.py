@@ -69,6 +69,7 @@ class Departing(Sources):
     since    counter of the claim by which this node was the home
     home     its name
     waiting  nodes that have not said that their messages are for it, this one too
+    said     homes before the one with this epoch were told that they get no messages of this node
     before   the session had not arrived here as a whole; None when it had
     marks    what goes before it, None when its head has left
     is_handed  HANDED has left
@@ -102,6 +103,7 @@ class Departing(Sources):
         self.since = since
         self.home = home
         self.waiting = waiting
+        self.said: Epoch = (0, "")
         self.before = before
         self.marks = marks
         self.is_handed = False

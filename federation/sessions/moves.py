@@ -28,6 +28,7 @@ from federation.sessions.relayed import Came, Relayed
 from federation.sessions.switches import Nodes, Switches
 from federation.sessions.wire import (
     AWAITED,
+    BEGUN,
     BLOCK_OF,
     COPIED,
     HAND,
@@ -186,19 +187,23 @@ class Moves:
         passed = self.passed_on.get(client_id)
         if client_id not in self._homes.by_client and (passed is None or passed[1] < epoch):
             self.pass_on(client_id, name, epoch)
-        if self.name in names or not self.is_leaving(client_id):
+        leaving = self._leaving(client_id)
+        if leaving is not None and epoch < leaving.said:  # nothing comes there any more
+            self.switches.say(client_id, leaving.said, [name, *names], now)
+        elif self.name in names or leaving is None:
             self.switches.say_left(client_id, epoch, name, names, now)
             self.switches.switch(client_id, epoch, [name, *names], now)
             self.switched(self.name, client_id, epoch)
         else:  # it is for what leaves here, whose subscriptions are not there yet, and for no home before that
+            leaving.said = epoch
             self.switches.say(client_id, epoch, [home for home in names if home != name], now)
 
-    def is_leaving(self, client_id: str) -> bool:
-        """Return whether messages of this node are for a session that leaves: for none without subscriptions."""
+    def _leaving(self, client_id: str) -> Departing | None:
+        """Return the session that leaves, and gets messages of this node: none without subscriptions does."""
         for departing in self.departing.get(client_id, ()):
             if self.name in departing.waiting and departing.session.subscriptions:
-                return True
-        return False
+                return departing
+        return None
 
     def on_way(self, client_id: str) -> Claims:
         """Return the claim of the newest session of the client that leaves here, and has not ended here since. Of one that
@@ -360,15 +365,12 @@ class Moves:
         others_send = known is not None and bool(known.subscriptions)
         # Else the client has begun anew here.
         has_newer = known is None if home.taken_at == NOT_TAKEN else home.taken_at < since
-        # A client whose connection has ended before it said something goes on with the exchanges of its former session: it may
-        # not have heard of its new one. One that is connected hears of it, and one that asked for a new one has no former.
-        if known is not None and known.is_new and known.connection is None and not home.is_clean:
-            has_newer = True
         has_exchanges = has_newer or behind_copy
         session, packet_ids = take_head(self._broker, home.client_id, head.records, has_exchanges, self.relayed, now)
         if behind_copy:
             home.packet_ids = [*(home.packet_ids or ()), *packet_ids] or None
-        elif has_newer:
+        elif has_newer:  # else its client is told that the session here is new until it says something
+            session.is_new = BEGUN in head.records
             for packet_id in home.packet_ids or ():
                 if packet_id not in packet_ids:
                     session.release(packet_id)
@@ -382,11 +384,9 @@ class Moves:
         self.counters.arrived += 1
         arriving = home.arriving
         if arriving is None:
-            waiting: dict[str, None] = {}
-            for other, sender in self._senders.items():
-                if sender.moves_sessions and not others_send:  # else who sends elsewhere says so
-                    waiting[other] = None
-            arriving = self.arrives(home, session, waiting)
+            # None of those that send elsewhere: these say so.
+            names = [] if others_send else [other for other, sender in self._senders.items() if sender.moves_sessions]
+            arriving = self.arrives(home, session, dict.fromkeys(names))
         arriving.begin(homes, now)
         if former is not None:
             home.hands_on_rest(former.peer_store_id, since)

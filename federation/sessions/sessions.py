@@ -391,8 +391,7 @@ class Sessions(Ownership):
         if session.connection is not None:
             self.counters.outclaimed += 1
             broker.close_connection(session.connection, SESSION_TAKEN_OVER, TAKEN_OVER, now)
-        is_empty = session.is_new and not session.subscriptions  # the client knows of another one
-        if broker.sessions.get(client_id) is session and (is_clean or is_empty):
+        if broker.sessions.get(client_id) is session and is_clean:
             home.is_opening = False
             broker.end_session(session, now)
         self.homes.by_client.pop(client_id, None)

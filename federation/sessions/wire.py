@@ -70,6 +70,7 @@ BLOCK_OF: Final = (
 )
 
 Record = tuple[object, ...]
+BEGUN: Final[Record] = (106,)  # the client may not have heard that the session was a new one
 NOT_COPIED: Final[Record] = (COPIED, "", 0)  # nor of a block
 
 

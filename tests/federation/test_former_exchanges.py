@@ -7,21 +7,22 @@ import pytest
 from broker.session.connection import Connection
 from broker.session.session import Session
 from broker.store.kinds import RECEIVED
-from federation.sessions.wire import HAND, HEAD_END, SessionFrame
+from federation.sessions.content import head_records
+from federation.sessions.wire import BEGUN, HAND, HEAD_END, SessionFrame
 from lost_homes import session
 from session_home import Home
 from stored_node import Station
 
 
-@pytest.mark.parametrize(
-    ("is_new", "is_clean", "is_connected", "goes_on"),
-    [(True, False, False, True), (False, False, False, False), (True, True, False, False), (True, False, True, False)],
-    ids=["not heard", "heard", "clean start", "connected"],
-)
-def test_a_client_that_has_not_heard_of_its_new_session_goes_on_with_the_exchanges_of_its_former_one(
-    is_new: bool, is_clean: bool, is_connected: bool, goes_on: bool
+@pytest.mark.parametrize("is_newer", [False, True], ids=["older", "newer"])
+@pytest.mark.parametrize("has_begun", [False, True], ids=["heard there", "not heard there"])
+@pytest.mark.parametrize("is_new", [False, True], ids=["heard here", "not heard here"])
+@pytest.mark.parametrize("is_connected", [False, True], ids=["away", "connected"])
+def test_a_client_goes_on_with_the_exchanges_of_the_session_that_it_had_last(
+    is_newer: bool, has_begun: bool, is_new: bool, is_connected: bool
 ) -> None:
-    """It sends what was not acknowledged once more, with DUP; its former home has taken that."""
+    """One that may not have heard that its last session was a new one is told so when it connects, wherever. Once it went on
+    with the exchanges of the former one, and what it had sent to the new one, and had got lost, counted as repeated."""
     station = Station({})
     station.node.added("n2", 0.0)
     sessions = station.node.sessions
@@ -32,12 +33,15 @@ def test_a_client_that_has_not_heard_of_its_new_session_goes_on_with_the_exchang
     here, home = station.broker.sessions["c"], sessions.homes.by_client["c"]
     if is_connected:
         here.attach(Connection(station.broker, None, "", "", 1.0), 1.0)
-    here.is_new, home.is_clean = is_new, is_clean  # it has begun anew
-    home.take_exchanges()
-    for since in (1_500, 1_600):
-        further = session("c"), (RECEIVED, 0, 4), (HEAD_END,)
+    here.is_new = is_new
+    home.taken_at = 1_500
+    begun = (BEGUN,) if has_begun else ()
+    for since in (1_600, 1_700) if is_newer else (1_400, 1_300):
+        further = session("c"), *begun, (RECEIVED, 0, 4), (HEAD_END,)
         sessions.take(SessionFrame(HAND, "c", epoch, (("n2",), further, since)), 2.0)
-        assert here.is_unreleased(4) is goes_on
+        assert here.is_unreleased(4) is is_newer
+        assert here.is_new is (has_begun if is_newer else is_new)
+        assert (BEGUN in head_records(here, 0.0, (0, 0))) is here.is_new
 
 
 @pytest.mark.parametrize("reachable", [True, False])

@@ -254,3 +254,30 @@ def test_the_home_that_messages_were_for_hears_of_the_next_one_that_does_not_kno
     newest = (30, STORES["n2"])
     home.hear("n2", MOVE, newest)
     assert [home.switches(name) for name in ("n2", "n3", "n4")] == [[(20, STORES["n3"]), newest], [newest], []]
+
+
+@pytest.mark.parametrize("has_subscription", [True, False])
+def test_a_home_that_was_told_to_get_no_messages_gets_none(has_subscription: bool) -> None:
+    """Seed 5 of first_flights_are_lost: messages of this node were for a session that leaves here for n4; n3 and n2 were told
+    that they come behind these homes, and then that they are for n2, which did not take them."""
+    home = Home()
+    session, _ = session_records()
+    subscription = ((2, 0, b"t", 1, False, False, 0, 0),) if has_subscription else ()
+    home.hear("n4", HAND, (20, STORE_ID), ("n4",), (session, *subscription, (HEAD_END,), (HANDED,)), 15)
+    for name in STORES:
+        home.hear(name, SWITCH, (20, STORE_ID))
+    home.hear("n4", CLAIM, (25, STORES["n4"]), False, False, False)
+    for name in STORES:
+        home.said(name)
+    newest = (40, STORES["n3"])
+    home.hear("n3", MOVE, newest, "n2")
+    assert [home.switches(name) for name in STORES] == [[newest], [] if has_subscription else [newest], []]
+    home.hear("n2", MOVE, (30, STORES["n2"]), "n4", "n1")
+    assert home.switches("n2") == [newest]
+    sessions = home.node.sessions
+    assert sessions is not None
+    (leaving,) = sessions.moves.departing["c"]
+    assert ("n1" in leaving.waiting) is has_subscription
+    home.hear("n3", MOVE, newest, "n2", "n4", "n1")
+    assert home.switches("n3") == [newest]
+    assert "n1" not in leaving.waiting

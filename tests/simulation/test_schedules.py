@@ -14,6 +14,7 @@ import pytest
 from broker.message import Message
 from effort import effort
 from federation.stream.state import State
+from simulator.copy_schedules import WITH_THREE_COPIES
 from simulator.federation import ROUGH, Federation
 from simulator.node_process import NodeProcess
 from simulator.schedules import SCHEDULES
@@ -105,9 +106,11 @@ ONCE_BROKEN = {
     "nodes_are_drained": (1, 60004),
     # 2: a worker did not know the keepers of another one of its machine, and sent what was for its lost store to the next one
     "workers_are_lost": (2, 1, 3),
-    "machines_are_lost": (1, 3),  # 3: as 2 above
+    "machines_are_lost": (1, 3, 60004),  # 3: as 2 above; 60004: the machine had all nodes that others join
     # 2: a session that was adopted came to a worker beside its former home from both: messages were out of order
     "machines_come_back_to_their_clients": (2, 1),
+    # 5: a node said that its messages come behind a home, and then sent them there
+    "first_flights_are_lost": (5, 1),
     "streams_break_while_clients_move": (1, 22, 25, 31, 32, 1003, 1034, 1063, 1079, 5001, 5008, 10006),
 }
 
@@ -125,6 +128,8 @@ LARGE = (
     "machines_are_lost",
     "machines_come_back_to_their_clients",
     "machines_are_cut_off",
+    "first_flights_are_lost",
+    *[schedule.__name__ for schedule in WITH_THREE_COPIES],
 )
 # The other kind of stream, whose sessions are the same code: kills and nodes that stand still go over it before a push.
 OVER_GRPC = tuple(

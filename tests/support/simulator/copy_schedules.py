@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from federation.settings import ReplicationSettings
-from simulator.durable_client import DurableClient
+from simulator.durable_client import UNACKNOWLEDGED_MAX, DurableClient
 from simulator.promise_steps import check, some
 from simulator.promises import Promises
 from simulator.roaming import Roaming, check_roaming
@@ -66,9 +66,9 @@ class Copied(Roaming):
         return self.rng.choice((0.5, 8.0, 25.0, 45.0)) * (0.5 + self.rng.random() / 2)
 
 
-def homes_are_lost(seed: int) -> None:
+def homes_are_lost(seed: int, copies: int = 2) -> None:
     """A node dies with its disk while all stores are whole, and comes back with an empty one."""
-    copied = Copied(seed, 3 + seed % 3)
+    copied = Copied(seed, copies + 1 + seed % 3, copies)
     for _ in range(2):
         copied.run(copied.rng.random() * 4.0, 30.0)
         copied.until_whole()
@@ -109,13 +109,16 @@ def _with_keepers(copied: Copied) -> list[tuple[Host, list[Host]]]:
     return [(host, keepers) for host, keepers in found if not set(hosts[:2]) <= {host, *keepers}]
 
 
-def homes_are_lost_that_hold(seed: int) -> None:
+def homes_are_lost_that_hold(seed: int, copies: int = 2) -> None:
     """A node dies with its disk while its keepers are down: it has acknowledged nothing since that they do not have."""
-    copied = Copied(seed, 4 + seed % 2, when_short="hold")
+    copied = Copied(seed, copies + 2 + seed % 2, copies, "hold")
     for _ in range(2):
         copied.run(copied.rng.random() * 4.0, 30.0)
         copied.until_whole()
-        victim, keepers = copied.rng.choice(_with_keepers(copied))
+        candidates = _with_keepers(copied)
+        if not candidates:  # they may be others after more traffic
+            continue
+        victim, keepers = copied.rng.choice(candidates)
         for keeper in keepers:
             copied.kill(keeper)
         copied.run(copied.rng.choice((0.1, 1.0, 5.0)) * (0.5 + copied.rng.random()), 30.0)
@@ -128,9 +131,9 @@ def homes_are_lost_that_hold(seed: int) -> None:
     check_roaming(copied)
 
 
-def homes_are_away(seed: int) -> None:
+def homes_are_away(seed: int, copies: int = 2) -> None:
     """Nodes die, and come back with their disks when others may have adopted their sessions."""
-    copied = Copied(seed, 3 + seed % 3)
+    copied = Copied(seed, copies + 1 + seed % 3, copies)
     for _ in range(2):
         copied.run(copied.rng.random() * 4.0, 30.0)
         victims = some(copied, copied.federation.hosts[1:])
@@ -143,9 +146,9 @@ def homes_are_away(seed: int) -> None:
     check_roaming(copied)
 
 
-def homes_stand_still(seed: int) -> None:
+def homes_stand_still(seed: int, copies: int = 2) -> None:
     """Homes stand still, or are cut off, for longer than their keepers wait."""
-    copied = Copied(seed, 3 + seed % 3)
+    copied = Copied(seed, copies + 1 + seed % 3, copies)
     for _ in range(2):
         copied.run(copied.rng.random() * 4.0, 30.0)
         victim = copied.rng.choice(copied.federation.hosts[1:])
@@ -241,9 +244,9 @@ def homes_come_back_while_they_are_adopted(seed: int) -> None:
     check(promises)
 
 
-def power_fails_while_clients_move(seed: int) -> None:
+def power_fails_while_clients_move(seed: int, copies: int = 2) -> None:
     """All nodes die at once; they come back in any order, some when others have adopted their sessions."""
-    copied = Copied(seed, 3 + seed % 3)
+    copied = Copied(seed, copies + 1 + seed % 3, copies)
     hosts = copied.federation.hosts
     for _ in range(2):
         copied.run(copied.rng.random() * 4.0, 30.0)
@@ -274,6 +277,50 @@ def clocks_jump_while_clients_move(seed: int) -> None:
     check_roaming(copied)
 
 
+def first_flights_are_lost(seed: int) -> None:
+    """Nodes die or are cut off, so that clients are let in without their sessions; connections end when CONNACK has come, and
+    nothing of what the client has said to it."""
+    copied = Copied(seed, 3 + seed % 3)
+    copied.loses_flights = True
+    for station in copied.stations.values():
+        for client in station.clients:
+            client.packet_ids_max = UNACKNOWLEDGED_MAX + 1
+    for _ in range(3):
+        copied.run(copied.rng.random() * 4.0, 30.0)
+        victims = some(copied, copied.federation.hosts[1:])
+        if copied.rng.random() < 0.5:
+            copied.world.partition(victims)
+        else:
+            for victim in victims:
+                copied.kill(victim)
+        copied.run(copied.pause(), 10.0)
+        copied.world.heal()
+        for victim in victims:
+            copied.start(victim)
+    copied.run(copied.rng.random() * 4.0, 30.0)
+    check_roaming(copied)
+
+
+def with_three_copies(schedule: Callable[[int, int], None]) -> Callable[[int], None]:
+    """The schedule where each store has two copies on other nodes."""
+
+    def run(seed: int) -> None:
+        schedule(seed, 3)
+
+    run.__name__ = f"{schedule.__name__}_with_three_copies"
+    return run
+
+
+WITH_THREE_COPIES: Final = tuple(
+    with_three_copies(schedule)
+    for schedule in (
+        homes_are_lost,
+        homes_are_lost_that_hold,
+        homes_are_away,
+        homes_stand_still,
+        power_fails_while_clients_move,
+    )
+)
 COPY_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     homes_are_lost,
     two_homes_are_lost,
@@ -285,4 +332,6 @@ COPY_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     homes_come_back_while_they_are_adopted,
     power_fails_while_clients_move,
     clocks_jump_while_clients_move,
+    first_flights_are_lost,
+    *WITH_THREE_COPIES,
 )

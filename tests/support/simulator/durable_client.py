@@ -72,6 +72,8 @@ class DurableClient(ClientEnd):
     may_begin_anew  the broker may let it in without its session, which follows; has_begun_anew: it did
     may_be_refused  a SUBSCRIBE, which it says again on its next connection
     was_on_both_sides  of a partition, each of which may have had its session
+    is_unheard   all that it sends behind CONNECT on this connection gets lost
+    packet_ids_max  it takes packet identifiers up to this one, and then the first ones again
     faults       what the broker did and may not do
     """
 
@@ -91,6 +93,8 @@ class DurableClient(ClientEnd):
         self.has_begun_anew = False
         self.may_be_refused = False
         self.was_on_both_sides = False
+        self.is_unheard = False
+        self.packet_ids_max = 65_535
         self._unheard: list[tuple[Connection, PacketReader]] = []  # connections that were lost before CONNACK
         self._is_open = False
         self._properties: Properties = {}
@@ -173,6 +177,10 @@ class DurableClient(ClientEnd):
         return self.is_online and not (
             self._waiting or self._published or self._released or self._subscribing or self._answers
         )
+
+    def send(self, packet: Packet, now: float) -> None:
+        if not self.is_unheard or isinstance(packet, Connect):
+            super().send(packet, now)
 
     # --- what the broker sends
 
@@ -278,6 +286,6 @@ class DurableClient(ClientEnd):
 
     def _packet_id(self) -> int:
         while True:
-            self._next_packet_id = self._next_packet_id % 65_535 + 1
+            self._next_packet_id = self._next_packet_id % self.packet_ids_max + 1
             if self._next_packet_id not in self._published and self._next_packet_id not in self._released:
                 return self._next_packet_id

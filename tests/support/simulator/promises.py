@@ -27,7 +27,8 @@ ANSWERS_MAX: Final = 40  # of a client that is late, in one step
 
 class Promises:
     """A federation whose nodes have stores, except those of the numbers `plain`. Those of `older` say that they read what the
-    version before promises reads. Each `workers` of them in turn are the workers of one machine.
+    version before promises reads. Each `workers` of them in turn are the workers of one machine. `joins`: numbers of nodes that
+    all others join.
 
     sent     all messages that were published with QoS 1 and 2
     lasting_kinds  records that may stay for nobody
@@ -44,6 +45,7 @@ class Promises:
         older: frozenset[int] = frozenset(),
         clock_errors: tuple[float, ...] = (),
         workers: int = 1,
+        joins: tuple[int, ...] = (1, 2),
         **options: Any,
     ) -> None:
         rng = Random(f"stations {seed}")
@@ -58,7 +60,7 @@ class Promises:
                 one |= as_worker(number, workers, count)
             own.append(one)
         options.setdefault("replication", ReplicationSettings(adopt_after=NEVER))
-        self.federation = Federation(seed, count, [1, 2], ROUGH, each=own, **options)
+        self.federation = Federation(seed, count, list(joins), ROUGH, each=own, **options)
         self.world = self.federation.world
         self.rng = self.federation.rng
         self.sent: list[Sent] = []

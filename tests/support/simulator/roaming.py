@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from random import Random
+from typing import Any, Final
 
 from broker.store.kinds import RECEIVED
 from simulator.durable_client import DurableClient
@@ -12,12 +13,15 @@ from simulator.promise_steps import REST_SECONDS
 from simulator.promises import Promises
 from simulator.world import Host
 
+LOST_FLIGHTS: Final = 0.2  # of all connections
+
 
 class Roaming(Promises):
     """`is_rough`: nodes fail, so a client may be let in without its session, which follows.
 
     moves  how often a client connected to another node than before
     sides  where each client was last, while nodes are cut off from each other
+    loses_flights  some connections end before a node has got what came behind CONNECT
     """
 
     def __init__(self, seed: int, count: int, is_rough: bool = False, **options: Any) -> None:
@@ -25,6 +29,8 @@ class Roaming(Promises):
         self.moves = 0
         self.sides: dict[DurableClient, Host] = {}
         self.is_rough = is_rough
+        self.loses_flights = False
+        self._flights = Random(f"flights {seed}")
         # Both sides of a cut have a queue for a client, and then there is one.
         super().__init__(seed, count, mqtt={"max_queued_messages": 100_000}, **options)
         if is_rough:  # a client that goes on with an exchange on the other side of a cut does not end it on this one
@@ -49,7 +55,9 @@ class Roaming(Promises):
             home = self.where.get(client, host)
             if client.is_online:
                 self._served(client, home)
-            if not client.is_open or chance < 0.03:
+            if not client.is_open or chance < 0.03 or (client.is_unheard and client.is_online):
+                if client.is_unheard and client.is_online:
+                    station.away[client] = now + self._flights.choice((0.0, 5.0, 30.0)) * self._flights.random()
                 if client.is_open and chance < 0.01 and home in self.awake:
                     client.disconnect(chance < 0.005, now)
                     home.settle()
@@ -72,8 +80,17 @@ class Roaming(Promises):
         for node in self.nodes():
             if client in node.clients:
                 node.clients.remove(client)
+        client.is_unheard = self.loses_flights and self._flights.random() < LOST_FLIGHTS
         super()._connect(host, client)
         host.settle()
+
+    def heal(self) -> None:
+        super().heal()
+        self.loses_flights = False
+        for station in self.stations.values():
+            for client in station.clients:
+                if client.is_unheard:
+                    client.lose()
 
     def _served(self, client: DurableClient, host: Host) -> None:
         """The client was let in at this node, and was last at one that is cut off from it, in the same cut."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from federation.settings import ReplicationSettings
 from simulator.copy_schedules import ADOPT_SECONDS, BACK_SECONDS, CUT_SECONDS, SLOW_SECONDS, Copied
@@ -18,8 +18,8 @@ HANGS_SECONDS: Final = 8.0  # the supervisor ends a worker that has not told for
 class Workers(Copied):
     """Machines of `workers` each. The supervisor starts a worker again at once."""
 
-    def __init__(self, seed: int, machines: int, workers: int, copies: int = 2) -> None:
-        super().__init__(seed, machines * workers, copies, workers=workers)
+    def __init__(self, seed: int, machines: int, workers: int, **options: Any) -> None:
+        super().__init__(seed, machines * workers, workers=workers, **options)
         hosts = self.federation.hosts
         self.machines = [hosts[at : at + workers] for at in range(0, len(hosts), workers)]
 
@@ -140,7 +140,9 @@ def workers_are_lost(seed: int) -> None:
 
 def machines_are_lost(seed: int) -> None:
     """All workers of a machine die at once, with their disks or without, and come back one after the other."""
-    workers = Workers(seed, 2 + seed % 2, 2 + (seed // 2) % 2)
+    count = 2 + (seed // 2) % 2
+    # One of each machine: a machine that was lost with all nodes that others join would be a cluster of its own for a while.
+    workers = Workers(seed, 2 + seed % 2, count, joins=(1, 1 + count))
     for _ in range(2):
         workers.run(workers.rng.random() * 4.0, 30.0)
         workers.check_keepers()
