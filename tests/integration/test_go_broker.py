@@ -29,6 +29,8 @@ pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
 
+GO_MEMBER = ("name", "addr", "tags", "status")
+
 
 @pytest.fixture
 async def pair(nodes: Nodes) -> tuple[Node, Node]:
@@ -39,6 +41,11 @@ async def pair(nodes: Nodes) -> tuple[Node, Node]:
     await ours.start()
     await nodes.all_alive([go, ours])
     return go, ours
+
+
+async def common_members(node: Node) -> dict[str, dict[str, object]]:
+    """What the node says of the members, by name: as much of it as a Go broker says."""
+    return {name: {key: row[key] for key in GO_MEMBER} for name, row in (await node.members()).items()}
 
 
 @pytest.mark.parametrize("who", ["ours joins", "go joins", "by the API of ours", "by the API of go"])
@@ -61,7 +68,7 @@ async def test_members_agree_and_messages_cross(nodes: Nodes, clients: Clients, 
         host, other = (ours, go) if who == "by the API of ours" else (go, ours)
         assert await host.rest("POST", "/v1/federation/join", {"hosts": [gossip_address(other)]}) == (200, {})
     await nodes.all_alive([go, ours])
-    assert await go.members() == await ours.members()
+    assert await go.members() == await common_members(ours)
     for node in (go, ours):
         member = (await ours.members())[node.name]
         assert member["addr"] == gossip_address(node)
@@ -305,12 +312,11 @@ async def test_long_payloads(pair: tuple[Node, Node], clients: Clients) -> None:
         await linked(clients, go, ours)
         publisher = await clients.connect(source.port, f"publisher-{source.name}")
         for size in sizes:
-            for qos in (0, 1):
+            for qos in (0, 1):  # one after the other: two of the longest are more than `max_queued_bytes`
                 await publisher.publish("long", b"x" * size, qos)
-            await publisher.publish("long", b"%d" % size, 1)
-            if target is ours or size < limit:
-                for _ in range(2):
+                if target is ours or size < limit:
                     assert len((await subscriber.message()).payload) == size
+            await publisher.publish("long", b"%d" % size, 1)
             assert (await subscriber.message()).payload == b"%d" % size
     assert "a batch was refused" not in ours.log()
 
@@ -326,7 +332,7 @@ async def test_two_and_two(nodes: Nodes, clients: Clients) -> None:
     await nodes.all_alive(all_nodes)
     members = await go1.members()
     for node in all_nodes:
-        assert await node.members() == members
+        assert await common_members(node) == members
     await linked(clients, *all_nodes)
     subscribers = {}
     workers = {}

@@ -32,6 +32,9 @@ class GoBroker(Node):
         assert found is not None, f"{VARIABLE} is {BINARY!r}, which is no program"
         return [found]
 
+    def says_serving(self, position: int) -> bool:
+        return "gmqtt server started" in self.log()[position:]
+
     async def stop(self, signal_number: int = signal.SIGTERM) -> None:
         assert self.process is not None
         self.process.send_signal(signal_number)

@@ -157,10 +157,10 @@ class Node:
         self.spawn()
         await eventually(self.serves, f"{self.name} serves clients")
         if self.config["log"]["level"] in {"debug", "info"}:
-            await eventually(lambda: self._says_serving(before), f"{self.name} logs that it is serving")
+            await eventually(lambda: self.says_serving(before), f"{self.name} logs that it is serving")
         return self
 
-    def _says_serving(self, position: int) -> bool:
+    def says_serving(self, position: int) -> bool:
         """Whether the log says, from that character on, that the start is over. Listeners of plugins open after those
         of MQTT."""
         words = ("serving", "process", "supervisor") if self.config.get("workers", 1) != 1 else ("serving", "process")
