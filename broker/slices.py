@@ -2,9 +2,9 @@
 order.
 
 Work is counted in steps. A step is a packet, a delivery, a node of a tree that a topic is matched against, a retained topic
-that is looked at, an access rule that is compared, or an eighth of adding or removing a subscription. It takes 0.2 to 1 µs in
-the compiled form. A client whose messages match thousands of filters, or that subscribes to everything at once, delays the
-others by some milliseconds only.
+or a member of a shared group that is looked at, an access rule that is compared, or an eighth of adding or removing a
+subscription. It takes 0.2 to 1 µs in the compiled form. A client whose messages match thousands of filters, or that
+subscribes to everything at once, delays the others by some milliseconds only.
 """
 
 # compiled with mypyc

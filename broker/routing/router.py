@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from broker.bridging import needs_origin
-from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
+from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import decode_varint
 from broker.context import Context
@@ -25,16 +25,17 @@ from broker.hooks import NO_GROUPS, Peer
 from broker.message import Message, Publication
 from broker.publisher import Publisher
 from broker.routing.carried import block_message
-from broker.routing.group_choice import choose, choose_by, choose_other, keyed, may_read, pick, skip_members
+from broker.routing.group_choice import choose, choose_by, choose_other, keyed, pick
 from broker.routing.group_copy import GroupCopy
-from broker.routing.names import check_topic_name
+from broker.routing.resolving import resolve
 from broker.routing.retained import RetainedMessage
-from broker.routing.route import GroupRoute, Receiver, Route
+from broker.routing.route import GroupRoute, Route
 from broker.routing.shared import GroupMember
 from broker.routing.strategy import LOCAL_FIRST
 from broker.routing.subscriber import Subscriber
-from broker.routing.subscription import FilterEntry, Subscription
+from broker.routing.subscription import Subscription
 from broker.routing.trie import Trie
+from broker.slices import Work
 
 NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
 NO_CHOICE: Final[dict[str, list[tuple[bytes, bytes]]]] = {}
@@ -60,7 +61,7 @@ class Router:
             return last
         route = self.routes.get(topic)
         if route is None:
-            route = self._resolve(topic)
+            route = self._keep(resolve(self.context, self.tree, topic))
         self._last = route if route.is_kept else None
         return route
 
@@ -81,70 +82,12 @@ class Router:
         else:
             self.forget_topic(topic_filter)
 
-    def _resolve(self, topic: bytes) -> Route:
-        context = self.context
-        check_topic_name(topic)
-        levels_max = context.settings.max_topic_levels
-        if topic.count(b"/") >= levels_max:
-            raise MqttError(TOPIC_NAME_INVALID, f"topic name has more than {levels_max} levels")
-        authorization = context.authorization
-        failed_before = 0 if authorization is None else authorization.failed
-        route = Route(topic, authorization is not None)
-        groups: dict[tuple[bytes, bytes], GroupRoute] = {}
-        merged: dict[Subscriber, Receiver] = {}
-        bridged: list[Subscription] = []
-        matched = self.tree.match(topic)
-        context.slices.steps += self.tree.visited + len(matched)
-        for value in matched:
-            entry = cast(FilterEntry, value)
-            for subscription in entry.subscriptions.values():
-                if authorization is not None and not may_read(authorization, subscription, topic):
-                    continue
-                session = subscription.session
-                receiver = merged.get(session)
-                if session.bridge_end is not None:
-                    bridged.append(subscription)
-                elif receiver is None or context.overlap:
-                    if receiver is not None:
-                        route.whole_runs = False  # all copies of one message come before the next one [MQTT-4.6.0-5]
-                    receiver = Receiver(subscription)
-                    merged[session] = receiver
-                    route.receivers.append(receiver)
-                else:
-                    receiver.merge(subscription)
-            if entry.groups is not None:
-                for share_name, group in entry.groups.items():
-                    group_route = GroupRoute(share_name, entry.topic_filter)
-                    group_route.local = group
-                    if authorization is not None:
-                        skip_members(authorization, group_route, group, topic)
-                    groups[(share_name, entry.topic_filter)] = group_route
-        remote = context.forwarder.route(topic)
-        if remote is not None:
-            route.peers = remote.peers
-            for remote_group in remote.groups:
-                key = (remote_group.share_name, remote_group.topic_filter)
-                found = groups.get(key)
-                if found is None:
-                    found = groups[key] = GroupRoute(key[0], key[1])
-                found.remote = remote_group
-        # Groups without local members come first: the node that they choose can get the message for other groups too.
-        route.groups = [group for group in groups.values() if group.local is None]
-        route.groups += [group for group in groups.values() if group.local is not None]
-        if route.groups:
-            route.whole_runs = False
-        for receiver in route.receivers:
-            receiver.end_merge()
-            if receiver.identifiers:
-                route.whole_runs = False
-        if context.bridging is not None:
-            route.bridge = context.bridging.route(topic, bridged, remote)
-        if authorization is not None and authorization.failed != failed_before:
-            route.is_kept = False
-        elif len(topic) <= ROUTE_TOPIC_BYTES_MAX:
+    def _keep(self, route: Route) -> Route:
+        """Put a route in the cache, where it may be kept."""
+        if route.is_kept and len(route.topic) <= ROUTE_TOPIC_BYTES_MAX:
             if len(self.routes) >= ROUTES_MAX:
                 self.forget_routes()
-            self.routes[topic] = route
+            self.routes[route.topic] = route
         return route
 
     def reaches_nobody(self, topics: list[bytes]) -> bool:
@@ -228,6 +171,8 @@ class Router:
             else:
                 copy = keyed(strategy, copy, message)
                 receiver = choose_by(strategy, copy.key, group, targets, self.context.node_hash)
+            if group.local is not None:
+                self.context.slices.steps += group.local.take_looked()
             if isinstance(receiver, GroupMember):
                 if not self._deliver_member(receiver, message, copy, publisher, False, now):
                     reason_code = QUOTA_EXCEEDED
@@ -245,11 +190,19 @@ class Router:
             self.forward(peer, sent, tuple(chosen.get(peer.name, ())) if chosen else NO_GROUPS, publisher, now)
         return reason_code
 
+    def _pick(self, copy: GroupCopy, group: GroupRoute, available_only: bool) -> GroupMember | None:
+        """As `group_choice.pick`. The members that it looks at are steps."""
+        context = self.context
+        member = pick(context.group_strategy, copy.key, group, available_only)
+        if group.local is not None:
+            context.slices.steps += group.local.take_looked()
+        return member
+
     def _deliver_group(
         self, group: GroupRoute, message: Message, copy: GroupCopy, publisher: Publisher | None, now: float
     ) -> bool:
         """Deliver to the next local member of the group. False when there is none that may read the topic."""
-        member = pick(self.context.group_strategy, copy.key, group, False)
+        member = self._pick(copy, group, False)
         if member is not None:
             self._deliver_member(member, message, copy, publisher, False, now)
         return member is not None
@@ -281,11 +234,11 @@ class Router:
         if group is None:
             return False
         has_queue = group.local is not None and group.local.queue is not None
-        member = pick(self.context.group_strategy, copy.key, group, only_available or not has_queue)
+        member = self._pick(copy, group, only_available or not has_queue)
         if member is None and not only_available and not has_queue:
             if self._redeliver_elsewhere(route, group, message, copy, without, now):
                 return True
-            member = pick(self.context.group_strategy, copy.key, group, False)
+            member = self._pick(copy, group, False)
         if member is not None:
             self._deliver_member(member, message, copy, None, True, now)
         return member is not None
@@ -351,6 +304,12 @@ class Router:
         if peer.congested and publisher is not None:
             self.context.hold_for_peer(peer, publisher, now)
 
+    def deliver_one(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> None:
+        """Deliver one message of a run, which is not retained."""
+        self._deliver(route, message, publisher, now)
+        if route.groups or route.peers:
+            self._deliver_beyond(route, message, publisher, now)
+
     def _route_run(self, route: Route, run: Run, publisher: Publisher | None, now: float) -> int:
         context = self.context
         tap = context.tap
@@ -363,9 +322,10 @@ class Router:
         if bridge is not None and context.bridging is not None:
             context.bridging.publish(bridge, run, now)
         if not route.whole_runs:
-            for message in run.messages():
-                self._deliver(route, message, publisher, now)
-                self._deliver_beyond(route, message, publisher, now)
+            rest = RunRest(self, route, run, publisher)
+            if not rest.deliver(now) and publisher is not None:
+                context.pause(publisher)
+                context.slices.later(rest)
             return SUCCESS
         self._deliver_run_here(route, run, publisher, now)
         if route.peers:
@@ -498,3 +458,44 @@ class Router:
         if not retained.keep(message, now):
             self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.qos, message.topic)
         return message
+
+
+class RunRest(Work):
+    """The messages of a run that its receivers do not get as a whole, one by one. What is more than a slice waits for a later
+    turn, and the publisher is paused until then. Without a publisher all are delivered at once."""
+
+    __slots__ = ("_at", "_publisher", "_route", "_router", "_run")
+
+    def __init__(self, router: Router, route: Route, run: Run, publisher: Publisher | None) -> None:
+        self._router = router
+        self._route = route
+        self._run = run
+        self._publisher = publisher
+        self._at = 0  # index of the next message
+
+    def deliver(self, now: float) -> bool:
+        """Deliver at least one message. False when the slice is over before the last one."""
+        router = self._router
+        publisher = self._publisher
+        slices = router.context.slices
+        messages = self._run.messages()
+        while True:
+            message = messages[self._at]
+            self._at += 1
+            router.deliver_one(self._route, message, publisher, now)
+            if self._at == len(messages):
+                return True
+            if publisher is not None and slices.is_over():
+                return False
+
+    def go_on(self, now: float) -> bool:
+        publisher = self._publisher
+        assert publisher is not None
+        is_over = True  # after a fault, too: the publisher must be read again
+        try:
+            self._route = self._router.lookup(self._run.topic)  # subscriptions may have changed
+            is_over = self.deliver(now)
+        finally:
+            if is_over:
+                self._router.context.release(publisher)
+        return is_over

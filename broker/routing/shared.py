@@ -42,11 +42,23 @@ class SharedGroup:
     """Members of one `$share/share_name/topic_filter`, in the order in which they were added. A member is in one group.
     They form a ring: `add` and `remove` take constant time.
 
-    queue  gets the messages for which no member is available; None where a member's session queues them
-    copy   of each message for which this node chooses a member of its own
+    queue   gets the messages for which no member is available; None where a member's session queues them
+    copy    of each message for which this node chooses a member of its own
+    looked  number of members that choices have looked at, until `take_looked`
     """
 
-    __slots__ = ("_first", "_found", "_hashes", "_next", "_size", "copy", "queue", "share_name", "topic_filter")
+    __slots__ = (
+        "_first",
+        "_found",
+        "_hashes",
+        "_next",
+        "_size",
+        "copy",
+        "looked",
+        "queue",
+        "share_name",
+        "topic_filter",
+    )
 
     def __init__(self, share_name: bytes, topic_filter: bytes) -> None:
         self.share_name = share_name
@@ -58,6 +70,7 @@ class SharedGroup:
         self._found: dict[int, GroupMember] = {}  # the members of keys
         self.queue: GroupMember | None = None
         self.copy = GroupCopy(share_name, topic_filter)
+        self.looked = 0
 
     def __len__(self) -> int:
         return self._size
@@ -106,6 +119,12 @@ class SharedGroup:
             member = member.following
         return found
 
+    def take_looked(self) -> int:
+        """Return `looked`, for the slice, and begin it again."""
+        looked = self.looked
+        self.looked = 0
+        return looked
+
     def pick(self, available_only: bool = False, skipped: dict[GroupMember, None] | None = None) -> GroupMember | None:
         """The next available member, round robin. When none is available: None with `available_only`, else the group's queue,
         or the next member, whose session queues the message. No member of `skipped` is chosen."""
@@ -117,6 +136,7 @@ class SharedGroup:
         member = first
         next_member: GroupMember | None = None
         while True:
+            self.looked += 1
             following = member.following
             assert following is not None
             if skipped is None or member not in skipped:
@@ -144,6 +164,7 @@ class SharedGroup:
         least_load = 0
         for _ in range(self._size):
             assert member is not None
+            self.looked += 1
             if (skipped is None or member not in skipped) and member.is_available():
                 load = member.load()
                 if least is None or load < least_load:
@@ -169,6 +190,7 @@ class SharedGroup:
             known = self._found.get(key)
             if known is not None and known.is_available():
                 return known
+        self.looked += len(hashes)
         highest: GroupMember | None = None
         available: GroupMember | None = None
         highest_score = available_score = -1

@@ -10,11 +10,13 @@ import pytest
 from broker.auth.acl_authorizer import AclAuthorizer
 from broker.auth.acl_filters import DENIED, READ, Rule
 from broker.auth.acl_rules import AclRules
+from broker.codec import properties as props
 from broker.codec.packets import PingReq, PingResp, PubAck, Publish, Subscribe, SubscribeFilter, Unsubscribe
 from broker.codec.runs import RUN_MAX
 from broker.codec.writer import encode_packet, encode_publish
 from broker.session.group_queues import GroupQueues
 from broker.slices import SLICE_STEPS, Slices, Work
+from tests.support.broker_world import World
 
 STEPS_OF_ONE_CALL: Final = 8_000  # a packet, a match or a subscription is not interrupted
 
@@ -234,6 +236,36 @@ def test_a_block_of_another_node(world: Any, version: int) -> None:
             world.clients[connection].take(connection.take_output())
     assert turns > 3
     assert [packet.topic for packet in client.take_publishes()] == topics
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["receivers", "group"])
+def test_a_run_whose_messages_go_out_one_by_one(is_shared: bool) -> None:
+    """A slice is over within the run: receivers with identifiers, and a group whose members cannot take more are looked at for
+    each of its messages. What follows the run waits behind it."""
+    world = World(max_queued_messages=2, publisher_hold_max=0)
+    count = 50
+    for number in range(count):
+        member = world.connect(f"m{number}", 5, auto=False, properties={props.RECEIVE_MAXIMUM: 1})
+        if is_shared:
+            member.subscribe(b"$share/g/t", qos=1)
+        else:
+            member.subscribe(b"t", identifier=number + 1)
+    watch = world.connect("watch")
+    watch.subscribe(b"t", b"last")
+    if is_shared:
+        for _ in range(2 * count):
+            world.publish(b"t", b"", qos=1)
+    watch.take_packets()
+    other = world.connect("other")
+    publisher = world.connect("p")
+    sent = [b"%03d" % number for number in range(200)]
+    packets = [*(Publish(b"t", payload) for payload in sent), Publish(b"last", b"last")]
+    publisher.connection.receive_data(b"".join(encode_packet(packet, 5) for packet in packets), world.now)
+    assert publisher.connection.held
+    assert world.broker.slices.steps <= SLICE_STEPS + STEPS_OF_ONE_CALL
+    assert turns_until_idle(world, other) >= 4
+    assert not publisher.connection.held
+    assert [packet.payload for packet in watch.take_publishes()] == [*sent, b"last"]
 
 
 def test_rules_are_a_part_of_the_slice(world: Any) -> None:
