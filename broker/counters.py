@@ -153,6 +153,7 @@ class Counters:
         self.topics_that_lost = Losers()
         self.wills_published = 0
         self.publishers_held = 0
+        self.routes_cleared = 0
         self.publishers_slowed = 0
         self.publishes_refused = 0
         self.subscriptions_total = 0

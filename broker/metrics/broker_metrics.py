@@ -40,6 +40,7 @@ TOTALS: Final = {
     "origins_stripped": "Headers of links in what clients and callers of the API published that are no links.",
     "publishers_slowed": "Pauses in the reading of a client above its max_message_rate or max_byte_rate.",
     "publishers_held": "How often a publisher was not read for a while, because receivers were behind.",
+    "routes_cleared": "How often the cache of routes was full of topics or receivers, and was cleared.",
 }
 NUMBERED: Final = (  # totals of `broker_numbers`
     *("packets_received", "packets_sent", "bytes_received", "bytes_sent"),

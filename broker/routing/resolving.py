@@ -53,6 +53,7 @@ def resolve(context: Context, tree: Trie, topic: bytes) -> Route:
                 group_route.local = group
                 if authorization is not None:
                     skip_members(authorization, group_route, group, topic)
+                    route.size += len(group_route.skipped or ())
                 groups[(share_name, entry.topic_filter)] = group_route
     remote = context.forwarder.route(topic)
     if remote is not None:
@@ -70,6 +71,7 @@ def resolve(context: Context, tree: Trie, topic: bytes) -> Route:
         route.whole_runs = False
     for receiver in route.receivers:
         receiver.end_merge()
+        route.size += 1 + len(receiver.identifiers)
         if receiver.identifiers:
             route.whole_runs = False
     if context.bridging is not None:

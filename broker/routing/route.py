@@ -71,6 +71,7 @@ class Route:
     is_reserved  clients never publish to the topic: `$SYS/#`
     is_judged    not every client may publish to the topic
     is_kept      the route may be cached: no authorizer failed
+    size         of its lists: receivers, their identifiers, members that groups skip
     """
 
     __slots__ = (
@@ -81,6 +82,7 @@ class Route:
         "is_reserved",
         "peers",
         "receivers",
+        "size",
         "topic",
         "whole_runs",
     )
@@ -95,6 +97,7 @@ class Route:
         self.is_reserved = is_reserved(topic)
         self.is_judged = is_authorized or self.is_reserved
         self.is_kept = True
+        self.size = 0
 
     def group_of(self, copy: GroupCopy) -> GroupRoute | None:
         """Return the group of a copy, None where it has no members any more."""

@@ -30,6 +30,7 @@ from broker.routing.group_copy import GroupCopy
 from broker.routing.resolving import resolve
 from broker.routing.retained import RetainedMessage
 from broker.routing.route import GroupRoute, Route
+from broker.routing.route_cache import RouteCache
 from broker.routing.shared import GroupMember
 from broker.routing.strategy import LOCAL_FIRST
 from broker.routing.subscriber import Subscriber
@@ -39,8 +40,6 @@ from broker.slices import Work
 
 NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
 NO_CHOICE: Final[dict[str, list[tuple[bytes, bytes]]]] = {}
-ROUTES_MAX: Final = 65_536  # topics in the cache; a full cache is cleared
-ROUTE_TOPIC_BYTES_MAX: Final = 1024  # longer topics are not cached, which bounds the bytes of the cache
 
 
 class Router:
@@ -49,7 +48,7 @@ class Router:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.tree = Trie()  # the local tree: topic filter -> FilterEntry
-        self.routes: dict[bytes, Route] = {}
+        self.cache = RouteCache()
         self._last: Route | None = None  # of the last lookup: many publishers repeat their topic
 
     # --- the cache ---
@@ -59,21 +58,23 @@ class Router:
         last = self._last
         if last is not None and last.topic == topic:
             return last
-        route = self.routes.get(topic)
+        route = self.cache.routes.get(topic)
         if route is None:
-            route = self._keep(resolve(self.context, self.tree, topic))
+            route = resolve(self.context, self.tree, topic)
+            if self.cache.keep(route):
+                self.context.counters.routes_cleared += 1
         self._last = route if route.is_kept else None
         return route
 
     def forget_routes(self) -> None:
         """Clear the cache: a filter with wildcards changed, which may match any topic."""
         self._last = None
-        self.routes.clear()
+        self.cache.clear()
 
     def forget_topic(self, topic: bytes) -> None:
         """Remove one topic from the cache: a filter without wildcards changed."""
         self._last = None
-        self.routes.pop(topic, None)
+        self.cache.remove(topic)
 
     def forget_filter(self, topic_filter: bytes, wildcard: bool) -> None:
         """Remove the topics that a filter with or without wildcards matches."""
@@ -81,14 +82,6 @@ class Router:
             self.forget_routes()
         else:
             self.forget_topic(topic_filter)
-
-    def _keep(self, route: Route) -> Route:
-        """Put a route in the cache, where it may be kept."""
-        if route.is_kept and len(route.topic) <= ROUTE_TOPIC_BYTES_MAX:
-            if len(self.routes) >= ROUTES_MAX:
-                self.forget_routes()
-            self.routes[route.topic] = route
-        return route
 
     def reaches_nobody(self, topics: list[bytes]) -> bool:
         """Return whether a message of these topics that is not retained has no receiver, here and on other nodes.

@@ -32,7 +32,7 @@ from broker.config.settings import MqttSettings
 from broker.counters import COPY_DROP_REASONS, DROP_REASONS
 from broker.message import message_bytes
 from broker.metrics.broker_metrics import waiting_copies
-from broker.routing.router import ROUTES_MAX
+from broker.routing.route_cache import ROUTES_MAX
 from broker.routing.subscription import FilterEntry
 from broker.session.connection import Connection
 from broker.session.fed import is_fed
@@ -170,8 +170,10 @@ class World:
             packet_ids = [] if session.inflight is None else [out.packet_id for out in session.inflight.messages()]
             assert len(set(packet_ids)) == len(packet_ids)
         assert sorted(broker.local_interest()) == sorted(interest)
-        assert len(broker.router.routes) <= ROUTES_MAX
-        for route in broker.router.routes.values():
+        cache = broker.router.cache
+        assert len(cache.routes) <= ROUTES_MAX
+        assert cache.receivers == sum(route.size for route in cache.routes.values())
+        for route in cache.routes.values():
             assert all(not receiver.session.ended for receiver in route.receivers)
         self.check_copies()
 

@@ -12,7 +12,8 @@ from broker.codec.packets import SubscribeFilter
 from broker.codec.writer import encode_publish
 from broker.errors import MqttError
 from broker.message import Message
-from broker.routing.router import ROUTE_TOPIC_BYTES_MAX, ROUTES_MAX
+from broker.routing import route_cache
+from broker.routing.route_cache import ROUTE_TOPIC_BYTES_MAX, ROUTES_MAX
 
 # --- overlapping subscriptions ---
 
@@ -294,9 +295,30 @@ def test_the_cache_is_bounded(world: Any) -> None:
     router = world.broker.router
     for number in range(ROUTES_MAX + 10):
         router.lookup(b"t/%d" % number)
-    assert len(router.routes) == 10
+    assert len(router.cache.routes) == 10
     router.lookup(b"x" * (ROUTE_TOPIC_BYTES_MAX + 1))
-    assert len(router.routes) == 10
+    assert len(router.cache.routes) == 10
+
+
+@pytest.mark.interpreted
+def test_the_receivers_of_the_cache_are_bounded(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic takes as much of the cache as it has receivers, and identifiers of them."""
+    monkeypatch.setattr(route_cache, "ROUTE_RECEIVERS_MAX", 10)
+    cache = world.broker.router.cache
+    for number in range(3):
+        world.connect(f"c{number}").subscribe(b"f/#", identifier=number)
+    for number in range(2):
+        world.publish(b"f/%d" % number)
+    world.publish(b"nobody")
+    assert (len(cache.routes), cache.receivers, world.broker.counters.routes_cleared) == (3, 10, 0)
+    world.publish(b"f/2")
+    assert (list(cache.routes), cache.receivers, world.broker.counters.routes_cleared) == ([b"f/2"], 5, 1)
+    for number in range(3, 9):
+        world.connect(f"c{number}").subscribe(b"f/2")
+    world.publish(b"f/2")
+    assert (list(cache.routes), cache.receivers) == ([b"f/2"], 11), "one route alone may be larger"
+    world.broker.router.forget_topic(b"f/2")
+    assert (cache.routes, cache.receivers, world.broker.counters.routes_cleared) == ({}, 0, 1)
 
 
 def test_a_filter_without_wildcards_forgets_its_topic_only(world: Any) -> None:
@@ -304,6 +326,6 @@ def test_a_filter_without_wildcards_forgets_its_topic_only(world: Any) -> None:
     world.publish(b"a")
     world.publish(b"b")
     client.subscribe(b"a")
-    assert list(world.broker.router.routes) == [b"b"]
+    assert list(world.broker.router.cache.routes) == [b"b"]
     client.subscribe(b"a/+")
-    assert list(world.broker.router.routes) == []
+    assert list(world.broker.router.cache.routes) == []
