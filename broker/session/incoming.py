@@ -10,14 +10,15 @@ from broker.session.session_records import SessionRecords
 class ReceivingSession(Subscriber):
     """incoming  packet identifiers of QoS 2 messages that were received and not released yet, with the numbers of their
               records (0 for none); None for none
-    earlier   those of them that came on another connection; None for none
+    earlier   those of them that came on another connection, and whether the client may have had another session since, which
+              used them; None for none
     records   in the store, None for a session that is not durable
     """
 
     def __init__(self, client_id: str) -> None:
         super().__init__(client_id)
         self.incoming: dict[int, int] | None = None
-        self.earlier: dict[int, None] | None = None
+        self.earlier: dict[int, bool] | None = None
         self.records: SessionRecords | None = None
 
     def is_unreleased(self, packet_id: int) -> bool:
@@ -25,23 +26,32 @@ class ReceivingSession(Subscriber):
         return self.incoming is not None and packet_id in self.incoming
 
     def is_repeated(self, packet_id: int, is_resent: bool) -> bool:
-        """Return whether a PUBLISH is one of those. What a client sends again on another connection has DUP [MQTT-3.3.1-1]:
-        without it the client has reused the packet identifier, while it had another session on another node."""
+        """Return whether a PUBLISH is one of those: until PUBREL any further one is [MQTT-4.3.3-10]. But where the client may
+        have had another session on another node, it has reused the packet identifier of another connection when the PUBLISH
+        has no DUP, which one that is sent again has [MQTT-3.3.1-1]."""
         if not self.is_unreleased(packet_id):
             return False
-        if is_resent or self.earlier is None or packet_id not in self.earlier:
+        if self.earlier is None or not self.earlier.pop(packet_id, False) or is_resent:
             return True
         self.release(packet_id)
         return False
 
     def note_earlier(self, packet_id: int) -> None:
-        """The message with the packet identifier came on another connection."""
+        """The message with the packet identifier came on a connection to another node."""
         if self.earlier is None:
             self.earlier = {}
-        self.earlier[packet_id] = None
+        self.earlier[packet_id] = True
+
+    def note_attached(self, may_be_elsewhere: bool) -> None:
+        """There is a new connection. may_be_elsewhere: other nodes may have had a session of the client since the last one."""
+        self.earlier = dict.fromkeys(self.incoming, may_be_elsewhere) if self.incoming else None
 
     def unreleased_length(self) -> int:
-        return 0 if self.incoming is None else len(self.incoming)
+        """Return how many of the present connection are not released: the Receive Maximum is not kept over connections
+        [MQTT5 4.9]. One that is sent again counts."""
+        if self.incoming is None:
+            return 0
+        return len(self.incoming) if self.earlier is None else len(self.incoming) - len(self.earlier)
 
     def note_received(self, packet_id: int) -> None:
         """A QoS 2 message was routed. It is not routed again until PUBREL releases its packet identifier."""

@@ -322,7 +322,7 @@ class Session(SendingSession):
         """The connection serves this session from now on."""
         assert self.connection is None
         self.connection = connection
-        self.earlier = dict.fromkeys(self.incoming) if self.incoming else None
+        self.note_attached(self.context.ownership is not None)
         self.connected_at = now
         self.version = connection.version
         self.keep_alive = connection.keep_alive

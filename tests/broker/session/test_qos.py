@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.codec import properties as props
 from broker.codec.packets import (
@@ -17,6 +19,7 @@ from broker.codec.packets import (
     SubAck,
     UnsubAck,
 )
+from broker.session.incoming import ReceivingSession
 
 VERSIONS = (3, 4, 5)
 
@@ -76,18 +79,69 @@ def test_qos_2_is_routed_once(world: Any) -> None:
     assert receiver.take_payloads() == [b"1", b"2"]
 
 
-def test_a_packet_identifier_without_dup_on_another_connection_is_a_new_message(world: Any) -> None:
-    """What is sent again there has DUP [MQTT-3.3.1-1]; the client had another session on another node meanwhile."""
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_packet_identifier_without_dup_on_another_connection(world: Any, is_alone: bool) -> None:
+    """It is the same message [MQTT-4.3.3-10], as many client libraries send it. Beside other nodes, where the client may have
+    had another session meanwhile, it is a new one: what is sent again has DUP [MQTT-3.3.1-1]."""
     receiver = world.connect("c")
     receiver.subscribe(b"a")
     for payload in (b"1", b"2"):
         publisher = world.connect("p", clean_start=False, expiry=100, auto=False)
+        world.broker.sessions["p"].note_attached(not is_alone)
         publisher.publish(b"a", payload, 2, packet_id=5)
         publisher.publish(b"a", payload, 2, packet_id=5)
         publisher.publish(b"a", payload, 2, packet_id=5, dup=True)
         assert publisher.packets == [PubRec(5)] * 3
         publisher.cut()
-    assert receiver.take_payloads() == [b"1", b"2"]
+    assert receiver.take_payloads() == ([b"1"] if is_alone else [b"1", b"2"])
+
+
+@given(
+    calls=st.lists(
+        st.tuples(st.sampled_from(["publish", "release", "attach", "bring"]), st.integers(1, 4), st.booleans()),
+        max_size=30,
+    )
+)
+def test_identifiers_against_a_model(calls: list[tuple[str, int, bool]]) -> None:
+    """The model keeps for each packet identifier whether it is of this connection, and whether it may be reused."""
+    session = ReceivingSession("p")
+    model: dict[int, tuple[bool, bool]] = {}
+    for call, packet_id, flag in calls:
+        if call == "publish":
+            is_here, is_free = model.get(packet_id, (False, True))
+            is_repeated = packet_id in model and (is_here or flag or not is_free)
+            assert session.is_repeated(packet_id, flag) == is_repeated
+            if not is_repeated:
+                session.note_received(packet_id)
+            model[packet_id] = (True, False)
+        elif call == "release":
+            assert session.release(packet_id) == (model.pop(packet_id, None) is not None)
+        elif call == "attach":
+            session.note_attached(flag)
+            model = dict.fromkeys(model, (False, flag))
+        elif packet_id not in model:
+            session.note_received(packet_id)
+            session.note_earlier(packet_id)
+            model[packet_id] = (False, True)
+        assert session.unreleased_length() == sum(is_here for is_here, _ in model.values())
+
+
+def test_the_receive_maximum_is_of_a_connection(make_world: Any) -> None:
+    """[MQTT5 4.9]: what an earlier connection left unreleased takes none of it. Sent again, it does."""
+    world = make_world(server_receive_maximum=2)
+    world.connect("c").subscribe(b"a")
+    for first in (1, 3, 5):
+        publisher = world.connect("p", clean_start=False, expiry=100, auto=False)
+        publisher.publish(b"a", b"", 2, packet_id=first)
+        publisher.publish(b"a", b"", 2, packet_id=first + 1)
+        assert publisher.packets == [PubRec(first), PubRec(first + 1)]
+        publisher.cut()
+    publisher = world.connect("p", clean_start=False, expiry=100, auto=False)
+    for packet_id in (1, 2):
+        publisher.publish(b"a", b"", 2, packet_id=packet_id, dup=True)
+    publisher.publish(b"a", b"", 2, packet_id=7)
+    assert [type(packet) for packet in publisher.packets] == [PubRec, PubRec, Disconnect]
+    assert publisher.packets[-1].reason_code == 0x93
 
 
 def test_a_refused_qos_2_message_is_not_acknowledged_later(make_world: Any) -> None:
