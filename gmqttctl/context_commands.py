@@ -78,7 +78,12 @@ def list_(output: Output) -> None:
     output.show({"contexts": items}, "contexts", columns, "no contexts: gmqttctl context add makes one")
 
 
-@click.command(cls=Command, example='eval "$(gmqttctl completion bash)"    # in ~/.bashrc')
+@click.command(
+    cls=Command,
+    example='eval "$(gmqttctl completion bash)"    # in ~/.bashrc\n'
+    'eval "$(gmqttctl completion zsh)"    # in ~/.zshrc, below compinit\n'
+    "gmqttctl completion fish | source    # in ~/.config/fish/config.fish",
+)
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:
     """Print what makes a shell complete commands and options, for its start-up file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import subprocess
 import sys
@@ -99,7 +100,7 @@ def test_each_command_has_a_sentence_and_examples_that_it_takes(
     for line in lines:
         own = [part for part in line.removeprefix('eval "$(').split(" && ") if part.startswith("gmqttctl ")]
         assert len(own) == 1, line
-        line_words = shlex.split(own[0].partition(" < ")[0].partition(")")[0], comments=True)[1:]
+        line_words = shlex.split(re.split(r" [<|] |\)", own[0])[0], comments=True)[1:]
         assert parsed(line_words) == words
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
