@@ -24,9 +24,9 @@ The operator's command calls the gRPC API of a node (`api.grpc` of its configura
     clients 12 connected, 14 sessions, 20 subscriptions, 5 retained, 0 waiting, 0 dropped
     copies 1 of 1 whole, at n2
 
-    node  status  zone  round trip  stream     waiting
-    n1    alive   -     -           -          -
-    n2    alive   -     0.4 ms      streaming  0 B
+    node  workers  status  zone  round trip  stream     waiting
+    n1    -        alive   -     -           -          -
+    n2    -        alive   -     0.4 ms      streaming  0 B
 
     ok: all is well
     $ gmqttctl explain a/b --client reader

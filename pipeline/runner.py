@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,7 +79,12 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
     with locked(wanted.folder / "checkpoints", wanted.name):
         # Errors with their causes, which `check_space` looks for.
         settings = {"spark.sql.pyspark.jvmStacktrace.enabled": "true", **(wanted.configuration or {})}
-        start_spark = cache(partial(quiet_session, f"gmqttd {wanted.name}", master_of(wanted), settings))
+
+        @cache
+        def start_spark() -> SparkSession:
+            say("Spark starts, which takes some seconds")
+            return quiet_session(f"gmqttd {wanted.name}", master_of(wanted), settings)
+
         context = Context(start_spark, wanted.folder.resolve(), source)
         # A session that was there before belongs to the caller, who goes on with it.
         was_there = SparkSession.getActiveSession() is not None
