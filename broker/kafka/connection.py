@@ -57,6 +57,8 @@ class Server(Protocol):
 
     def sent(self, connection: KafkaConnection) -> None: ...
 
+    def let_in(self, connection: KafkaConnection) -> None: ...
+
     def count(self, reason: str) -> None: ...
 
 
@@ -235,6 +237,7 @@ class KafkaConnection:
     def _let_in(self, login: Login) -> None:
         self._login = None
         self.identity = login.identity
+        self._server.let_in(self)
         lasts = LOGIN_LASTS_SECONDS if self._server.host.broker.connect_deciders else math.inf
         self._ends_at = min(self._loop.time() + lasts, login.expires_at)
 

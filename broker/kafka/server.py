@@ -19,6 +19,7 @@ from broker.kafka.frames import APIS, Request
 from broker.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from broker.kafka.settings import KafkaSettings
 from broker.listener_facts import ListenerFacts
+from broker.places import Places
 from broker.server.start_error import bind_error
 from broker.server.tls_context import LiveContext
 
@@ -61,12 +62,13 @@ class KafkaServer:
         self._settings = settings
         self._log = log
         self._listening: list[asyncio.Server] = []
-        self._connections: dict[KafkaConnection, asyncio.Task[None] | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # of all connections
+        self._places: Places[KafkaConnection] = Places()
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._unsent: dict[KafkaConnection, int] = {}  # the one that waits longest first
 
     def __len__(self) -> int:
-        return len(self._connections)
+        return len(self._places)
 
     async def open(self, key: str) -> None:
         """Raises StartError that names the key."""
@@ -100,20 +102,23 @@ class KafkaServer:
         for opened in self._listening:
             opened.close()
         self._listening.clear()
-        tasks = [task for task in self._connections.values() if task is not None]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # --- connections ---
 
     async def _serve(self, facts: ListenerFacts, reader: EndingReader, writer: asyncio.StreamWriter) -> None:
         connection = KafkaConnection(self, reader, writer, facts)
-        if len(self._connections) >= self._settings.max_connections:
+        leaving = self._places.take(connection, self._settings.max_connections)
+        if leaving is not None:
             self.count("connections_refused")
-            connection.abort()
-            return
-        self._connections[connection] = asyncio.current_task()
+            leaving.abort()
+            if leaving is connection:
+                return
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         try:
             await connection.serve()
         except Closed as reason:
@@ -130,9 +135,14 @@ class KafkaServer:
         except Exception as error:
             self._log.error("fault in handling a Kafka client", client=connection.addr, exc_info=error)
         finally:
-            del self._connections[connection]
+            self._tasks.discard(task)
+            self._places.discard(connection)
             self._unsent.pop(connection, None)
             connection.abort()
+
+    def let_in(self, connection: KafkaConnection) -> None:
+        """It is logged in, or has asked for something where no login is needed: it makes room for nobody."""
+        self._places.hold(connection)
 
     def count(self, reason: str) -> None:
         self.closed[reason] += 1

@@ -67,7 +67,8 @@ class KafkaSettings:
     )
     max_connections: int = extension(
         1_000,
-        "Most connections at one time; the next one is closed at once, and counted.",
+        "Most connections at one time; at the bound the oldest that has not logged in is closed, or else the new one, and "
+        "counted.",
         Whole(1, 100_000, 1000),
         "Raising it takes up to 1 MiB of memory for a connection that sends a large request.",
     )

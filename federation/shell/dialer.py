@@ -14,6 +14,7 @@ import grpc
 
 from broker.config.addresses import parse_address
 from broker.hooks import Members
+from broker.places import Places
 from broker.server.tls_layer import TlsLayer
 from federation.refusals import Refusals
 from federation.shell.node_tls import NodeTls, names_of
@@ -71,7 +72,7 @@ class Dialer:
         self._refusals = refusals
         self._faults: dict[str, str] = {}  # of members whose last connection failed
         self._tunnels: dict[str, tuple[str, asyncio.Server]] = {}
-        self._connections: set[asyncio.BaseTransport] = set()
+        self._connections: Places[asyncio.BaseTransport] = Places()
 
     def reach(self, tags: Mapping[str, str]) -> Reach:
         """Return how this node reaches a member with these tags."""
@@ -146,7 +147,9 @@ class Dialer:
 class _TunnelEnd(Passing):
     """Begins when gRPC connects. A connection that fails is told by the dialer."""
 
-    def __init__(self, connections: set[asyncio.BaseTransport], connect: Callable[[Passing], Awaitable[None]]) -> None:
+    def __init__(
+        self, connections: Places[asyncio.BaseTransport], connect: Callable[[Passing], Awaitable[None]]
+    ) -> None:
         super().__init__(connections, lambda reason: None)
         self._connect_other = connect
 

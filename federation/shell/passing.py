@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
+from broker.places import Places
+
 PASS_BYTES_MAX: Final = 1 << 20  # of one connection, waiting on either side
 CLOSE_SECONDS_MAX: Final = 2.0  # for one half of a connection to take what the other one left
 STOP_TURNS_MAX: Final = 10
 
 
-async def end_connections(connections: set[asyncio.BaseTransport]) -> None:
-    """Abort all, and let their protocols be told, which take them out of the set."""
+async def end_connections(connections: Places[asyncio.BaseTransport]) -> None:
+    """Abort all, and let their protocols be told, which take them out of it."""
     for transport in list(connections):
         cast(asyncio.Transport, transport).abort()
     for _ in range(STOP_TURNS_MAX):  # they are told in one of the next turns
@@ -29,7 +31,7 @@ class Passing(asyncio.Protocol):
     """`connections` are those of the owner; `failed` is called with the reason where there is no other half, `ended` behind the
     end."""
 
-    def __init__(self, connections: set[asyncio.BaseTransport], failed: Callable[[str], None]) -> None:
+    def __init__(self, connections: Places[asyncio.BaseTransport], failed: Callable[[str], None]) -> None:
         self._connections = connections
         self._failed = failed
         self.ended: Callable[[], object] = _nothing
@@ -43,7 +45,7 @@ class Passing(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=PASS_BYTES_MAX)
-        self._connections.add(transport)
+        self._connections.hold(transport)
 
     def begin(self, data: bytes, connect: Callable[[Passing], Awaitable[None]]) -> None:
         """Find the other half with `connect`, which raises OSError; until it is there nothing more is read."""

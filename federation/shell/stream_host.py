@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from mypy_extensions import mypyc_attr
 
 from broker.config.addresses import host_of
+from broker.places import Places
 from broker.server.turns import Turns
 from federation.node import Node
 from federation.refusals import Refusals
@@ -57,7 +58,7 @@ class StreamHost:
         self.turns = turns
         self.log = log
         self.loop = asyncio.get_running_loop()
-        self.connections: set[asyncio.BaseTransport] = set()
+        self.connections: Places[asyncio.BaseTransport] = Places()
         self.connections_refused = 0
         self.is_stopping = False
         self.acks_due: dict[AwaitsStore, None] = {}

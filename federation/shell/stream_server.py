@@ -39,7 +39,8 @@ from federation.trust import NAME, NO_NAME, PLAIN, TAKES_GO_ONLY, Caller, told
 
 GRPC_PREFACE: Final = b"PRI * HTTP/2.0"
 CONNECT: Final = b"\x10"  # fixed header of the first packet of MQTT
-CONNECTIONS_MAX: Final = 1024  # at one time; further ones are closed and counted
+CONNECTIONS_MAX: Final = 1024
+"""At one time. Policy: the oldest that has not said who it is makes room (broker/places.py), and is counted as refused."""
 PREFACE_SECONDS_MAX: Final = 5.0
 
 
@@ -125,13 +126,17 @@ class StreamServer(StreamHost):
                 return protocol
         return None
 
-    def admits(self) -> bool:
-        """Return whether there may be one connection more."""
+    def admits(self, transport: asyncio.Transport) -> bool:
+        """Return whether this connection has a place now. An older one may be closed for it."""
         if self.is_stopping:
             return False
-        if len(self.connections) >= CONNECTIONS_MAX:
-            self.refused(f"more than {CONNECTIONS_MAX} connections")
+        leaving = self.connections.take(transport, CONNECTIONS_MAX)
+        if leaving is None:
+            return True
+        self.refused(f"more than {CONNECTIONS_MAX} connections, and this one has not said who it is")
+        if leaving is transport:
             return False
+        cast(asyncio.Transport, leaving).abort()
         return True
 
 
@@ -142,21 +147,21 @@ class _TlsFront(TlsUser):
         self._server = server
 
     def made(self, transport: TlsTransport) -> bool:
-        if not self._server.admits():
-            return False
-        self._server.connections.add(transport)
-        return True
+        return self._server.admits(transport)
 
     def opened(self, transport: TlsTransport) -> asyncio.Protocol | None:
         names = names_of(transport.get_extra_info("ssl_object"))
         if not names:
             self._server.distrusted(NAME, socket_name_text(transport.get_extra_info("peername")), NO_NAME)
             return None
+        self._server.connections.hold(transport)
         front = Front(self._server, True, names)
         front.connection_made(transport)
         return front
 
     def failed(self, transport: TlsTransport, reason: str) -> None:
+        if transport not in self._server.connections:  # it has made room, which is counted
+            return
         word, text = told(reason)
         self._server.distrusted(word, socket_name_text(transport.get_extra_info("peername")), text)
 
@@ -184,10 +189,9 @@ class Front(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._caller.addr = socket_name_text(transport.get_extra_info("peername"))
         if transport not in server.connections:  # one with TLS was admitted before its handshake
-            if not server.admits():
+            if not server.admits(self._transport):
                 self._transport.abort()
                 return
-            server.connections.add(transport)
         self._timer = server.loop.call_later(PREFACE_SECONDS_MAX, self._refuse)
 
     def data_received(self, data: bytes) -> None:
@@ -213,6 +217,7 @@ class Front(asyncio.Protocol):
             self._refuse_plain()
             return
         self._cancel_timer()
+        server.connections.hold(transport)
         if preface is PREFACE:
             self._begin(transport, DirectServerProtocol(server, self._caller), data)
         elif preface is KEEPER_PREFACE and copies is not None:
@@ -241,6 +246,7 @@ class Front(asyncio.Protocol):
             self._refuse()
             return
         self._cancel_timer()
+        self._server.connections.hold(transport)
         self._begin(transport, protocol, data)
 
     def _refuse(self) -> None:

@@ -222,6 +222,26 @@ async def test_too_many_connections(start_station: StartStation, monkeypatch: py
     first.writer.transport.abort()
 
 
+async def test_strangers_that_say_nothing_keep_no_node_out(
+    start_station: StartStation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n1 = await lone(start_station)
+    monkeypatch.setattr(stream_server, "CONNECTIONS_MAX", 3)
+    strangers = [await Raw.connect(n1.port) for _ in range(3)]
+    await connections_become(n1, 3)
+    peer = await Raw.connect(n1.port)
+    await peer.hello()
+    assert await strangers[0].rest() == b""
+    more = [await Raw.connect(n1.port) for _ in range(4)]
+    for stranger in (*strangers, *more[:2]):
+        assert await stranger.rest() == b""
+    assert n1.streams.connections_refused == 5
+    peer.writer.write(PING)
+    assert (await peer.reader.readexactly(8)) == encode_ack(ACK_PONG)
+    for other in (peer, *more):
+        other.writer.transport.abort()
+
+
 async def test_grpc_that_does_not_answer_closes_its_connections(start_station: StartStation) -> None:
     n1 = await lone(start_station)
     n1.streams.grpc_callers.path += "-gone"
