@@ -37,7 +37,8 @@ from federation.gossip.wire import compressed
 STREAMS_MAX: Final = 128
 """Open streams, counted separately for those that this node opened and those that others opened."""
 INCOMING_BYTES_MAX: Final = 64 << 20
-"""Bytes held for all unfinished incoming streams together. The stream that exceeds it is closed and counted."""
+"""Bytes held for all unfinished incoming streams together. At the bound the stream that holds most is closed and counted, so that
+a few large ones, which need no key until they are whole, keep out none of the small ones that members send."""
 
 # Why this node opened a stream.
 PURPOSE_PUSH_PULL: Final = 0
@@ -94,7 +95,7 @@ class Exchanges:
         self._delegate = delegate
         self.merges = Merges(membership, counters, delegate)
         self.incoming_bytes = 0
-        self.incoming_streams = 0
+        self._incoming: dict[IncomingStream, None] = {}
         self._last_request_id = 0
         self._exchanges: dict[int, Exchange] = {}
         self._requests: list[StreamRequest] = []
@@ -110,19 +111,29 @@ class Exchanges:
 
     def open_incoming(self) -> IncomingStream | None:
         """For a stream that was accepted; None when STREAMS_MAX are open: close it."""
-        if self.incoming_streams >= STREAMS_MAX:
+        if len(self._incoming) >= STREAMS_MAX:
             self._counters.drop(DropReason.STREAMS_FULL)
             return None
-        self.incoming_streams += 1
-        return IncomingStream(self)
+        stream = IncomingStream(self)
+        self._incoming[stream] = None
+        return stream
 
-    def hold_bytes(self, count: int) -> bool:
-        """`count` more bytes of a stream are held; False when INCOMING_BYTES_MAX is exceeded."""
+    @property
+    def incoming_streams(self) -> int:
+        return len(self._incoming)
+
+    def forget_incoming(self, stream: IncomingStream) -> None:
+        self._incoming.pop(stream, None)
+
+    def hold_bytes(self, count: int) -> None:
+        """`count` more bytes of a stream are held. Ends streams when INCOMING_BYTES_MAX is exceeded."""
         self.incoming_bytes += count
-        if self.incoming_bytes <= INCOMING_BYTES_MAX:
-            return True
-        self._counters.drop(DropReason.STREAM_BYTES_FULL)
-        return False
+        while self.incoming_bytes > INCOMING_BYTES_MAX:
+            unfinished = [stream for stream in self._incoming if not stream.closed]
+            if not unfinished:
+                return  # what is held is being merged
+            self._counters.drop(DropReason.STREAM_BYTES_FULL)
+            max(unfinished, key=lambda stream: stream.held).give_way()
 
     def count_fault(self, error: WireError) -> None:
         self._counters.drop(error.reason if isinstance(error, StreamRefused) else DropReason.MALFORMED_STREAM)
@@ -285,8 +296,7 @@ class IncomingStream:
     def __init__(self, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
         self._decoder = exchanges.new_decoder(is_answer=False)
-        self._held = 0
-        self._is_counted = True
+        self.held = 0  # bytes of it that count
         self._is_abandoned = False
         self.is_merging = False
         self.closed = False
@@ -301,10 +311,9 @@ class IncomingStream:
         try:
             self._decoder.receive_data(data)
             if not self._decoder.complete:
-                grown = self._decoder.held_bytes - self._held
-                self._held += grown
-                if not self._exchanges.hold_bytes(grown):
-                    self._end()
+                grown = self._decoder.held_bytes - self.held
+                self.held += grown
+                self._exchanges.hold_bytes(grown)
                 return b""
             answer = self._exchanges.answer(self, self._decoder, now)
             self._end()
@@ -326,6 +335,11 @@ class IncomingStream:
         self._is_abandoned = True
         self._end()
 
+    def give_way(self) -> None:
+        """Drop what came. The shell closes the connection when more comes, or at the timeout."""
+        self._decoder = self._exchanges.new_decoder(is_answer=False)
+        self._end()
+
     def _end(self) -> None:
         self.closed = True
         self._release()
@@ -333,8 +347,7 @@ class IncomingStream:
     def _release(self) -> None:
         """Release the bytes held when the message is over. The stream counts as open until `abandon`."""
         if self.closed and not self.is_merging:
-            self._exchanges.incoming_bytes -= self._held
-            self._held = 0
-            if self._is_abandoned and self._is_counted:
-                self._is_counted = False
-                self._exchanges.incoming_streams -= 1
+            self._exchanges.incoming_bytes -= self.held
+            self.held = 0
+            if self._is_abandoned:
+                self._exchanges.forget_incoming(self)

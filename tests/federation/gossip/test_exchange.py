@@ -12,6 +12,7 @@ from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.exchange import INCOMING_BYTES_MAX, STREAMS_MAX
 from federation.gossip.gossip import Gossip
+from federation.gossip.keyring import Keyring
 from federation.gossip.members import STATE_ALIVE, STATE_SUSPECT, FactsPool
 from federation.gossip.merging import SLICE_NODES
 from federation.gossip.messages import (
@@ -24,6 +25,7 @@ from federation.gossip.messages import (
     encode_error,
 )
 from federation.gossip.msgpack_fields import encode
+from federation.gossip.sealing import Sealing
 from gossip_node import OWN, GossipNode, address, merge_all
 
 
@@ -143,6 +145,32 @@ def test_stream_garbage_is_answered_with_an_error(data: bytes, reason: DropReaso
     stream.abandon()
     stream.abandon()
     assert node.gossip.exchanges.incoming_streams == 0
+
+
+def test_large_streams_keep_out_no_small_one() -> None:
+    """Nobody needs a key for the begin of an encrypted stream, which is held until it is whole."""
+    node = GossipNode()
+    exchanges = node.gossip.exchanges
+    sealing = Sealing(Keyring([bytes(range(32))], Random(1)), "")
+    exchanges._sealing = sealing
+    large = [exchanges.open_incoming() for _ in range(4)]
+    for stream in large:
+        assert stream is not None
+        stream.receive_data(b"\x0a" + (20 << 20).to_bytes(4, "big"), node.now)
+        stream.receive_data(bytes((16 << 20) - 5), node.now)
+    assert exchanges.incoming_bytes == INCOMING_BYTES_MAX
+    request = sealing.seal_request(state_of(*(remote(f"n{host}", host, 1) for host in range(2, 42))))
+    small = exchanges.open_incoming()
+    assert small is not None
+    assert small.receive_data(request[:1000], node.now) == b""
+    assert small.receive_data(request[1000:], node.now) != b""
+    assert [stream is not None and stream.closed for stream in large].count(True) == 1
+    assert node.gossip.counters.dropped[DropReason.STREAM_BYTES_FULL] == 1
+    assert exchanges.incoming_bytes == 3 * (16 << 20)
+    for stream in (*large, small):
+        assert stream is not None
+        stream.abandon()
+    assert (exchanges.incoming_bytes, exchanges.incoming_streams) == (0, 0)
 
 
 def test_streams_are_bounded_in_number_and_bytes() -> None:
