@@ -37,8 +37,8 @@ from federation.gossip.wire import compressed
 STREAMS_MAX: Final = 128
 """Open streams, counted separately for those that this node opened and those that others opened."""
 INCOMING_BYTES_MAX: Final = 64 << 20
-"""Bytes held for all unfinished incoming streams together. At the bound the stream that holds most is closed and counted, so that
-a few large ones, which need no key until they are whole, keep out none of the small ones that members send."""
+"""Bytes held for all unfinished incoming streams together. At the bound the stream that holds most is closed and counted, so
+that a few large ones, which need no key until they are whole, keep out none of the small ones that members send."""
 
 # Why this node opened a stream.
 PURPOSE_PUSH_PULL: Final = 0
