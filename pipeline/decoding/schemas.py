@@ -132,7 +132,8 @@ def _columns(place: str, found: Any) -> Iterator[DeclaredColumn]:
         if not isinstance(name, str) or _COLUMN.fullmatch(name) is None:
             raise SchemaError(f"{here}: a name has letters, digits and _, the first no digit, 128 at most")
         if name.lower() in taken:  # names of Spark ignore case
-            raise SchemaError(f"{here}: another column has this name; own ones are {', '.join(OWN_COLUMNS)}")
+            own = ", ".join(OWN_COLUMNS)
+            raise SchemaError(f"{here}: another column has this name, in whatever case; each table has {own}")
         taken.add(name.lower())
         keys = _mapping(here, each, _COLUMN_KEYS)
         type_ = _text(f"{here}.type", keys.get("type"))

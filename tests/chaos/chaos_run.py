@@ -13,7 +13,7 @@ from typing import Any, Final
 import psutil
 
 from chaos_report import Report
-from judgement import Judgement, judge, judge_reader, repeated_faults
+from judgement import Judgement, Published, judge, judge_reader, repeated_faults
 from messages import TOPIC_PREFIX
 from node_process import Node, Nodes, free_port
 from publisher import Publisher
@@ -112,13 +112,13 @@ class ChaosRun:
             await self._stop()
 
     def _judge(self) -> Judgement:
-        plan, acknowledged = self.plan, bytes(self.publisher.acknowledged)
+        plan, published = self.plan, Published(bytes(self.publisher.acknowledged), self.publisher.sent)
         if plan.reader is Reader.SOURCE:
             archive = self.directory / "pipelines" / "archive"
-            return judge(plan.seed, acknowledged, self.servers, archive, plan.has_sink)
+            return judge(plan.seed, published, self.servers, archive, plan.has_sink)
         files = files_read(plan.reader, self.directory)
         partitions = [node.name for node in self.nodes] if plan.reader is Reader.KAFKA else []
-        result = judge_reader(plan.seed, acknowledged, self.servers, files, partitions)
+        result = judge_reader(plan.seed, published, self.servers, files, partitions)
         result.faults += repeated_faults(self.directory / plan.reader / REPEATED)
         return result
 

@@ -6,15 +6,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import duckdb
 import pyarrow as pa
 
 from messages import payload_of
-from oracle import Fault, Row, check_acknowledged, check_offsets, check_sink, compare_with_log, found
+from oracle import Fault, Row, check_acknowledged, check_offsets, check_sent, check_sink, compare_with_log, found
 from records import read_archive, read_log
 from replay_reader import RECEIVE_MAXIMUM
+
+
+class Published(NamedTuple):
+    """By number of a message: whether it was acknowledged (1 or 0), and how often it was sent."""
+
+    acknowledged: bytes
+    sent: Sequence[int]
 
 
 @dataclass
@@ -30,7 +37,7 @@ class Judgement:
     faults: list[Fault] = field(default_factory=list)
 
 
-def judge(seed: int, acknowledged: bytes, servers: Sequence[str], archive: Path, has_sink: bool = True) -> Judgement:
+def judge(seed: int, published: Published, servers: Sequence[str], archive: Path, has_sink: bool = True) -> Judgement:
     """`servers` are API addresses; the logs must not grow meanwhile."""
     logged = [row for server in servers for row in read_log(server)]
     source = [row for row in logged if row.marker is None]
@@ -39,7 +46,8 @@ def judge(seed: int, acknowledged: bytes, servers: Sequence[str], archive: Path,
     result = Judgement(len(source), len(sink), len({batch_of(row) for row in sink}), len(archived))
     result.faults += one_log_a_node(logged) + check_offsets(logged)
     result.faults += compare_with_log(source, archived)
-    result.faults += check_acknowledged(seed, acknowledged, archived)
+    result.faults += check_acknowledged(seed, published.acknowledged, archived)
+    result.faults += check_sent(seed, published.sent, source)
     if has_sink:
         result.faults += one_staging_node(sink) + check_sink(sink, source)
     return result
@@ -58,14 +66,14 @@ READER_FAULTS: Final = {
 
 
 def judge_reader(
-    seed: int, acknowledged: bytes, servers: Sequence[str], files: Sequence[Path], partitions: Sequence[str]
+    seed: int, published: Published, servers: Sequence[str], files: Sequence[Path], partitions: Sequence[str]
 ) -> Judgement:
     """Compare the rows of Parquet files with the logs and with what was acknowledged, by DuckDB.
 
     partitions  names of the nodes by their numbers, where the rows have `partition` in place of `node`; else none
     """
     logged = [row for server in servers for row in read_log(server)]
-    numbers = [number for number, is_acknowledged in enumerate(acknowledged) if is_acknowledged]
+    numbers = [number for number, is_acknowledged in enumerate(published.acknowledged) if is_acknowledged]
     log = pa.table({name: [getattr(row, name) for row in logged] for name in ("node", "offset", "topic", "payload")})
     payloads = pa.table({"number": numbers, "payload": [payload_of(seed, number) for number in numbers]})
     node = "$partitions[partition + 1]" if partitions else "node"
@@ -79,7 +87,7 @@ def judge_reader(
         )
         (count,) = database.execute("SELECT count(*) FROM rows").fetchone() or (0,)
         result = Judgement(len(logged), archive_rows=count)
-        result.faults += one_log_a_node(logged) + check_offsets(logged)
+        result.faults += one_log_a_node(logged) + check_offsets(logged) + check_sent(seed, published.sent, logged)
         for what, query in READER_FAULTS.items():
             examples = database.execute(query).fetchall()
             fault = Fault(what)

@@ -119,6 +119,17 @@ def check_acknowledged(seed: int, acknowledged: bytes, archive_rows: Iterable[Ro
     return found(missing, unknown)
 
 
+def check_sent(seed: int, sent: Sequence[int], log_rows: Iterable[Row]) -> list[Fault]:
+    """Whether the logs have no message more often than it was sent. `sent`: how often, by number."""
+    more = Fault("messages that the logs have more often than they were sent")
+    logged = Counter(number_of(seed, row.payload) for row in log_rows)
+    for number, count in logged.items():
+        times = sent[number] if number is not None and number < len(sent) else 0
+        if count > times:
+            more.add(f"number {number}: sent {times} times, logged {count} times")
+    return found(more)
+
+
 def check_sink(sink_rows: Iterable[Row], source_rows: Iterable[Row]) -> list[Fault]:
     """Whether a query that copies every source row through the sink did so once for each row.
 

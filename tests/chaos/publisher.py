@@ -27,12 +27,14 @@ class Publisher:
 
     is_paused     nothing new is published
     acknowledged  by number: 1 for an acknowledged message. Grows with what was published
+    sent          by number: how often it was sent
     sent_again    how often a message was sent once more: its connection ended before the acknowledgement, or a node refused it
     """
 
     def __init__(self, ports: list[int], seed: int, rate: float, connections: int = 8) -> None:
         self.is_paused = False
         self.acknowledged = bytearray()
+        self.sent: list[int] = []
         self.sent_again = 0
         self.connects = 0
         self.refused = 0
@@ -77,12 +79,15 @@ class Publisher:
         if self.is_paused or self._limit is not None or number >= (time.monotonic() - self._began_at) * self._rate:
             return None
         self.acknowledged.append(0)
+        self.sent.append(1)
         self._waiting += 1
         return number
 
     def take_again(self, again: deque[int]) -> int:
         self.sent_again += 1
-        return again.popleft()
+        number = again.popleft()
+        self.sent[number] += 1
+        return number
 
     def acknowledge(self, number: int) -> None:
         if not self.acknowledged[number]:

@@ -27,11 +27,12 @@ from messages import TOPIC_PREFIX
 from mqtt_client import MqttClient
 
 CLIENT_ID: Final = "replay"
-RECEIVE_MAXIMUM: Final = 1000
-"""Messages that are on their way at the same time: no more may come again with a connection."""
+RECEIVE_MAXIMUM: Final = 100
+"""Messages that are on their way at the same time, as many as `mqtt.max_inflight` allows: no more may come again with a
+connection."""
 SESSION: Final[Properties] = {props.SESSION_EXPIRY_INTERVAL: 3600, props.RECEIVE_MAXIMUM: RECEIVE_MAXIMUM}
 REPEATED: Final = "repeated"
-BATCH: Final = 500
+BATCH: Final = RECEIVE_MAXIMUM // 2  # the next half comes while one is written
 BATCH_SECONDS: Final = 0.5
 ANSWER_SECONDS: Final = 20.0
 STAY_SECONDS: Final = 20.0  # at one node

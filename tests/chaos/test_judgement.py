@@ -72,7 +72,8 @@ def test_faults_of_a_reader(
         spoil(rows)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "0.parquet")
     partitions = ["n0", "n1"] if is_kafka else []
-    found = judgement.judge_reader(SEED, bytes([1] * COUNT), ["server"], [tmp_path / "0.parquet"], partitions)
+    published = judgement.Published(bytes([1] * COUNT), [1] * COUNT)
+    found = judgement.judge_reader(SEED, published, ["server"], [tmp_path / "0.parquet"], partitions)
     assert found.archive_rows == len(rows)
     assert len(found.faults) == len(faults)
     assert all(text in fault.what for text, fault in zip(faults, found.faults, strict=True))

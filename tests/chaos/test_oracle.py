@@ -7,7 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from messages import message_of
-from oracle import MARKER, Row, check_acknowledged, check_offsets, check_sink, compare_with_log, copy_payload
+from oracle import (
+    MARKER,
+    Row,
+    check_acknowledged,
+    check_offsets,
+    check_sent,
+    check_sink,
+    compare_with_log,
+    copy_payload,
+)
 
 SEED = 3
 
@@ -55,6 +64,15 @@ def test_offsets_and_times_of_a_log() -> None:
     other_node = [row(offset, node="node2", time=offset) for offset in range(3)]
     assert check_offsets(ROWS + other_node) == []
     assert [fault.count for fault in check_offsets([*ROWS[:2], row(4, time=1)])] == [1, 1]
+
+
+def test_messages_that_the_logs_have_too_often() -> None:
+    again = row(6, node="node2", payload=ROWS[2].payload)
+    assert check_sent(SEED, [1] * 6, ROWS) == []
+    assert check_sent(SEED, [1, 1, 2, 1, 1, 1], [*ROWS, again]) == []
+    (fault,) = check_sent(SEED, [1] * 5, [*ROWS, again, row(7, payload=b"of nobody")])
+    assert fault.count == 3
+    assert "number 2: sent 1 times, logged 2 times" in str(fault)
 
 
 def test_acknowledged_messages() -> None:
