@@ -15,7 +15,7 @@ from broker.codec import properties as props
 from broker.codec.packets import Publish
 from messages import payload_of, topic_of
 from oracle import Row
-from replay_reader import RECEIVE_MAXIMUM, REPEATED, keep
+from replay_reader import RECEIVE_MAXIMUM, REPEATED, keep, start_of
 
 SEED = 3
 COUNT = 10
@@ -98,3 +98,10 @@ def test_the_replay_reader_counts_what_comes_again(tmp_path: Path) -> None:
     assert keep([message(each) for each in (0, 1, 2, 3)], position, batches) == 2
     assert keep([message(each) for each in (3, 4)], position, batches) == 1
     assert batches.position() == {"n1": 5}
+
+
+def test_a_reader_without_its_session_begins_where_it_was(tmp_path: Path) -> None:
+    assert start_of(tmp_path, {}, is_there=False) == "earliest"
+    assert start_of(tmp_path, {"n1": 7}, is_there=True) == "earliest"
+    assert start_of(tmp_path, {"n1": 7}, is_there=False) == '{"n1": 7}'
+    assert start_of(tmp_path, {"n1": 9}, is_there=True) == '{"n1": 7}', "the same SUBSCRIBE again"
