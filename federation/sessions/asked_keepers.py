@@ -44,10 +44,10 @@ class AskedKeepers:
 
     def begin(self, lost: LostHomes | None, now: float) -> None:
         """The senders are there, and sessions that the process before this one had begun to hand over."""
-        for departings in self._departing.values():
+        for departings in self._departing.values() if lost is not None else ():
             for departing in departings:
                 self.ask(departing, lost, now)
-                self.ask_home(departing, lost, now)
+                self._ask(departing, departing.home, now + HOME_SECONDS_MAX, now)
 
     def ask(self, departing: Departing, lost: LostHomes | None, now: float) -> None:
         """The session begins to leave. lost: None without copies."""
@@ -56,10 +56,11 @@ class AskedKeepers:
                 if name != departing.home:
                     self._ask(departing, name, lost.asked_until(name), now)
 
-    def ask_home(self, departing: Departing, lost: LostHomes | None, now: float) -> None:
+    def ask_home(self, client_id: str, lost: LostHomes | None, now: float) -> None:
         """Its new home is known by what others say, and its claim was not heard yet, which says what it has adopted."""
-        if lost is not None:
-            self._ask(departing, departing.home, now + HOME_SECONDS_MAX, now)
+        for departing in self._departing.get(client_id, ())[-1:]:
+            if lost is not None:
+                self._ask(departing, departing.home, now + HOME_SECONDS_MAX, now)
 
     def _ask(self, departing: Departing, name: str, until: float, now: float) -> None:
         sender = self._senders.get(name)

@@ -187,6 +187,12 @@ class Moves:
         passed = self.passed_on.get(client_id)
         if client_id not in self._homes.by_client and (passed is None or passed[1] < epoch):
             self.pass_on(client_id, name, epoch)
+        for departing in self.departing.get(client_id, ()):
+            sender = self._senders.get(departing.home)
+            if departing.marks is not None and departing.home in names and departing.epoch < epoch:
+                if sender is not None and not sender.is_living:  # the other node has adopted what that home had
+                    departing.home, departing.epoch = name, epoch
+                    self._changed(departing)
         leaving = self._leaving(client_id)
         if leaving is not None and epoch < leaving.said:  # nothing comes there any more
             self.switches.say(client_id, leaving.said, [name, *names], now)

@@ -342,9 +342,8 @@ class Sessions(Ownership):
             self._let_in(served)
 
     def switched(self, name: str, frame: SessionFrame, is_direct: bool, now: float) -> None:
-        """Messages of the node `name` go to another home. Where its claim has not been heard here yet, the session goes there,
-        too, as soon as it is. Where this node has a later claim, that one hands them over, until the node switches again.
-        is_direct: the node says so itself, and not what waited for another one."""
+        """Messages of the node `name` go to another home: so does the session where its claim is later, and was not heard here
+        yet; else that one hands them over, until the node switches again. is_direct: said here, not to a lost home."""
         home = self.homes.by_client.get(frame.client_id)
         session = self._broker.sessions.get(frame.client_id)
         if home is not None and session is not None:
@@ -353,9 +352,11 @@ class Sessions(Ownership):
                     self._give_to_store(home, frame.epoch, now)
             elif is_direct and self.homes.epoch_of(home)[1] != frame.epoch[1]:
                 self._others.sent_there(home, session, name, frame.epoch, now)
+        if not is_direct:  # it may send what follows to neither
+            return
         self.moves.switched(name, frame.client_id, frame.epoch)
         home = self.homes.by_client.get(frame.client_id)
-        if is_direct and session is not None and home is not None and self.homes.epoch_of(home) < frame.epoch:
+        if session is not None and home is not None and self.homes.epoch_of(home) < frame.epoch:
             self._others.sent_there(home, session, name, frame.epoch, now)
             self._others.wait_for(home.client_id, frame.epoch, max(now + KNOWN_SECONDS_MAX, self.homes.starting_until))
 
@@ -365,8 +366,7 @@ class Sessions(Ownership):
         if sender is None:
             return False
         self.give_on(home, sender.name, epoch, now)
-        for departing in self.moves.departing.get(home.client_id, ())[-1:]:
-            self.moves.asked_keepers.ask_home(departing, self.lost, now)
+        self.moves.asked_keepers.ask_home(home.client_id, self.lost, now)
         return True
 
     def _give(

@@ -281,3 +281,35 @@ def test_a_home_that_was_told_to_get_no_messages_gets_none(has_subscription: boo
     home.hear("n3", MOVE, newest, "n2", "n4", "n1")
     assert home.switches("n3") == [newest]
     assert "n1" not in leaving.waiting
+
+
+def test_what_a_node_says_to_a_lost_home_does_not_say_what_it_sends_here() -> None:
+    """Seed 60004 of machines_come_back_to_their_clients: a session that leaves n3 takes what comes in there, and the home
+    before hears that nothing is for it. This node, which has adopted that home's sessions, took the same from n3."""
+    home = Home()
+    own = (20, STORE_ID)
+    session, _ = session_records()
+    home.hear("n4", HAND, own, ("n4", "n2"), (session, (HEAD_END,)), 15)
+    arriving = home.sessions.homes.by_client["c"].arriving
+    assert arriving is not None
+    said = encode_session_frame(SWITCH, "c", own, ())
+    home.hear("n3", RELAY, (0, STORES["n3"]), "n2", ADOPTED_SESSIONS, said, 5)
+    assert not arriving.takes_from("n3")
+    home.hear("n3", SWITCH, own)
+    assert arriving.takes_from("n3")
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_session_for_a_home_that_is_lost_goes_to_who_has_adopted_it(is_lost: bool) -> None:
+    """It waits for that home's answer when the home fails."""
+    home = Home()
+    session, _ = session_records()
+    home.hear("n4", HAND, (20, STORE_ID), ("n4",), (session, (HEAD_END,), (HANDED,)), 15)
+    home.hear("n4", SWITCH, (50, STORES["n3"]))
+    home.said("n2")
+    home.node.senders["n3"].is_living = not is_lost
+    home.hear("n2", MOVE, (51, STORES["n2"]), "n3")
+    home.node.handle_timeout(LATE)
+    home.sessions.moves.turn_ended(LATE)
+    heads = [name for name in ("n2", "n3") for frame in home.said(name) if frame.operation == HAND]
+    assert set(heads) == {"n2" if is_lost else "n3"}
