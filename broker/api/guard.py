@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -13,7 +16,9 @@ import grpc
 from broker.api.errors import ApiError
 from broker.api.tokens import Role, Token, hash_token, read_token_file
 
-SCHEME: Final = "bearer "
+BEARER: Final = "bearer"
+LOGIN: Final = "login"  # the scheme of a login of the page
+LOGIN_SECONDS: Final = 24 * 3600
 WALL_CLOCK: Final = partial(datetime.now, UTC)
 
 
@@ -25,6 +30,7 @@ class ApiGuard:
         self.refused = 0
         self._clock = clock
         self._tokens: dict[str, Token] = {}
+        self._login_key = secrets.token_bytes(32)
         self._lock = threading.Lock()  # an older state of the file must not come after a newer one
 
     @property
@@ -68,7 +74,24 @@ class ApiGuard:
         token = self._found(authorizations)
         return None if token is None or (token.expires is not None and token.expires <= self._clock()) else token
 
+    def login_of(self, token: Token) -> str:
+        """What stands for a token in the browser that gave it, for LOGIN_SECONDS and until this process ends. A browser sends
+        its cookies to all ports of a host (RFC 6265, section 8.5), so they do not have the token."""
+        ends = str(int(self._clock().timestamp()) + LOGIN_SECONDS)
+        return f"{token.name}.{ends}.{self._proof(token, ends)}"
+
+    def _proof(self, token: Token, ends: str) -> str:
+        return hmac.new(self._login_key, f"{token.hash} {ends}".encode(), hashlib.sha256).hexdigest()
+
     def _found(self, authorizations: Sequence[str]) -> Token | None:
-        if len(authorizations) != 1 or authorizations[0][: len(SCHEME)].lower() != SCHEME:
+        scheme, _, value = authorizations[0].partition(" ") if len(authorizations) == 1 else ("", "", "")
+        if scheme.lower() == BEARER:
+            return self._tokens.get(hash_token(value.strip()))
+        name, _, proof = value.rpartition(".")
+        name, _, ends = name.rpartition(".")
+        token = next((each for each in self._tokens.values() if each.name == name), None)
+        if scheme.lower() != LOGIN or token is None or not value.isascii():
             return None
-        return self._tokens.get(hash_token(authorizations[0][len(SCHEME) :].strip()))
+        if not hmac.compare_digest(proof, self._proof(token, ends)):
+            return None
+        return token if int(ends) > self._clock().timestamp() else None

@@ -1,9 +1,9 @@
 """The page of a node for browsers, at `/` of its REST addresses: its files, and the login.
 
-The page calls the REST API as everybody does. Where tokens are needed, the browser keeps one in a cookie that no script can
-read. The cookie counts only for requests that no page of another site can send: with PAGE_HEADER (it would need the consent
-of the API to a preflight request, Fetch standard, CORS protocol), or, to read, with the browser's word that the page is of
-this node (Sec-Fetch-Site).
+The page calls the REST API as everybody does. Where tokens are needed, the browser keeps a cookie that no script can read: not
+the token, but a login that stands for it at this node (`ApiGuard.login_of`). The cookie counts only for requests that no page
+of another site can send: with PAGE_HEADER (it would need the consent of the API to a preflight request, Fetch standard, CORS
+protocol), or, to read, with the browser's word that the page is of this node (Sec-Fetch-Site).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import grpc
 from aiohttp import hdrs, web
 
 from broker.api.errors import ApiError, invalid_argument
-from broker.api.guard import ApiGuard
+from broker.api.guard import LOGIN, LOGIN_SECONDS, ApiGuard
 from broker.api.tokens import Role
 
 FOLDER: Final = Path(__file__).with_name("dashboard")
@@ -32,8 +32,7 @@ FILES: Final = {
 START: Final = "/index.html"
 LOGIN_PATH: Final = "/login"
 LOGOUT_PATH: Final = "/logout"
-COOKIE: Final = "gmqttd"
-COOKIE_SECONDS: Final = 30 * 24 * 3600
+COOKIE: Final = "gmqttd"  # and the port: all ports of a host share their cookies
 PAGE_HEADER: Final = "X-Gmqttd-Page"
 LOGIN_BYTES_MAX: Final = 4096
 LOGIN_SECONDS_MAX: Final = 10.0  # for the body to arrive
@@ -83,8 +82,8 @@ class Site:
         of_page = PAGE_HEADER in headers or (
             request.method == hdrs.METH_GET and headers.get("Sec-Fetch-Site") == "same-origin"
         )
-        if not found and of_page and COOKIE in request.cookies:
-            return [f"Bearer {request.cookies[COOKIE]}"]
+        if not found and of_page and (login := request.cookies.get(cookie_name(request))):
+            return [f"{LOGIN} {login}"]
         return list(found)
 
     async def response(self, request: web.BaseRequest, on_loopback: bool) -> web.Response | None:
@@ -96,7 +95,7 @@ class Site:
             return await self._login(request)
         if path == LOGOUT_PATH and request.method == hdrs.METH_POST:
             response = web.Response(status=204)
-            response.del_cookie(COOKIE, path="/")
+            response.del_cookie(cookie_name(request), path="/")
             return response
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
             return None
@@ -132,12 +131,26 @@ class Site:
             is_token = False
         if not is_token:
             raise invalid_argument('the body is not {"token": "…"}, with its Content-Length')
-        self._guard.check([f"Bearer {token}"], Role.READ)
+        authorizations = [f"Bearer {token}"]
+        self._guard.check(authorizations, Role.READ)
         response = _json({})
-        response.set_cookie(
-            COOKIE, token, max_age=COOKIE_SECONDS, path="/", httponly=True, samesite="Strict", secure=request.secure
-        )
+        found = self._guard.token_of(authorizations)
+        if found is not None:  # else no login is needed
+            response.set_cookie(
+                cookie_name(request),
+                self._guard.login_of(found),
+                max_age=LOGIN_SECONDS,
+                path="/",
+                httponly=True,
+                samesite="Strict",
+                secure=request.secure,
+            )
         return response
+
+
+def cookie_name(request: web.BaseRequest) -> str:
+    port = request.headers.get(hdrs.HOST, "").rpartition(":")[2]
+    return f"{COOKIE}-{port}" if port.isascii() and port.isdigit() else COOKIE
 
 
 def _file_response(file: SiteFile, request: web.BaseRequest) -> web.Response:

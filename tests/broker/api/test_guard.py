@@ -16,7 +16,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from api_calls import PUBLISH, REQUEST, REQUEST_JSON, Rest, Service, api_settings
 from broker.api.clients import ClientService
 from broker.api.errors import ApiError
-from broker.api.guard import ApiGuard
+from broker.api.guard import LOGIN_SECONDS, ApiGuard
 from broker.api.node import NodeService
 from broker.api.pages import Page, alive_page, ready_page
 from broker.api.pb import admin_pb2
@@ -89,6 +89,44 @@ def test_an_expired_token_is_refused_as_an_unknown_one(tmp_path: Path) -> None:
         guard.check(["Bearer t"], Role.READ)
     assert caught.value.code is grpc.StatusCode.UNAUTHENTICATED
     assert guard.refused == 1
+
+
+def test_a_login_of_the_page_ends_with_its_time_its_token_and_its_node(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.yml"
+    now = datetime(2027, 1, 31, tzinfo=UTC)
+    robot, other = (Token(name, Role.WRITE, "", hash_token(name)) for name in ("robot.1", "other"))
+    path.write_bytes(write_tokens([robot, other]))
+    guard, another = (ApiGuard(str(path), lambda: now) for _ in range(2))
+    for each in (guard, another):
+        each.load()
+    login = guard.login_of(robot)
+    begin, _, proof = login.rpartition(".")
+
+    def is_known(text: str, by: ApiGuard = guard) -> bool:
+        return by.token_of([text]) is not None
+
+    assert guard.check([f"Login {login}"], Role.READ) is Role.WRITE
+    assert not is_known(f"Login {login}", another)
+    for wrong in (
+        f"Bearer {login}",
+        f"Login other.{login.split('.', 2)[2]}",
+        f"Login {begin}0.{proof}",
+        f"Login {login}0",
+        f"Login {begin}",
+        "Login robot.1.\udc80.\udc80",
+        "Login ..",
+        "Login",
+        "robot.1",
+        f"Login {robot.hash}",
+    ):
+        assert not is_known(wrong), wrong
+    now += timedelta(seconds=LOGIN_SECONDS)
+    assert not is_known(f"Login {login}")
+    now -= timedelta(seconds=1)
+    assert is_known(f"Login {login}")
+    path.write_bytes(write_tokens([Token("robot.1", Role.WRITE, "", hash_token("made anew")), other]))
+    guard.load()
+    assert not is_known(f"Login {login}")
 
 
 def test_a_former_state_of_the_file_does_not_come_after_a_newer_one(

@@ -132,6 +132,13 @@ async def test_login(session: aiohttp.ClientSession, tmp_path: Path) -> None:
         cookie = answer.headers["Set-Cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=Strict" in cookie
+        assert cookie.startswith(
+            f"gmqttd-{url.rpartition(':')[2]}="
+        )  # other ports of the host have cookies of their own
+        assert text not in cookie  # but get this one
+        login = cookie.partition("=")[2].partition(";")[0]
+    async with session.get(f"{url}/login", headers={"Authorization": f"Bearer {login}"}) as answer:
+        assert json.loads(await answer.read())["name"] == ""
     assert await who() == {"needed": True, "name": "reader", "role": "read"}
     async with session.get(f"{url}/v1/openapi.json", headers=PAGE) as answer:
         assert answer.status == 200
