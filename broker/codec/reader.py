@@ -30,7 +30,7 @@ from broker.codec.packets import (
     Unsubscribe,
 )
 from broker.codec.properties import decode_properties, properties_end, scan_publish_properties
-from broker.codec.reason_codes import QUOTA_EXCEEDED
+from broker.codec.reason_codes import DISCONNECT_CODES, QUOTA_EXCEEDED
 from broker.codec.wire import decode_binary, decode_uint16, decode_varint
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.routing.names import check_topic_filter, check_topic_name
@@ -61,10 +61,6 @@ _PUBACK_CODES: Final = b"\x00\x10\x80\x83\x87\x90\x91\x97\x99"
 _PUBREL_CODES: Final = b"\x00\x92"
 _SUBACK_CODES: Final = b"\x00\x01\x02\x80\x83\x87\x8f\x91\x97\x9e\xa1\xa2"
 _UNSUBACK_CODES: Final = b"\x00\x11\x80\x83\x87\x8f\x91"
-_DISCONNECT_CODES: Final = (
-    b"\x00\x04\x80\x81\x82\x83\x87\x89\x8b\x8c\x8d\x8e\x8f\x90\x93\x94\x95\x96\x97\x98\x99"
-    b"\x9a\x9b\x9c\x9d\x9e\x9f\xa0\xa1\xa2"
-)
 _AUTH_CODES: Final = b"\x00\x18\x19"
 
 
@@ -288,7 +284,7 @@ def _decode_disconnect(data: bytes, start: int, end: int, version: int) -> Disco
         return Disconnect()
     if version != 5:
         raise MalformedPacket(f"DISCONNECT with {end - start} bytes after its header, must have none in MQTT 3.1.1")
-    _check_reason_code(14, data[start], _DISCONNECT_CODES)
+    _check_reason_code(14, data[start], DISCONNECT_CODES)
     if start + 1 == end:
         return Disconnect(data[start])
     return Disconnect(data[start], _decode_last_properties(data, start + 1, end, 14))

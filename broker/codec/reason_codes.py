@@ -121,6 +121,21 @@ CONNACK_V3_REASONS: Final[tuple[int, ...]] = (
     NOT_AUTHORIZED,
 )
 
+# Of DISCONNECT [MQTT-3.14.2-1].
+DISCONNECT_CODES: Final = (
+    b"\x00\x04\x80\x81\x82\x83\x87\x89\x8b\x8c\x8d\x8e\x8f\x90\x93\x94\x95\x96\x97\x98\x99"
+    b"\x9a\x9b\x9c\x9d\x9e\x9f\xa0\xa1\xa2"
+)
+
+
+def disconnect_code(code: int) -> int:
+    """Return what a DISCONNECT says for a reason code that CONNACK or AUTH could have."""
+    if code in DISCONNECT_CODES:
+        return code
+    if code == SERVER_UNAVAILABLE:
+        return SERVER_BUSY
+    return NOT_AUTHORIZED if code in (BAD_USER_NAME_OR_PASSWORD, BANNED) else UNSPECIFIED_ERROR
+
 
 def reason_name(code: int) -> str:
     """The specification's name of a reason code, for logs: "Packet too large"."""

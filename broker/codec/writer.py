@@ -31,7 +31,7 @@ from broker.codec.packets import (
 )
 from broker.codec.properties import REASON_STRING, USER_PROPERTY, encode_properties
 from broker.codec.reason_codes import CONNACK_V3_CODES, CONNACK_V3_OTHER
-from broker.codec.wire import encode_string, encode_varint
+from broker.codec.wire import VARINT_MAX, encode_string, encode_varint
 
 PINGREQ: Final = b"\xc0\x00"
 PINGRESP: Final = b"\xd0\x00"
@@ -50,7 +50,8 @@ def encode_publish(
     topic_alias: int = 0,
     subscription_identifiers: tuple[int, ...] = (),
 ) -> bytes:
-    """One PUBLISH. `expiry` is in seconds, -1 for none; alias 0 is none. MQTT 3.1.1 ignores the last four."""
+    """One PUBLISH; b"" above the largest Remaining Length. `expiry` is in seconds, -1 for none; alias 0 is none. MQTT 3.1.1
+    ignores the last four."""
     first = 0x30 | qos << 1
     if retain:
         first |= 1
@@ -71,6 +72,8 @@ def encode_publish(
         size += len(properties)
     if size < 128:
         header = bytes((first, size, topic_size >> 8, topic_size & 255))
+    elif size > VARINT_MAX:
+        return b""
     else:
         header = bytes((first,)) + encode_varint(size) + topic_size.to_bytes(2, "big")
     return b"".join((header, topic, packet_id_bytes, properties, payload))
@@ -79,8 +82,8 @@ def encode_publish(
 def publish_parts(
     version: int, topic: bytes, payload: bytes, qos: int, retain: bool, dup: bool, properties_block: bytes
 ) -> tuple[bytes, bytes]:
-    """(bytes before the packet id, bytes after it) of a PUBLISH with QoS 1 or 2. Receivers share both. The block may begin
-    with `connection_properties`."""
+    """(bytes before the packet id, bytes after it) of a PUBLISH with QoS 1 or 2, both b"" above the largest Remaining Length.
+    Receivers share both. The block may begin with `connection_properties`."""
     assert qos > 0
     properties = b""
     if version == 5:
@@ -92,6 +95,8 @@ def publish_parts(
         first |= 8
     topic_size = len(topic)
     size = 4 + topic_size + len(properties) + len(payload)
+    if size > VARINT_MAX:
+        return b"", b""
     prefix = bytes((first,)) + encode_varint(size) + topic_size.to_bytes(2, "big") + topic
     return prefix, properties + payload
 

@@ -11,6 +11,7 @@ from broker.codec.reason_codes import (
     PACKET_TOO_LARGE,
     PROTOCOL_ERROR,
     USE_ANOTHER_SERVER,
+    disconnect_code,
 )
 from broker.codec.writer import encode_packet
 from broker.errors import MqttError
@@ -49,4 +50,4 @@ def write_reason(connection: Output, reason_code: int, text: str) -> None:
     if connection.phase is CONNECTING:
         write_answer(connection, ConnAck(False, reason_code, properties))
     elif connection.version == 5:
-        write_answer(connection, Disconnect(reason_code, properties))
+        write_answer(connection, Disconnect(disconnect_code(reason_code), properties))

@@ -96,7 +96,8 @@ def encode_to(
     identifiers: tuple[int, ...],
     now: float,
 ) -> bytes:
-    """The PUBLISH for one connection, which has to be sent next; b"" when it is above the client's Maximum Packet Size. The
+    """The PUBLISH for one connection, which has to be sent next; b"" when it is above the client's Maximum Packet Size, or
+    above what MQTT can say. The
     first one with a topic alias has the topic as well."""
     aliases = output.aliases
     if aliases is not None:
@@ -110,7 +111,7 @@ def encode_to(
         data = encode_publish(
             5, sent_topic, message.payload, qos, retain, dup, packet_id, message.properties, expiry, alias, identifiers
         )
-        if output.takes(len(data)):
+        if data and output.takes(len(data)):
             if alias and not known:
                 aliases.give(topic)
             return data
@@ -199,7 +200,7 @@ def _encode_shared(
                 version, message.topic, message.payload, qos, retain, dup, properties
             )
         cache[shape] = head
-    return head if qos == 0 else head + PACKET_ID_BYTES[packet_id] + cache[shape | 32]
+    return head if qos == 0 or not head else head + PACKET_ID_BYTES[packet_id] + cache[shape | 32]
 
 
 def _remaining_expiry(message: Message, now: float) -> int:

@@ -16,7 +16,7 @@ from broker.codec.runs import RUN_MAX
 from broker.codec.writer import encode_packet, encode_publish
 from broker.session.group_queues import GroupQueues
 from broker.slices import SLICE_STEPS, Slices, Work
-from tests.support.broker_world import World
+from broker_world import World
 
 STEPS_OF_ONE_CALL: Final = 8_000  # a packet, a match or a subscription is not interrupted
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from broker.codec import writer
 from broker.codec.packets import Publish
 from broker.codec.reader import PacketReader
 from broker.message import NEVER, Message
@@ -63,3 +66,26 @@ def test_message_expiry_is_the_rest_of_its_time(left: float, sent: int) -> None:
     message = Message(b"t", b"x", 1, False, b"", now + left)
     assert decoded(encode_for(message, 5, 1, False, False, 1, (), now), 5).message_expiry_interval == sent
     assert encode_for(message, 4, 1, False, False, 1, (), now) == b"\x32\x06\0\x01t\0\x01x"
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_too_large_for_one_receiver_is_its_own_loss(
+    world: Any, monkeypatch: pytest.MonkeyPatch, qos: int
+) -> None:
+    """[MQTT-3.1.2-25]: a packet near the largest Remaining Length grows by the identifiers of a receiver, and by the empty
+    properties of MQTT 5."""
+    monkeypatch.setattr(writer, "VARINT_MAX", 200)
+    first = world.connect("first")
+    first.subscribe(b"t", qos=2, identifier=300)
+    second = world.connect("second")
+    second.subscribe(b"t", qos=2)
+    third = world.connect("third", 4)
+    third.subscribe(b"t", qos=2)
+    publisher = world.connect("p", 4)
+    for size in (200, 199, 195):
+        publisher.publish(b"t", bytes(size - 3 - (2 if qos else 0)), qos)
+    assert not publisher.closed
+    counts = [len(client.take_publishes()) for client in (first, second, third)]
+    assert counts == [1, 2, 3]
+    assert world.broker.counters.messages_dropped["packet_too_large"] == 3
