@@ -82,6 +82,17 @@ class Message(Publication):
         self.record = 0
         self.references = 0
 
+    def waits(self) -> None:
+        """The message is queued. A packet of MQTT 5 as it was received has another payload, which would not be counted."""
+        if self.head_version == 5 and len(self.payload) > ENTRY_BYTES:
+            self.head_version = 0
+            self.head = self.tail = b""
+
+    def was_sent(self) -> None:
+        """The message went to a receiver, and may wait for others: a large one is encoded again for each of those."""
+        if len(self.payload) > ENTRY_BYTES:
+            self.encoded = None
+
     def copy(self) -> Message:
         """A message without the encodings and the record of this one."""
         return Message(

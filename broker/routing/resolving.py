@@ -71,7 +71,7 @@ def resolve(context: Context, tree: Trie, topic: bytes) -> Route:
         route.whole_runs = False
     for receiver in route.receivers:
         receiver.end_merge()
-        route.size += 1 + len(receiver.identifiers)
+        route.size += receiver.size()
         if receiver.identifiers:
             route.whole_runs = False
     if context.bridging is not None:

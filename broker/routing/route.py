@@ -13,33 +13,61 @@ from broker.routing.subscription import Subscription
 
 
 class Receiver:
-    """One session that gets a topic's messages, with the merged options of its matching subscriptions."""
+    """One session that gets a topic's messages, with the merged options of its matching subscriptions.
 
-    __slots__ = ("identifiers", "more_identifiers", "no_local", "qos", "retain_as_published", "session")
+    no_local  one of them has No Local
+    own       the merged options for messages of the session's own client, if some have No Local and some not: of those without
+    """
+
+    __slots__ = ("identifiers", "more_identifiers", "no_local", "own", "qos", "retain_as_published", "session")
 
     def __init__(self, subscription: Subscription) -> None:
         self.more_identifiers: list[int] | None = None  # while the route is made; growing a tuple costs quadratic time
         self.session: Subscriber = subscription.session
         self.qos = subscription.qos
         self.no_local = subscription.no_local
+        self.own: Receiver | None = None
         self.retain_as_published = subscription.retain_as_published
         self.identifiers: tuple[int, ...] = (subscription.identifier,) if subscription.identifier else ()
 
     def merge(self, subscription: Subscription) -> None:
-        """Add an overlapping subscription: one copy with the highest QoS and all identifiers [MQTT-3.3.4-2]."""
+        """Add an overlapping subscription: one copy with the highest QoS and all identifiers [MQTT-3.3.4-2]. One with No Local
+        does not match what its client publishes itself [MQTT-3.8.3-3]."""
+        if subscription.no_local and not self.no_local:
+            self.own = self._before(subscription)
+            self.no_local = True
+        elif self.no_local and not subscription.no_local:
+            if self.own is None:
+                self.own = Receiver(subscription)
+            else:
+                self.own.merge(subscription)
         self.qos = max(self.qos, subscription.qos)
-        self.no_local = self.no_local and subscription.no_local
         self.retain_as_published = self.retain_as_published or subscription.retain_as_published
         if subscription.identifier:
             if self.more_identifiers is None:
                 self.more_identifiers = list(self.identifiers)
             self.more_identifiers.append(subscription.identifier)
 
+    def _before(self, subscription: Subscription) -> Receiver:
+        """The receiver without this subscription, which is the first one with No Local."""
+        own = Receiver(subscription)
+        own.no_local = False
+        own.qos = self.qos
+        own.retain_as_published = self.retain_as_published
+        own.identifiers = tuple(self.more_identifiers or self.identifiers)
+        return own
+
     def end_merge(self) -> None:
         """All subscriptions were added."""
         if self.more_identifiers is not None:
             self.identifiers = tuple(self.more_identifiers)
             self.more_identifiers = None
+        if self.own is not None:
+            self.own.end_merge()
+
+    def size(self) -> int:
+        """Return what it takes in the cache of routes."""
+        return 1 + len(self.identifiers) + (0 if self.own is None else self.own.size())
 
 
 class GroupRoute:

@@ -137,10 +137,13 @@ class Router:
         """Deliver to the subscribers on this node, without shared groups."""
         message_qos = message.qos
         self.context.slices.steps += len(route.receivers)
-        for receiver in route.receivers:
-            session = receiver.session
-            if receiver.no_local and session.client_id == message.client_id:
-                continue
+        for merged in route.receivers:
+            receiver = merged
+            session = merged.session
+            if merged.no_local and session.client_id == message.client_id:
+                if merged.own is None:
+                    continue
+                receiver = merged.own
             qos = receiver.qos if receiver.qos < message_qos else message_qos
             retain = message.retain and receiver.retain_as_published
             sources = session.sources
@@ -148,6 +151,7 @@ class Router:
                 session.deliver(message, qos, retain, receiver.identifiers, publisher, now)
         if route.bridge is not None:
             route.bridge.deliver(message, publisher, now)
+        message.encoded = None  # else queues, windows and the retained store keep all forms of it
 
     def _deliver_beyond(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> int:
         """Deliver to shared groups and other nodes. Each group gets one copy in the whole federation."""
@@ -420,7 +424,7 @@ class Router:
             self.context.slices.steps += len(route.receivers)
             for receiver in route.receivers:
                 session = receiver.session
-                if receiver.no_local and session.client_id == run.client_id:
+                if receiver.no_local and receiver.own is None and session.client_id == run.client_id:
                     continue
                 if session.sources is None:
                     session.deliver_run(run, publisher, now)

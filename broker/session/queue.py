@@ -96,11 +96,13 @@ class MessageQueue:
 
     def append(self, outgoing: Outgoing) -> None:
         """Queue a message without a look at the bounds."""
-        assert outgoing.message is not None
+        message = outgoing.message
+        assert message is not None
+        message.waits()
         outgoing.number = self._next_number
         self._next_number += 1
         self.count += 1
-        self.bytes += message_bytes(outgoing.message)
+        self.bytes += message_bytes(message)
         if outgoing.qos == 0:
             if self._qos0 is None:
                 self._qos0 = deque()

@@ -252,6 +252,7 @@ class Session(SendingSession):
                 self._send(connection, inflight, outgoing, now)
             else:
                 break
+            message.was_sent()
             if outgoing.packet_id == 0:  # it was not sent, or has QoS 0
                 if outgoing.record and self.records is not None:
                     self.records.remove(outgoing)

@@ -53,8 +53,9 @@ class Model:
             if payload:
                 self.retained[topic] = (payload, qos)
         for name, client in self.clients.items():
-            hits = [s for f, s in client.subscriptions.items() if matches(f, topic)]
-            if hits and not (sender == name and all(s.no_local for s in hits)):
+            is_own = sender == name
+            hits = [s for f, s in client.subscriptions.items() if matches(f, topic) and not (is_own and s.no_local)]
+            if hits:
                 shown = retain and any(s.retain_as_published for s in hits)
                 client.expected.append((topic, payload, min(qos, max(s.qos for s in hits)), shown))
 

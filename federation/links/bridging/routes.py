@@ -149,7 +149,7 @@ class LinkBridge(Bridge):
         self._home.broker.slices.steps += len(self.receivers)
         for receiver in self.receivers:
             session = receiver.session
-            if receiver.no_local and session.client_id == sent.client_id:
+            if receiver.no_local and receiver.own is None and session.client_id == sent.client_id:
                 continue
             end = cast("LinkEnd | None", session.bridge_end)
             if end is not None and origin is not None:

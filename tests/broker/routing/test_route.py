@@ -22,9 +22,22 @@ def test_merge(options: list[tuple[int, bool, bool, int]]) -> None:
         former = receiver.more_identifiers
         receiver.merge(subscription)
         assert former is None or receiver.more_identifiers is former, "a copy each time would cost quadratic time"
-    identifiers = list(receiver.identifiers) if receiver.more_identifiers is None else receiver.more_identifiers
+    receiver.end_merge()
+    check(receiver, session, options)
+    assert receiver.no_local == any(no_local for _, no_local, _, _ in options)
+    without = [option for option in options if not option[1]]
+    if receiver.no_local and without:
+        assert receiver.own is not None
+        check(receiver.own, session, without)
+    else:
+        assert receiver.own is None
+
+
+def check(receiver: Receiver, session: Subscriber, options: list[tuple[int, bool, bool, int]]) -> None:
+    """Its options are the merged ones of these subscriptions."""
     assert receiver.session is session
     assert receiver.qos == max(qos for qos, _, _, _ in options)
-    assert receiver.no_local == all(no_local for _, no_local, _, _ in options)
     assert receiver.retain_as_published == any(retain for _, _, retain, _ in options)
-    assert identifiers == [identifier for _, _, _, identifier in options if identifier]
+    assert receiver.identifiers == tuple(identifier for _, _, _, identifier in options if identifier)
+    own = 0 if receiver.own is None else receiver.own.size()
+    assert receiver.size() == 1 + len(receiver.identifiers) + own

@@ -380,3 +380,24 @@ def test_a_fault_in_sending_queued_messages_ends_the_connection(world: Any) -> N
         client.connection.take_output()
     world.broker.close_connection(client.connection, 0x83, "internal error", world.now)
     assert world.broker.take_dirty() == [client.connection]
+
+
+@pytest.mark.parametrize("size", [10, 10_000])
+def test_a_message_that_waits_takes_what_is_counted(world: Any, size: int) -> None:
+    """The forms in which others have got it, and the packet as it came, are not kept beside a large payload."""
+    offline(world)
+    other = world.connect("other", clean_start=False, expiry=5000)
+    other.subscribe(b"a")
+    other.cut()
+    for version in (4, 5):
+        world.connect(f"v{version}", version).subscribe(b"a", qos=0)
+    publisher = world.connect("p")
+    payload = bytes(size)
+    publisher.publish(b"a", payload, 1)
+    message = world.broker.sessions["c"].queue.first().message
+    assert message is world.broker.sessions["other"].queue.first().message
+    assert message.encoded is None
+    assert (len(message.tail) > 0) == (size < 256)
+    assert back(world, 4) == [payload]
+    assert message.encoded is None or size < 256, "it waits for another one yet"
+    assert world.connect("other", clean_start=False, expiry=5000).take_payloads() == [payload]
