@@ -2,7 +2,8 @@
 
 They are not put in the session's queue, whose bounds are for published messages. The retained store keeps them anyway, and
 is searched only as fast as the client takes them. Each message is compared with the store again just before it is sent, so
-that a client never gets an older value after a newer one.
+that a client never gets an older retained message after a newer one. What is published meanwhile without RETAIN does not wait
+behind them: with its RETAIN flag the older message tells what it is.
 """
 
 # compiled with mypyc
