@@ -44,6 +44,11 @@ async def test_port_in_use(nodes: Nodes, watch: StartWatch) -> None:
         ('listeners:\n  - adress: ":1883"\n', "address"),
         ("listeners: [\n", "1"),
         ("\0\1\2", ""),
+        ("workers: 0\n", 'workers: "0" is not'),
+        ("workers: -1\n", 'workers: "-1" is not'),
+        ("workers: two\n", 'workers: "two" is not'),
+        ("workers: 2.5\n", 'workers: "2.5" is not'),
+        ('workers: 2\nlisteners: [{address: "127.0.0.1:0"}]\n', "listeners[0].address"),
     ],
 )
 async def test_wrong_file(nodes: Nodes, text: str, expected: str) -> None:
