@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import sys
 import tarfile
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -13,10 +15,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import held_copies
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck
 from gmqttctl.cli import main
 from mqtt_client import reached
+from node_process import Node
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -27,7 +31,31 @@ if TYPE_CHECKING:
 
 BEFORE: Final = 3  # messages for each client that are acknowledged before a backup, and others until it is made
 MEANWHILE: Final = 20
+MOVES: Final = 3  # of each client from connection to connection, between the copies of two workers
 EXPIRY: Final = {props.SESSION_EXPIRY_INTERVAL: 3600}
+
+
+class HeldNode(Node):
+    """Worker 1 begins its copy when a writer has opened the pipe and closed it."""
+
+    @property
+    def pipe(self) -> Path:
+        return self.directory / f"{self.name}.copy"
+
+    def program(self) -> list[str]:
+        if not self.pipe.exists():
+            os.mkfifo(self.pipe)
+        return [sys.executable, held_copies.__file__, str(self.pipe)]
+
+    async def holds(self) -> int:
+        """The pipe, open for writing, when worker 1 is about to copy."""
+
+        def opened() -> int | None:
+            with contextlib.suppress(OSError):  # nobody reads it yet
+                return os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK)
+            return None
+
+        return int(await eventually(opened, "worker 1 is told to copy its store"))
 
 
 async def gmqttctl(*arguments: str) -> str:
@@ -40,21 +68,24 @@ async def gmqttctl(*arguments: str) -> str:
 async def test_a_backup_of_workers_is_a_node_of_any_number_again(
     nodes: Nodes, clients: Clients, tmp_path: Path, count: int
 ) -> None:
-    """With sessions that change the worker while it is made, and messages for them. What was acknowledged before comes once;
-    what is sent meanwhile comes once or, where it was not there at the moment, not at all."""
+    """With sessions that change the worker between the copies of the two, and messages for them. What was acknowledged before
+    comes once; what is sent meanwhile comes once or, where it was not there at the moment, not at all."""
     grpc = f"127.0.0.1:{nodes.free_port()}"
     api: dict[str, Any] = {"plugin_order": ["admin"], "api": {"grpc": [{"address": grpc}]}}
-    node = nodes.make({"workers": 2, "data_dir": str(tmp_path / "data"), **api})
+    node = nodes.make({"workers": 2, "data_dir": str(tmp_path / "data"), **api}, kind=HeldNode)
+    assert isinstance(node, HeldNode)
     node.spawn()
     await eventually(lambda: node.log().count("event stream to a node") >= 2, "workers know each other")
     names = [f"c{number}" for number in range(8)]
     publisher = await clients.connect(node.port, "p")
     moving = True
+    moves: Counter[str] = Counter()
 
     async def move(name: str) -> None:
         """From connection to connection, and away at last. It has got nothing."""
         while moving:
             client = await clients.connect(node.port, name, clean_start=False, properties=EXPIRY, acknowledges=False)
+            moves[name] += 1
             await client.close(goodbye=False)
 
     async def publish(first: int, end: int) -> None:
@@ -71,7 +102,12 @@ async def test_a_backup_of_workers_is_a_node_of_any_number_again(
     await publish(0, BEFORE)
     publishing = asyncio.create_task(publish(BEFORE, MEANWHILE))
     file = tmp_path / "node.tar.gz"
-    await gmqttctl("backup", str(file), "--server", grpc)
+    copying = asyncio.create_task(gmqttctl("backup", str(file), "--server", grpc))
+    pipe = await node.holds()
+    wanted = {name: moves[name] + MOVES for name in names}
+    await eventually(lambda: all(moves[name] >= wanted[name] for name in names), "the clients move")
+    os.close(pipe)
+    await copying
     assert_one_session_each(file, names)
     await publishing
     moving = False
