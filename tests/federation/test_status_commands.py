@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -120,5 +120,7 @@ def test_a_node_without_alarms_is_upgraded_when_it_is_ready(older: tuple[OlderNo
 def test_the_state_of_a_node_is_that_of_its_members(
     members: list[tuple[str, bool, dict[str, str]]], state: str
 ) -> None:
-    made = [{"status": status, "suspected": suspected, "tags": tags} for status, suspected, tags in members]
+    made: list[Mapping[str, Any]] = [
+        {"status": status, "suspected": suspected, "tags": tags} for status, suspected, tags in members
+    ]
     assert node_state(made) == state

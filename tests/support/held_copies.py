@@ -19,7 +19,7 @@ def run(pipe: Path) -> None:
             await asyncio.to_thread(pipe.read_bytes)
         return await copy_store(server, folder)
 
-    Server.copy_store = held  # type: ignore[method-assign]
+    Server.copy_store = held  # type: ignore[assignment,method-assign]
     main()
 
 
