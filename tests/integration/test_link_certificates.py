@@ -58,9 +58,9 @@ class Secured:
 
 async def reload(node: Node) -> None:
     assert node.process is not None
-    count = node.log().count("configuration reloaded")
+    wanted = node.log().count("configuration reloaded") + max(1, len(node.workers()))
     node.process.send_signal(signal.SIGHUP)
-    await eventually(lambda: node.log().count("configuration reloaded") > count, f"{node.name} has reloaded")
+    await eventually(lambda: node.log().count("configuration reloaded") >= wanted, f"all of {node.name} has reloaded")
 
 
 def api(nodes: Nodes) -> dict[str, Any]:

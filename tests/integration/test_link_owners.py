@@ -31,6 +31,7 @@ async def one_of(reader: MqttClient) -> set[int]:
     return {int(message.payload)} if message.topic == b"s0/n" else set()
 
 
+@pytest.mark.one_process("names the node that runs a link, and each worker may")
 async def test_one_node_runs_a_link_and_another_takes_it_over_after_a_kill(nodes: Nodes, clients: Clients) -> None:
     upstream = await nodes.start({"mqtt": {"session_expiry": "1h", "max_queued_messages": 10_000}}, name="upstream")
     cluster = await nodes.federation(3, cluster_config(upstream.port) | PATIENT)
@@ -162,6 +163,7 @@ async def test_links_move_to_a_node_that_joins_and_from_one_that_leaves_without_
     assert [count for counts in found.values() for count in counts.values() if count != 1] == []
 
 
+@pytest.mark.one_process("names the node that runs a link, and each worker may")
 async def test_each_node_tells_the_links_of_all_and_restarts_them(nodes: Nodes, clients: Clients) -> None:
     upstream = await nodes.start({"mqtt": {"session_expiry": "1h"}}, name="upstream")
     cluster = await nodes.federation(2, cluster_config(upstream.port, 4))

@@ -174,8 +174,13 @@ class Owners(Extension):
         return {name: self._calls.reach(name) for name in names}
 
     def is_alone(self) -> bool:
-        """Return whether no other node of this cluster may run links."""
-        return self.federation is None or not any(TAG_LINKS in other.tags for other in self._host.members.others())
+        """Return whether no other node of this cluster may run links. The workers of a node, which stop and start together, are
+        one."""
+        members, worker = self._host.members, self._host.worker
+        own = {} if worker is None else worker.place.siblings(members.node_name)
+        return self.federation is None or not any(
+            TAG_LINKS in other.tags and other.name not in own for other in members.others()
+        )
 
     async def list_at(self, name: str, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
         """The links of another member. Raises MemberAway."""

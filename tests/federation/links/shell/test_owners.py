@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from broker.hooks import Members, OtherNode
+from broker.workers.shares import Place
 from federation.definitions.resolution import LINKS_MAX
 from federation.links.ownership_table import (
     Phase,
@@ -59,6 +60,37 @@ def test_faulty_tables_are_refused(table: pb.OwnerTable, words: str) -> None:
 class OneOther(Members):
     def others(self) -> list[OtherNode]:
         return [OtherNode("b", "ALIVE", {TAG_LINKS: VERSION})]
+
+
+class Others(Members):
+    def __init__(self, node_name: str, *others: str) -> None:
+        super().__init__(node_name)
+        self.all = [OtherNode(name, "ALIVE", {TAG_LINKS: VERSION}) for name in others]
+
+    def others(self) -> list[OtherNode]:
+        return self.all
+
+
+@pytest.mark.parametrize(
+    ("own", "index", "others", "is_alone"),
+    [
+        ("a", -1, (), True),
+        ("a", -1, ("a/1",), False),
+        ("a", 0, ("a/1", "a/2"), True),
+        ("a/1", 1, ("a", "a/2"), True),
+        ("a/1", 1, ("a", "b"), False),
+        ("a", 0, ("a/3",), False),
+    ],
+)
+async def test_workers_of_a_node_are_alone_together(
+    own: str, index: int, others: tuple[str, ...], is_alone: bool
+) -> None:
+    """index: of the worker, -1 for a node without."""
+    place = Place(index, 3, True, dict.fromkeys(range(3), 0), "")
+    host = SimpleNamespace(members=Others(own, *others), worker=None if index < 0 else SimpleNamespace(place=place))
+    owners = Owners(cast(Any, host))
+    owners.prepare(cast(Any, SimpleNamespace(dialer=None)))
+    assert owners.is_alone() is is_alone
 
 
 async def test_a_member_is_told_again_after_any_exception(monkeypatch: pytest.MonkeyPatch) -> None:
