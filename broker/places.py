@@ -4,6 +4,7 @@ A stranger costs nothing to open connections. If the newest were refused, strang
 there; so one of them goes, and a peer that means to log in needs its place for a moment only.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections.abc import Iterator
