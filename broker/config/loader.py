@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -17,6 +18,7 @@ import yaml
 
 from broker.config.environment import MERGE_TAG, compose, insert_variables, set_keys
 from broker.config.installed import installed_plugins, plugin_fault
+from broker.config.printer import secrets_of
 from broker.config.rules import Protects, check_settings
 from broker.config.schema import Key, keys_of, walk
 from broker.config.setting import Entries, EntryFault, Kind, Section, Sections, Sequence
@@ -84,7 +86,14 @@ def load(path: str | os.PathLike[str], allow_missing: bool = False) -> LoadResul
         return _one_fault(file, "this user may not read the file")
     except (OSError, ValueError) as error:
         return _one_fault(file, f"the file cannot be read: {getattr(error, 'strerror', None) or error}")
-    return load_bytes(data, file, allow_missing, os.environ)
+    found = load_bytes(data, file, allow_missing, os.environ)
+    if found.settings is not None and _is_read_by_all(file):
+        # What a variable gives is not in the file.
+        key = next((key for key, secret in secrets_of(found.settings) if secret.encode() in data), "")
+        if key:
+            text = "every user of this machine may read this secret; chmod o-r the file, or write ${NAME} of a variable"
+            found.warnings.append(Warning(file, 0, key, text))
+    return found
 
 
 def load_bytes(
@@ -126,6 +135,13 @@ def load_bytes(
 def _read_file(path: str, size: int) -> bytes:
     with open(path, "rb") as stream:
         return stream.read(size)
+
+
+def _is_read_by_all(path: str) -> bool:
+    try:
+        return bool(os.stat(path).st_mode & stat.S_IROTH)
+    except OSError:
+        return False
 
 
 def _place(node: yaml.Node) -> Place:

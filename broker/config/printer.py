@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import yaml
@@ -64,6 +65,35 @@ def _without_secrets(body: Any, secrets: tuple[str, ...]) -> Any:
     if isinstance(body, list):
         return [_without_secrets(item, secrets) for item in body]
     return body
+
+
+def secrets_of(settings: object, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path of each key that has a secret, and the secret."""
+    for key in keys_of(type(settings)):
+        value, kind, path = key.of(settings), key.setting.kind, f"{prefix}{key.name}"
+        if not value:
+            continue
+        if key.setting.secret:
+            for text in value if isinstance(kind, Sequence) else (value,):
+                yield path, text
+        elif isinstance(kind, Section):
+            yield from secrets_of(value, f"{path}.")
+        elif isinstance(kind, Entries):
+            for name, body in value:
+                for text in _texts_of(body, kind.secrets):
+                    if "@" in text:  # a URI with a user
+                        yield f"{path}.{name}", text
+
+
+def _texts_of(body: Any, keys: tuple[str, ...], is_wanted: bool = False) -> Iterator[str]:
+    if isinstance(body, dict):
+        for key, value in body.items():
+            yield from _texts_of(value, keys, key in keys)
+    elif isinstance(body, list):
+        for item in body:
+            yield from _texts_of(item, keys, is_wanted)
+    elif is_wanted and isinstance(body, str):
+        yield body
 
 
 def changed_keys(old: object, new: object, prefix: str = "") -> list[str]:

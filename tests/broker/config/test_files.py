@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,33 @@ from broker.config.settings_listeners import ApiListener
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 CONFIGS: Final = sorted((ROOT / "configs").glob("*.yml"))
+
+SECRETS: Final = {
+    "plugins.auth.jwt.secret": "plugin_order: [auth]\nplugins: {auth: {jwt: {algorithms: [HS256], secret: '%s'}}}\n",
+    "persistence.redis.password": "persistence: {redis: {password: '%s'}}\n",
+    "plugins.federation.encrypt_keys": "plugin_order: [federation]\nplugins: {federation: {encrypt_keys: ['%s']}}\n",
+    "plugins.links.upstreams.north": (
+        "plugin_order: [links]\n"
+        "plugins: {links: {domain: d, upstreams: {north: {uri: ['mqtt://u:%s@north.example.com']}}}}\n"
+    ),
+}
+SECRET: Final = base64.b64encode(bytes(range(32, 64))).decode().replace("/", "a").replace("+", "a")
+
+
+@pytest.mark.parametrize("key", SECRETS)
+def test_a_secret_in_a_file_that_everybody_reads_draws_a_warning(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gmqttd.yml"
+    monkeypatch.setenv("SOME_SECRET", SECRET)
+    for value, mode, is_warned in ((SECRET, 0o644, True), (SECRET, 0o640, False), ("${SOME_SECRET}", 0o644, False)):
+        path.write_text(SECRETS[key] % value)
+        path.chmod(mode)
+        found = load(path)
+        assert found.settings is not None, [str(fault) for fault in found.faults]
+        assert [each.key for each in found.warnings if "read this secret" in each.text] == ([key] if is_warned else [])
+        assert SECRET not in " ".join(str(each) for each in found.warnings)
+
 
 # The default file of the Go broker without its comments.
 GO_FILE: Final = """\
