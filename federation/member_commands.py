@@ -125,7 +125,7 @@ members.add_command(
             click.Argument(["node_name"], metavar="NODE"),
             click.Option(["--prune"], is_flag=True, help="Also forget the node at once."),
         ),
-        done="{node_name} has left",
+        done="the members are told that {node_name} has left; one that is alive says so, and stays",
         asks="Take {node_name} for gone, with what waits for it?",
     )
 )
