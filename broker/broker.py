@@ -401,9 +401,7 @@ class Broker(Context):
                 known.along = along
                 note_changed(self, self.router.tree, known)
             if position != known.current_position():
-                known.stop_feed()
-                known.position = position
-                session.made_fed().add(self, known)
+                session.made_fed().place(self, known, position)
             note_subscription(session, known)
             self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
         else:

@@ -89,6 +89,11 @@ class Feeds:
         """
         raise AssertionError("a subclass implements this")
 
+    def further(self, position: bytes, former: bytes) -> bytes:
+        """Return the position of a subscription that was begun anew, now that the session that had it before has come, too:
+        what either of them has had does not come again. `position` where the two began otherwise."""
+        raise AssertionError("a subclass implements this")
+
     def open(self, reader: FeedReader, position: bytes) -> Feed:
         """Return the feed of a subscription whose client is there. `position` is one of `begin` or of `Feed.position`, maybe
         of another node."""

@@ -126,6 +126,12 @@ class FedSubscriptions:
         self._all[subscription.topic_filter] = fed
         self._woken[fed] = None
 
+    def place(self, context: Context, subscription: Subscription, position: bytes) -> None:
+        """The subscription goes on from another position."""
+        subscription.stop_feed()
+        subscription.position = position
+        self.add(context, subscription)
+
     def remove(self, full_filter: bytes) -> None:
         fed = self._all.pop(full_filter, None)
         if fed is not None:

@@ -117,10 +117,16 @@ def _take_head(
         if kind == SUBSCRIPTION:
             full = cast(bytes, record[2])
             check_utf8(full)
-            if full not in session.subscriptions:
-                subscription = subscription_of(record, session)
+            subscription = subscription_of(record, session)
+            here = session.subscriptions.get(full)
+            if here is None:
                 insert_restored(broker, session, subscription)
                 note_subscription(session, subscription)
+            elif here.position and subscription.position and broker.feeds is not None:
+                position = broker.feeds.further(here.current_position(), subscription.position)
+                if position != here.current_position():
+                    session.made_fed().place(broker, here, position)
+                    note_subscription(session, here)
         elif kind == RECEIVED and has_exchanges:
             packet_id = cast(int, record[2])
             packet_ids.append(packet_id)

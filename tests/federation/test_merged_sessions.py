@@ -11,6 +11,7 @@ from broker_world import START, Client, World
 from federation.sessions.content import head_records, outgoing_record, take_head
 from federation.sessions.relayed import Relayed
 from federation.sessions.wire import Record
+from numbered_feeds import NumberedFeeds
 
 
 def client_of(world: World, receive_maximum: int = 10) -> Client:
@@ -33,6 +34,37 @@ def session_elsewhere(is_received: bool) -> list[Record]:
     assert (session.inflight.messages()[0].state == AWAIT_PUBCOMP) is is_received
     outgoings = session.inflight.messages()
     return [*head_records(session, 0.0, (0, 0)), *[outgoing_record(outgoing, 0.0) for outgoing in outgoings]]
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+@pytest.mark.parametrize(("there", "here", "first"), [(7, 3, 7), (3, 7, 7)])
+def test_a_feed_that_was_begun_anew_goes_on_behind_what_both_have_had(
+    is_connected: bool, there: int, here: int, first: int
+) -> None:
+    def subscribed(end: int) -> tuple[World, Client, NumberedFeeds]:
+        world = World()
+        feeds = NumberedFeeds()
+        feeds.end = end
+        world.broker.feeds = feeds
+        client = world.connect("c", clean_start=False, expiry=3600)
+        client.subscribe(b"$stream/0/#", qos=1)
+        world.flush()
+        assert len(client.take_payloads()) == end
+        return world, client, feeds
+
+    former, _, _ = subscribed(there)
+    records = head_records(former.broker.sessions["c"], 0.0, (0, 0))
+    world, client, feeds = subscribed(here)
+    if not is_connected:
+        client.cut()
+    session, _ = take_head(world.broker, "c", records, False, Relayed(), START)
+    session.pump(world.now)  # as the caller does
+    feeds.grow(9, world.now)
+    world.flush()
+    if not is_connected:
+        client = world.connect("c", clean_start=False, expiry=3600)
+    assert client.take_payloads() == [b"%d" % number for number in range(first, 9)]
+    world.check()
 
 
 @pytest.mark.parametrize("is_connected", [True, False])

@@ -63,6 +63,9 @@ class NumberedFeeds(Feeds):
             raise MqttError(TOPIC_FILTER_INVALID, f"{text.decode()} is no number")
         return topic_filter, known if known and not start else topic_filter + b" " + text
 
+    def further(self, position: bytes, former: bytes) -> bytes:
+        return max(position, former, key=lambda each: int(each.split(b" ")[1]))
+
     def open(self, reader: FeedReader, position: bytes) -> Feed:
         topic_filter, number = position.split(b" ")
         feed = NumberedFeed(self, reader, topic_filter, int(number))

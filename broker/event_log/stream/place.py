@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.event_log.stream.start import Start
 
@@ -54,6 +54,21 @@ def first_place(topic_filter: bytes, text: str, start: Start) -> Place:
     """Return the place of a subscription that begins."""
     logs = {node: LogPlace("", offset) for node, offset in start.offsets.items()}
     return Place(topic_filter, text, start.since_ns, start.is_last, logs)
+
+
+def further_place(place: Place, former: Place) -> Place:
+    """Return `place`, in each log behind what a subscription of the same start has had from `former`. In a log of another id it
+    stays where it is."""
+    if (place.text, place.topic_filter) != (former.text, former.topic_filter):
+        return place
+    logs = dict(place.logs)
+    for node, there in former.logs.items():
+        here = logs.get(node)
+        if there.log_id and (
+            here is None or not here.log_id or (here.log_id == there.log_id and here.offset < there.offset)
+        ):
+            logs[node] = there
+    return replace(place, logs=logs)
 
 
 def decode_place(position: bytes) -> Place:

@@ -11,7 +11,7 @@ from broker.event_log.log import EventLog
 from broker.event_log.other_logs import TAG_STREAM
 from broker.event_log.stream.feed import LogFeed
 from broker.event_log.stream.own_log import OwnLog
-from broker.event_log.stream.place import Place, decode_place, first_place
+from broker.event_log.stream.place import Place, decode_place, first_place, further_place
 from broker.event_log.stream.reads import StreamReads
 from broker.event_log.stream.remote_log import LogForMembers, RemoteLog
 from broker.event_log.stream.start import StartFault, parse_start, split_filter
@@ -64,6 +64,12 @@ class Streams(Feeds):
         except StartFault as fault:
             raise MqttError(TOPIC_FILTER_INVALID, str(fault)) from None
         return topic_filter, first_place(topic_filter, text, found).encode()
+
+    def further(self, position: bytes, former: bytes) -> bytes:
+        try:
+            return further_place(decode_place(position), decode_place(former)).encode()
+        except ValueError:
+            return position
 
     def open(self, reader: FeedReader, position: bytes) -> Feed:
         try:

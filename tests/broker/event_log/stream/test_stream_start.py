@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker.codec.reason_codes import TOPIC_FILTER_INVALID
 from broker.errors import MqttError
-from broker.event_log.stream.place import LogPlace, Place, decode_place, first_place
+from broker.event_log.stream.place import LogPlace, Place, decode_place, first_place, further_place
 from broker.event_log.stream.start import OFFSET_MAX, Start, StartFault, parse_start, split_filter
 
 NOW = 1_700_000_000_000_000_000  # 2023-11-14T22:13:20Z
@@ -140,3 +140,17 @@ def test_a_place_comes_back_from_its_bytes() -> None:
 def test_other_bytes_are_no_place(position: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_place(position)
+
+
+def test_a_place_that_is_behind_what_two_subscriptions_have_had() -> None:
+    here = Place(
+        b"a", "earliest", 0, False, {"n1": LogPlace("id1", 5), "n2": LogPlace("id2", 9), "n3": LogPlace("new", 1)}
+    )
+    former = Place(
+        b"a", "earliest", 0, False, {"n1": LogPlace("id1", 7), "n2": LogPlace("id2", 8), "n3": LogPlace("old", 4)}
+    )
+    former.logs["n4"] = LogPlace("id4", 3)
+    wanted = {**here.logs, "n1": LogPlace("id1", 7), "n4": LogPlace("id4", 3)}
+    assert further_place(here, former) == Place(b"a", "earliest", 0, False, wanted)
+    for other in (Place(b"a", "-1h", 0, False, former.logs), Place(b"b", "earliest", 0, False, former.logs)):
+        assert further_place(here, other) is here
