@@ -28,6 +28,7 @@ from broker.api.tokens import Role
 from broker.api.transcoding import one_line
 from broker.config.addresses import Address, is_loopback
 from broker.config.settings_listeners import ApiListener
+from broker.server.entrance import Entrance
 from broker.server.socket_files import check_socket_path, remove_socket_files
 from broker.server.start_error import bind_error
 from broker.server.tls_context import HTTP_PROTOCOLS, LiveContext
@@ -39,7 +40,6 @@ BODY_SECONDS_MAX: Final = 30.0  # for a body to arrive
 ANSWER_SECONDS_MAX: Final = 30.0  # for the client to take an answer
 FIRST_EVENT_SECONDS: Final = 0.2  # to the begin of an answer in several parts, if none comes by then
 EVENT_SECONDS: Final = 15.0  # between two signs of life in such an answer
-HANDSHAKE_SECONDS_MAX: Final = 10.0  # of TLS
 STOP_SECONDS_MAX: Final = 0.5  # for calls that run when the node stops; its whole stop has 5 s
 BACKLOG: Final = 128  # connections that the kernel keeps until they are accepted
 
@@ -79,8 +79,7 @@ class HttpServer:
         self.contexts: list[LiveContext] = []
         self._listening: list[asyncio.Server] = []
         self._servers: list[BoundedServer] = []
-        self._open: dict[web.RequestHandler, None] = {}  # in the order of their opening
-        self._calling: set[web.RequestHandler] = set()
+        self.entrance = Entrance(lambda: CONNECTIONS_MAX, self._count_dropped)
         self._arriving: dict[web.RequestHandler, int] = {}  # bytes of each body that is arriving
         self._http_log = logging.Logger("http")  # without a parent that would print its lines
         self._http_log.addHandler(BadRequests(log))
@@ -90,18 +89,18 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         address = listener.address
         server = BoundedServer(self, self._http_log)
-        options: dict[str, Any] = {"backlog": BACKLOG}
+        live = None
         if listener.tls is not None:
             live = LiveContext(listener.tls, tls_key, HTTP_PROTOCOLS)
             self.contexts.append(live)
-            options |= {"ssl": live.context, "ssl_handshake_timeout": HANDSHAKE_SECONDS_MAX}
+        make = self.entrance.behind(live, server)
         try:
             if address.is_unix:
                 check_socket_path(key, address)
-                listening = await loop.create_unix_server(server, address.path, **options)
+                listening = await loop.create_unix_server(make, address.path, backlog=BACKLOG)
                 self._socket_paths.append(address.path)
             else:
-                listening = await loop.create_server(server, address.host or None, address.port, **options)
+                listening = await loop.create_server(make, address.host or None, address.port, backlog=BACKLOG)
         except OSError as error:
             raise bind_error(error, str(address), key) from error
         # Browsers reach no unix socket.
@@ -121,6 +120,7 @@ class HttpServer:
         for server in self._servers:
             server.pre_shutdown()
         await asyncio.gather(*(server.shutdown(STOP_SECONDS_MAX) for server in self._servers))
+        self.entrance.close()
         self._listening.clear()
         self._servers.clear()
         self.contexts.clear()
@@ -129,21 +129,11 @@ class HttpServer:
 
     # --- bounds ---
 
-    def connection_opened(self, handler: web.RequestHandler) -> None:
-        self._open[handler] = None
-        if len(self._open) > CONNECTIONS_MAX:
-            self._drop_oldest()
-
-    def connection_closed(self, handler: web.RequestHandler) -> None:
-        self._open.pop(handler, None)
-
-    def _drop_oldest(self) -> None:
-        """Close the oldest connection that runs no call. The newest one runs none yet, so there is always one."""
-        self._drop(next(handler for handler in self._open if handler not in self._calling))
+    def _count_dropped(self) -> None:
+        self.connections_dropped += 1
 
     def _drop(self, handler: web.RequestHandler) -> None:
-        self.connections_dropped += 1
-        self._open.pop(handler, None)
+        self._count_dropped()
         self._arriving.pop(handler, None)
         if handler.transport is not None:
             handler.transport.abort()
@@ -200,7 +190,10 @@ class HttpServer:
         route, path_fields = gateway.find(request.method, request.rel_url.raw_path)
         caller = self._guard.check(authorizations, route.method.role)
         body = await self._read_body(request)
-        self._calling.add(request.protocol)
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError
+        self.entrance.places.hold(transport)
         try:
             if route.method.is_stream:
                 last_event = headers.get("Last-Event-ID", "")
@@ -211,7 +204,7 @@ class HttpServer:
                 )
             return json_response(await gateway.call(route, path_fields, list(request.query.items()), body, caller))
         finally:
-            self._calling.discard(request.protocol)
+            self.entrance.places.release(transport)
 
     async def _stream(
         self, request: web.BaseRequest, events: AsyncIterator[str], check: Callable[[], object]
@@ -279,23 +272,25 @@ class HttpServer:
 
 
 class BoundedServer(web.Server):
-    """aiohttp's server of one listener; it tells the HttpServer which connections come and go."""
+    """aiohttp's server of one listener; it tells the entrance which connections come and go."""
 
     def __init__(self, owner: HttpServer, log: logging.Logger) -> None:
         super().__init__(self._handle, access_log=None, logger=log, keepalive_timeout=KEEP_ALIVE_SECONDS)
         self.guard = BrowserGuard((), True)
         self._owner = owner
+        self._transports: dict[Any, asyncio.Transport] = {}  # a handler forgets its own before the end
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         return await self._owner.handle(self.guard, request)
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        self._owner.connection_opened(handler)
+        self._transports[handler] = transport
+        self._owner.entrance.admits(transport)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
-        self._owner.connection_closed(handler)
+        self._owner.entrance.places.discard(self._transports.pop(handler))
 
 
 def bound_address(address: Address, port: int) -> Address:

@@ -128,6 +128,10 @@ class KafkaConnection:
                 raise Closed
             await asyncio.sleep(0)  # requests that have arrived already: one of each connection in a turn of the loop
 
+    @property
+    def transport(self) -> asyncio.WriteTransport:
+        return self._writer.transport
+
     def abort(self) -> None:
         self._writer.transport.abort()
 

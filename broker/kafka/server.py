@@ -19,7 +19,7 @@ from broker.kafka.frames import APIS, Request
 from broker.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from broker.kafka.settings import KafkaSettings
 from broker.listener_facts import ListenerFacts
-from broker.places import Places
+from broker.server.entrance import Entrance
 from broker.server.start_error import bind_error
 from broker.server.tls_context import LiveContext
 
@@ -33,7 +33,6 @@ UNSENT_BYTES_MAX: Final = 64 * 2**20
 KERNEL_BYTES: Final = 2**17
 """Of an answer that the kernel takes beyond what the client has room for. Policy: the next request of a connection waits until
 the kernel has all of the answer, so one that does not read costs one Fetch, not those that fill the kernel's 4 MiB."""
-HANDSHAKE_SECONDS_MAX: Final = 10.0  # of TLS
 BACKLOG: Final = 128  # connections that the kernel keeps until they are accepted
 CLOSED: Final = (
     *("answers_not_taken", "connections_idle", "connections_refused", "logins_ended", "logins_late", "logins_refused"),
@@ -63,24 +62,22 @@ class KafkaServer:
         self._log = log
         self._listening: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()  # of all connections
-        self._places: Places[KafkaConnection] = Places()
+        self._entrance = Entrance(lambda: settings.max_connections, lambda: self.count("connections_refused"))
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._unsent: dict[KafkaConnection, int] = {}  # the one that waits longest first
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entrance.places)
 
     async def open(self, key: str) -> None:
         """Raises StartError that names the key."""
         tls = self._settings.tls
-        options: dict[str, Any] = {"backlog": BACKLOG}
         if tls is not None:
             self.context = LiveContext(tls, f"{key}.tls", ())
-            options |= {"ssl": self.context.context, "ssl_handshake_timeout": HANDSHAKE_SECONDS_MAX}
         for index, address in enumerate(self._settings.listeners):
-            await self._open(f"{key}.listeners[{index}]", address, options)
+            await self._open(f"{key}.listeners[{index}]", address)
 
-    async def _open(self, key: str, address: Address, options: dict[str, Any]) -> None:
+    async def _open(self, key: str, address: Address) -> None:
         facts = ListenerFacts(address.host_port, "tcp" if self.context is None else "tls")
         loop = asyncio.get_running_loop()
 
@@ -89,7 +86,8 @@ class KafkaServer:
             return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._serve(facts, reader, writer))
 
         try:
-            opened = await loop.create_server(made, address.host or None, address.port, **options)
+            make = self._entrance.behind(self.context, made)
+            opened = await loop.create_server(make, address.host or None, address.port, backlog=BACKLOG)
         except OSError as error:
             raise bind_error(error, address.host_port, key) from error
         self._listening.append(opened)
@@ -105,17 +103,14 @@ class KafkaServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._entrance.close()
 
     # --- connections ---
 
     async def _serve(self, facts: ListenerFacts, reader: EndingReader, writer: asyncio.StreamWriter) -> None:
         connection = KafkaConnection(self, reader, writer, facts)
-        leaving = self._places.take(connection, self._settings.max_connections)
-        if leaving is not None:
-            self.count("connections_refused")
-            leaving.abort()
-            if leaving is connection:
-                return
+        if not self._entrance.admits(writer.transport):
+            return
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -136,13 +131,13 @@ class KafkaServer:
             self._log.error("fault in handling a Kafka client", client=connection.addr, exc_info=error)
         finally:
             self._tasks.discard(task)
-            self._places.discard(connection)
+            self._entrance.places.discard(writer.transport)
             self._unsent.pop(connection, None)
             connection.abort()
 
     def let_in(self, connection: KafkaConnection) -> None:
         """It is logged in, or has asked for something where no login is needed: it makes room for nobody."""
-        self._places.hold(connection)
+        self._entrance.places.hold(connection.transport)
 
     def count(self, reason: str) -> None:
         self.closed[reason] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from broker.config.settings_listeners import TlsSettings
 from broker.server.start_error import StartError
@@ -69,11 +69,7 @@ def _load(context: ssl.SSLContext, path: str, key: str, what: str) -> None:
 
 
 class LiveContext:
-    """The context of an address that a library serves. Connections from now on use the one of the last `renew`.
-
-    The library keeps `context`, which hands each connection over in its callback for the server name; OpenSSL calls it for
-    clients without one too.
-    """
+    """The `context` of an address: of the last `renew`, for connections from now on."""
 
     def __init__(self, settings: TlsSettings, key: str, protocols: tuple[str, ...]) -> None:
         """Raises StartError."""
@@ -81,15 +77,10 @@ class LiveContext:
         self._key = key
         self._protocols = protocols
         self.context = server_context(settings, key, protocols)
-        self._now = self.context
-        self.context.sni_callback = self._use_newest
 
     def renew(self) -> None:
         """Read the files again. Raises StartError, and keeps what it has."""
-        self._now = server_context(self._settings, self._key, self._protocols)
-
-    def _use_newest(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
-        connection.context = self._now
+        self.context = server_context(self._settings, self._key, self._protocols)
 
 
 class KeyPairFault(Exception):

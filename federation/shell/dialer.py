@@ -16,11 +16,11 @@ from broker.config.addresses import parse_address
 from broker.hooks import Members
 from broker.places import Places
 from broker.server.tls_layer import TlsLayer
+from broker.server.tls_transport import TlsConnection, TlsError, TlsTransport, TlsUser
 from federation.refusals import Refusals
 from federation.shell.node_tls import NodeTls, names_of
 from federation.shell.passing import Passing, end_connections
 from federation.shell.private_folder import PrivateFolder
-from federation.shell.tls_transport import NodeTlsError, TlsConnection, TlsTransport, TlsUser
 from federation.trust import HANDSHAKE, NAME, Reach, name_fault, reach_of, told
 
 MakeProtocol = Callable[[], asyncio.Protocol]
@@ -50,13 +50,15 @@ class _Attempt(TlsUser):
     def failed(self, transport: TlsTransport, reason: str) -> None:
         self._fail(*told(reason))
 
-    def broke(self, reason: str) -> None:
-        self._dialer.failed(self._name, *told(reason))
+    def broke(self, reason: str) -> str:
+        word, text = told(reason)
+        self._dialer.failed(self._name, word, text)
+        return text
 
     def _fail(self, word: str, reason: str) -> None:
         self._dialer.failed(self._name, word, reason)
         if not self.is_open.done():
-            self.is_open.set_exception(NodeTlsError(reason))
+            self.is_open.set_exception(TlsError(reason))
 
 
 class Dialer:
@@ -131,7 +133,7 @@ class Dialer:
             if other.name == name and (reach := self.reach(other.tags)).is_tls:
                 await self.connect(name, reach.addr, lambda: half)
                 return
-        raise NodeTlsError("it is no member with TLS any more")
+        raise TlsError("it is no member with TLS any more")
 
     async def stop(self) -> None:
         for _, server in self._tunnels.values():

@@ -10,11 +10,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from broker.config.addresses import parse_address
+from broker.server.tls_transport import TlsError
 from federation.shell.dialer import Dialer
 from federation.shell.direct_client import DirectConnection
 from federation.shell.go_client import GoCall
 from federation.shell.outlet_flush import PeerWriter
-from federation.shell.tls_transport import NodeTlsError
 from federation.stream.direct_client import DirectClient, DirectProbe
 from federation.stream.sender import PeerSender
 from federation.stream.state import State
@@ -124,7 +124,7 @@ class PeerClient:
                     await self._loop.create_unix_connection(lambda: connection, address.path)
                 else:
                     await self._loop.create_connection(lambda: connection, address.host, address.port)
-        except NodeTlsError as error:
+        except TlsError as error:
             core.connection_lost(str(error), self._loop.time())
             self._changed()
         except OSError as error:

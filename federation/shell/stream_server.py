@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from broker.config.addresses import socket_name_text
 from broker.server.listeners import BACKLOG
 from broker.server.tls_layer import TlsLayer
+from broker.server.tls_transport import NO_TLS, TlsConnection, TlsTransport, TlsUser
 from broker.server.turns import Turns
 from federation.extension import Extension
 from federation.node import Node
@@ -33,7 +34,6 @@ from federation.shell.node_tls import NodeTls, names_of
 from federation.shell.passing import Passing, end_connections
 from federation.shell.private_folder import PrivateFolder
 from federation.shell.stream_host import StreamHost
-from federation.shell.tls_transport import TlsConnection, TlsTransport, TlsUser
 from federation.stream.direct_wire import PREFACE
 from federation.trust import NAME, NO_NAME, PLAIN, TAKES_GO_ONLY, Caller, told
 
@@ -163,7 +163,12 @@ class _TlsFront(TlsUser):
         if transport not in self._server.connections:  # it has made room, which is counted
             return
         word, text = told(reason)
+        if reason == NO_TLS:
+            text += "; its plugins.federation.tls is not set"
         self._server.distrusted(word, socket_name_text(transport.get_extra_info("peername")), text)
+
+    def broke(self, reason: str) -> str:
+        return told(reason)[1]
 
     def lost(self, transport: TlsTransport) -> None:
         self._server.connections.discard(transport)

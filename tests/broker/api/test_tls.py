@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import grpc.aio
 import pytest
 
 from api_calls import PUBLISH, REQUEST, REQUEST_JSON, Service, api_settings
+from broker.api import http_server
 from broker.api.pb.admin_pb2_grpc import PublishServiceStub
 from broker.api.server import ApiServer
 from broker.config.settings_listeners import TlsSettings
@@ -55,6 +58,32 @@ async def call_grpc(api: ApiServer, authority: Authority, pair: Pair | None) -> 
     credentials = grpc.ssl_channel_credentials(*[content(path) for path in files])
     async with grpc.aio.secure_channel(api.grpc_addresses[0], credentials) as channel:
         await PublishServiceStub(channel).Publish(REQUEST, timeout=DEADLINE)
+
+
+async def test_handshakes_that_do_not_begin_keep_nobody_out(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have places as connections have: the oldest make room."""
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 3)
+    pair = authority.pair("localhost")
+    api, _ = await start(TlsSettings(cert=pair.cert, key=pair.key))
+    host, _, port = api.http_addresses[0].removeprefix("tcp://").rpartition(":")
+    try:
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+        assert await call_rest(api, authority, None) == 200
+        async with asyncio.timeout(DEADLINE):
+            for reader, _ in silent[:3]:
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+        assert not any(reader.at_eof() for reader, _ in silent[3:])
+        assert api.refused_input()["api_connections_dropped"] == 3
+    finally:
+        await api.stop()
+    async with asyncio.timeout(DEADLINE):
+        for reader, writer in silent:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
 
 
 async def test_both_protocols(authority: Authority) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest_asyncio
 
+from broker.server.tls_transport import TlsConnection
 from direct_peers import Proxy
 from federation.shell.direct_client import DirectConnection
 from federation.shell.direct_server import DirectServerProtocol
 from federation.shell.passing import Passing
 from federation.shell.stream_server import Front
-from federation.shell.tls_transport import TlsConnection
 from stations import BYTES_MAX, StartStation, Station
 
 KINDS = (DirectServerProtocol, DirectConnection, asyncio.StreamReaderProtocol, Front, Passing, TlsConnection)

@@ -15,9 +15,9 @@ import pytest
 
 from broker.codec.packets import Connect
 from broker.codec.writer import encode_packet
+from broker.server import tls_transport
 from certificates import Authority, Pair
 from direct_peers import Raw
-from federation.shell import tls_transport
 from federation.stream.direct_wire import PREFACE
 from stations import Client, StartStation, Station, connections_become
 from waiting import DEADLINE

@@ -1,4 +1,4 @@
-"""TLS between a socket and the protocol of a connection between nodes, of either end.
+"""TLS between a socket and the protocol of a connection, of either end: of nodes, of REST and of Kafka's protocol.
 
 The protocol inside has a transport as without TLS. The layer is that of the listeners, and not the TLS of the event loop, which
 does not tell of a handshake that fails (docs/decisions/0008-tls-is-a-layer.md).
@@ -15,19 +15,18 @@ from mypy_extensions import mypyc_attr
 from broker.server.layers import LayerError
 from broker.server.socket_writer import WRITER, SocketWriter
 from broker.server.tls_layer import TlsLayer
-from federation.trust import told
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 LINGER_SECONDS_MAX: Final = 2.0  # for the other end to take why the handshake failed
 FIRST_BYTE: Final = 0x16  # of a connection with TLS: the record of its first handshake message
-NO_TLS: Final = "it speaks without TLS, and this is the port of TLS; its plugins.federation.tls is not set"
+NO_TLS: Final = "it speaks without TLS, and this is the port of TLS"
 TOO_LATE: Final = f"TLS handshake: not completed within {HANDSHAKE_SECONDS_MAX:g} s"
 CLOSED: Final = "TLS handshake: closed by the other end"
 
 
 @mypyc_attr(native_class=False)
-class NodeTlsError(OSError):
-    """A connection with TLS to another node cannot be had, or broke."""
+class TlsError(OSError):
+    """A connection with TLS cannot be had, or broke."""
 
 
 class TlsWriter(SocketWriter):
@@ -67,8 +66,13 @@ class TlsTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == WRITER:
             return self._writer
+        session = self._layer.session
         if name == "ssl_object":
-            return self._layer.session
+            return session
+        if name == "sslcontext":
+            return session.context
+        if name == "peercert":
+            return session.getpeercert()
         return self._socket.get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -145,8 +149,10 @@ class TlsUser:
     def failed(self, transport: TlsTransport, reason: str) -> None:
         """The handshake failed."""
 
-    def broke(self, reason: str) -> None:
-        """TLS failed after the handshake: the other end may have refused the certificate of this node only then."""
+    def broke(self, reason: str) -> str:
+        """TLS failed after the handshake: the other end may have refused the certificate of this node only then. Return the
+        text for the protocol inside."""
+        return reason
 
     def lost(self, transport: TlsTransport) -> None:
         """The socket is closed, whatever came before."""
@@ -256,8 +262,7 @@ class TlsConnection(asyncio.Protocol):
             return
         transport.forget()
         if inside is not None:
-            self._user.broke(reason)
-            inside.connection_lost(NodeTlsError(told(reason)[1]))
+            inside.connection_lost(TlsError(self._user.broke(reason)))
         else:
             self._user.failed(transport, reason)
 
