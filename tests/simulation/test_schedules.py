@@ -130,6 +130,7 @@ LARGE = (
     "machines_come_back_to_their_clients",
     "machines_are_cut_off",
     "first_flights_are_lost",
+    "nodes_of_two_builds",
     *[schedule.__name__ for schedule in WITH_THREE_COPIES],
 )
 # The other kind of stream, whose sessions are the same code: kills and nodes that stand still go over it before a push.

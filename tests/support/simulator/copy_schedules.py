@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any, Final
 
 from federation.settings import ReplicationSettings
@@ -277,6 +278,33 @@ def clocks_jump_while_clients_move(seed: int) -> None:
     check_roaming(copied)
 
 
+def nodes_of_two_builds(seed: int) -> None:
+    """Clients move between nodes of this build and of the one before, which die, are lost with their disks while all stores are
+    whole, or are cut off."""
+    count = 3 + seed % 3
+    rng = Random(f"builds {seed}")
+    copied = Copied(seed, count, before=frozenset(rng.sample(range(1, count + 1), rng.randint(1, count - 1))))
+    for _ in range(3):
+        copied.run(copied.rng.random() * 4.0, 30.0)
+        victim = copied.rng.choice(copied.federation.hosts[1:])
+        fault = copied.rng.choice(("dies", "is lost", "is cut off"))
+        if fault == "is cut off":
+            copied.cut_off = [victim]
+            copied.world.partition([victim])
+        elif fault == "is lost":
+            copied.until_whole()
+            copied.lose(victim)
+        else:
+            copied.kill(victim)
+        copied.run(copied.pause(), 10.0)
+        copied.world.heal()
+        copied.start(victim)
+        copied.run(CUT_SECONDS, 10.0)
+        copied.cut_off = []
+    copied.run(copied.rng.random() * 4.0, 30.0)
+    check_roaming(copied)
+
+
 def first_flights_are_lost(seed: int) -> None:
     """Nodes die or are cut off, so that clients are let in without their sessions; connections end when CONNACK has come, and
     nothing of what the client has said to it."""
@@ -333,5 +361,6 @@ COPY_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     power_fails_while_clients_move,
     clocks_jump_while_clients_move,
     first_flights_are_lost,
+    nodes_of_two_builds,
     *WITH_THREE_COPIES,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from broker.broker import Broker
@@ -13,12 +13,12 @@ from broker.session.connection import Connection
 from federation.gossip.addresses import Address
 from federation.node import Node
 from federation.serf.config import SerfConfig
-from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave, NameConflict
+from federation.serf.events import Event, JoinResult, Left, MemberEvent, MemberFailed, MemberLeave, NameConflict
 from federation.serf.leaving import SerfPhase
 from federation.serf.retry_join import RetryJoin
 from federation.settings import FederationSettings, ReplicationSettings
 from federation.shell.sibling_workers import know_siblings
-from federation.tags import TAG_DRAINING, TAG_EXTENSIONS, TAG_WORKER_OF, own_tags
+from federation.tags import EXTENSION_SESSIONS, TAG_DRAINING, TAG_EXTENSIONS, TAG_WORKER_OF, own_tags
 from simulator.client import Client, ClientEnd
 from simulator.event_streams import FEDERATION_PORT, UNIX, EventStreams
 from simulator.network import Stream
@@ -37,8 +37,9 @@ SETTLE_ROUNDS_MAX: Final = 2_000
 class NodeOptions:
     """`name` may differ from the host's. `seeds` are `retry_join`, tried each `retry_interval` seconds for ever. `disk`: None
     for a node without a store. `clock_error`: seconds that its clock is ahead. `extensions`: the Serf tag `fed_ext` of an
-    older version. `siblings`: the IP addresses of the other workers of its node, by name; `worker_of`: the name of that node,
-    "" for worker 0. `mqtt`: settings of the broker."""
+    older version, which knows no others of its peers, and shares sessions where it says so. `siblings`: the IP addresses of
+    the other workers of its node, by name; `worker_of`: the name of that node, "" for worker 0. `mqtt`: settings of the
+    broker."""
 
     name: str
     seeds: list[Address] = field(default_factory=list)
@@ -64,7 +65,10 @@ class NodeProcess(SerfProcess):
         self.broker = Broker(MqttSettings(**options.mqtt), host.rng, now)
         self.broker.wall_offset = WALL_START + options.clock_error
         self._store = None if options.disk is None else NodeStore(options.disk, self.broker, host.rng, now)
-        identity = self.broker.identity if options.extensions is None else None
+        extensions = options.extensions
+        self._extensions = None if extensions is None else frozenset(extensions.split(","))
+        has_sessions = self._extensions is None or EXTENSION_SESSIONS in self._extensions
+        identity = self.broker.identity if has_sessions else None
         tags = own_tags(
             f"{host.ip}:{FEDERATION_PORT}", True, identity, shares_sessions=options.session_scope == "federation"
         )
@@ -217,9 +221,17 @@ class NodeProcess(SerfProcess):
                 self.retry_join.member_lost(now, self._host.rng.random() * LOST_MEMBER_SPREAD)
         if self.retry_join is not None:
             self.retry_join.members_changed(self.serf.alive_others(), now)
-        self.node.member_events(events, now)
+        self.node.member_events([self._as_known(event) for event in events], now)
         if self.node.has_left and self.serf.phase == SerfPhase.ALIVE:
             self.node.joined(self.serf.members(), now)
+
+    def _as_known(self, event: Event) -> Event:
+        """The event without extensions that this version does not know."""
+        if self._extensions is None or not isinstance(event, MemberEvent):
+            return event
+        told = event.member.tags.get(TAG_EXTENSIONS, "").split(",")
+        known = ",".join([name for name in told if name in self._extensions])
+        return replace(event, member=replace(event.member, tags={**event.member.tags, TAG_EXTENSIONS: known}))
 
     def _join_ended(self, result: JoinResult, now: float) -> None:
         if self.retry_join is not None and result.join_id == self._retry_id:

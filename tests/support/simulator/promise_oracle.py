@@ -1,7 +1,7 @@
 """The oracle of promises to durable sessions.
 
 P1  every message whose PUBACK or PUBREC left is delivered to each durable session whose SUBACK had left before the PUBLISH
-    was sent; QoS 2 once. A node keeps every session that it has confirmed.
+    was sent; QoS 2 once. At nodes without stores until a process dies. A node keeps every session that it has confirmed.
 P5  what comes from one publisher in one topic and QoS comes in its order, repetitions and groups aside.
 P6  nothing is lost without a count, and in the end nothing waits anywhere: in no outbox, in no store.
 """
@@ -57,7 +57,7 @@ def difference(promises: Promises, allowed: frozenset[str]) -> str:
 def _sessions(promises: Promises) -> Iterator[tuple[DurableClient, DurableStation]]:
     """The subscribers that something was promised to."""
     for station in promises.stations.values():
-        if station.is_promised:
+        if promises.keeps(station):
             for client in station.subscribers:
                 yield client, station
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from broker.message import NEVER
 from federation.settings import ReplicationSettings
 from federation.stream.counters import DropReason
-from federation.tags import EXTENSION_FIELDS
+from federation.tags import EXTENSION_COPIES, EXTENSION_FIELDS, EXTENSION_SESSIONS, EXTENSIONS
 from simulator.durable_client import DurableClient, Sent
 from simulator.durable_station import GROUP_FILTER, GROUP_NUMBER, DurableStation
 from simulator.federation import RETURN_LIMIT, ROUGH, Federation, address
@@ -28,13 +28,14 @@ ANSWERS_MAX: Final = 40  # of a client that is late, in one step
 class Promises:
     """A federation whose nodes have stores, except those of the numbers `plain`. Those of `older` say that they read what the
     version before promises reads. Each `workers` of them in turn are the workers of one machine. `joins`: numbers of nodes that
-    all others join.
+    all others join. Those of `before` are of the build before, which shares sessions and copies.
 
     sent     all messages that were published with QoS 1 and 2
     lasting_kinds  records that may stay for nobody
     clocks_jump  the clocks of nodes that run go back or forth
     moves_are_ordered  no node is silent for longer than ORDER_SECONDS_MAX while publishers move
     drops    of all processes that have ended, by reason
+    deaths   how many of them were killed
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Promises:
         clock_errors: tuple[float, ...] = (),
         workers: int = 1,
         joins: tuple[int, ...] = (1, 2),
+        before: frozenset[int] = frozenset(),
         **options: Any,
     ) -> None:
         rng = Random(f"stations {seed}")
@@ -54,6 +56,8 @@ class Promises:
             one: dict[str, Any] = {"disk": None if number in plain else Disk()}
             if number in older:
                 one["extensions"] = EXTENSION_FIELDS
+            if number in before:
+                one["extensions"] = f"{EXTENSIONS},{EXTENSION_SESSIONS},{EXTENSION_COPIES}"
             if clock_errors:
                 one["clock_error"] = clock_errors[number - 1]
             if workers > 1:
@@ -65,6 +69,7 @@ class Promises:
         self.rng = self.federation.rng
         self.sent: list[Sent] = []
         self.drops: Counter[str] = Counter()
+        self.deaths = 0
         self.stations = {
             host: DurableStation(number, own[number - 1]["disk"], number in older, rng)
             for number, host in enumerate(self.federation.hosts, 1)
@@ -82,7 +87,7 @@ class Promises:
         """What is granted now is known everywhere: it counts from here on."""
         self.federation.until_agreement(RETURN_LIMIT, "the subscriptions")
         for host, station in self.stations.items():
-            if not station.is_promised or host.process is None:
+            if host.process is None:
                 continue
             for client in station.subscribers:
                 for topic_filter in client.granted_at:
@@ -116,6 +121,7 @@ class Promises:
         if host.process is None:
             return
         self.drops += counted_drops(self.federation.node(host))
+        self.deaths += 1
         host.crash()
         for client in self.stations[host].clients:
             client.lose()
@@ -228,10 +234,14 @@ class Promises:
     def disk_of(self, name: str) -> Disk | None:
         return next(station.disk for station in self.stations.values() if station.name == name)
 
+    def keeps(self, station: DurableStation) -> bool:
+        """Return whether something is promised at the station: without a store only until a process dies."""
+        return station.is_promised or not self.deaths
+
     def is_promised(self, sent: Sent) -> bool:
-        """Whether it was acknowledged by a node with a store, which has its disk still."""
+        """Whether it was acknowledged by a node with a store, which has its disk still, or no process has died."""
         station = next(station for station in self.stations.values() if station.name == sent.node)
-        if not station.is_promised or sent.acknowledged_at == NEVER:
+        if not self.keeps(station) or sent.acknowledged_at == NEVER:
             return False
         return sent.acknowledged_at > self._lost_disk_at.get(sent.node, -1.0)
 
