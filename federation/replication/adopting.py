@@ -15,7 +15,7 @@ from federation.replication.replica import Replica
 from federation.sessions.home import Home
 from federation.sessions.homes import Homes
 from federation.sessions.moves import Moves
-from federation.sessions.wire import HANDED, HEAD_END, SessionFrame
+from federation.sessions.wire import COPIED, HANDED, HEAD_END, SessionFrame
 from federation.stream.frames import FrameError
 
 HOMES_OF_A_TURN: Final = 2_000
@@ -113,6 +113,11 @@ class Handing:
             record = 0 if session is None or session.incoming is None else session.incoming.get(packet_id, 0)
             if record >= first and number >= self._above:
                 self.tail.append((record, record + 1, number))
+
+    def was_handed(self, home: Home, store_id: str, number: int) -> bool:
+        """Return whether the lost home has handed the message with this number over itself, before it was lost."""
+        copied = COPIED, store_id, self._frame.more[2]
+        return home.has_had(copied, number if number >= self._above else None, self._broker.identity)
 
     def take_queue(self, queue: list[tuple[int, Record]], now: float) -> None:
         """queue: (number there, record), by rising numbers. One of the newest comes alone, so that it is known which records

@@ -259,7 +259,10 @@ class Adoptions:
         is_new = client_id not in self._homes.by_client
         self._moves.passed_on.pop(client_id, None)
         handing.take_head(head, sent, received, now)
-        handing.take_queue(queue, now)
+        at = self._homes.by_client.get(client_id)
+        handing.take_queue(
+            [each for each in queue if at is None or not handing.was_handed(at, replica.store_id, each[0])], now
+        )
         self.refused += handing.refused
         self.adopted += 1
         home = self._homes.by_client.get(client_id)

@@ -46,6 +46,7 @@ class Home(Content):
     adopted   copies of lost stores that the session comes from
     includes  by store id: up to which claim of it the session has what that home has handed on itself; None for none
     unstored  by store id: which records of its copy that home may lack, as it has said; in memory, else all of the newest
+    handed    by store id: up to which claim of it all that the home handed over has come; in memory
     arriving  the session comes from another node, None when all of it is here
     taken_at  counter of the home, this one or a former one, whose exchanges with the client were taken; NOT_TAKEN for none
     packet_ids  of the client, which that home had not released; None for none
@@ -65,6 +66,7 @@ class Home(Content):
         "client_id",
         "counter",
         "first",
+        "handed",
         "includes",
         "is_clean",
         "is_deserted",
@@ -87,6 +89,7 @@ class Home(Content):
         self.adopted: AllAdopted = ()
         self.includes: dict[str, int] | None = None
         self.unstored: Unstored = {}
+        self.handed: Claims = {}
         self.arriving: Arriving | None = None
         self.taken_at = NOT_TAKEN
         self.packet_ids: list[int] | None = None
@@ -116,6 +119,13 @@ class Home(Content):
     def has_all_of(self, epoch: Epoch) -> bool:
         """Return whether what the home with this epoch had is here."""
         return self.includes is not None and self.includes.get(epoch[1], -1) >= epoch[0]
+
+    def has_had(self, copied: tuple[object, ...], number: int | None, identity: StoreIdentity) -> bool:
+        """Return whether what has this number in a copy came from the home of that itself, which has handed over all. Arguments
+        as of is_included."""
+        store_id, counter = cast(tuple[str, int], copied[1:])
+        is_over = self.handed.get(store_id, -1) >= counter
+        return is_over and is_included(copied, number, self.includes, self.unstored, identity)
 
     def adopts(self, adopted: Adopted) -> None:
         """The session comes from this copy, too."""
@@ -151,11 +161,11 @@ class Home(Content):
     def include(self, stores: object, *unstored: object) -> None:
         """Former homes have handed on what they had, as in INCLUDES (wire). Raises ValueError and TypeError for a record that
         no node has written."""
-        self.includes = more_included(self.includes, stores)
+        self.includes = includes = more_included(self.includes, stores)
         for told in unstored:
             for store_id, ranges in checked(tuple, told):
-                if self.includes is not None and store_id in self.includes:
-                    self.unstored = {**self.unstored, store_id: ranges_of(ranges)}
+                known = {**self.unstored, checked(str, store_id): ranges_of(ranges)}
+                self.unstored = {of: known[of] for of in includes or () if of in known}  # these are bounded
 
 
 def more_included(known: dict[str, int] | None, stores: object) -> dict[str, int] | None:

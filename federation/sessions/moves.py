@@ -23,7 +23,7 @@ from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
 from federation.sessions.home import NOT_TAKEN, Head, Home
 from federation.sessions.homes import Homes
-from federation.sessions.promised import Claims, Over, remember
+from federation.sessions.promised import Claims, Over, remember, take_claim
 from federation.sessions.relayed import Came, Relayed
 from federation.sessions.switches import Nodes, Switches
 from federation.sessions.wire import (
@@ -257,6 +257,8 @@ class Moves:
             elif kind == HANDED:
                 if home.arriving is not None:
                     home.arriving.handed(homes[0], now)
+                    if homes[0] in self._senders:
+                        take_claim(home.handed, self._senders[homes[0]].peer_store_id, since)
                     self._homes.keep(home)
                 elif client_id not in self._broker.sessions:
                     self._wait_for_session(client_id, homes, record)

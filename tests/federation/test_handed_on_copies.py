@@ -7,6 +7,7 @@ import pytest
 from broker.store.kinds import OUTGOING, SUBSCRIPTION
 from federation.sessions.arriving import Epoch
 from federation.sessions.home import adopted_of
+from federation.sessions.promised import INCLUDES_MAX
 from federation.sessions.wire import (
     AWAITED,
     BLOCK_OF,
@@ -135,3 +136,22 @@ def test_what_a_home_has_lost_with_its_process_comes_from_its_copy(
     third.head("n2", SINCE, (included,) if unstored is None else (included, ((LOST, unstored),)), ())
     third.adopter_hands_over(*marks)
     assert third.goes_to("n4") == expected
+
+
+def test_that_a_home_has_handed_over_all_is_known_by_the_end() -> None:
+    third = Third()
+    session, _ = session_records()
+    third.hear("n2", HAND, OWN, ("n2",), (session, (INCLUDES, ((LOST, SINCE),), ()), (HEAD_END,)), SINCE)
+    home = third.sessions.homes.by_client["c"]
+    assert home.handed == {}
+    third.hear("n2", HAND, OWN, ("n2",), ((HANDED,),), SINCE)
+    assert home.handed == {LOST: SINCE}
+
+
+def test_what_homes_may_lack_is_known_of_as_many_as_are_included() -> None:
+    home = Third().sessions.homes.made("c", 1)
+    for number in range(3 * INCLUDES_MAX):
+        home.include(((f"{number}", 1),), ((f"{number}", ((1, 2),)), ("another", ())))
+    assert home.includes is not None
+    assert set(home.unstored) == set(home.includes)
+    assert len(home.unstored) == INCLUDES_MAX

@@ -37,9 +37,17 @@ def outgoing(message: int, state: int = QUEUED, packet_id: int = 0) -> tuple[obj
     return OUTGOING, 1, message, 2, False, (), 0.0, packet_id, state
 
 
-def adopted(records: Records, client_id: str = "c", is_here: bool = False, stored_below: int = 0) -> Station:
+def adopted(
+    records: Records,
+    client_id: str = "c",
+    is_here: bool = False,
+    stored_below: int = 0,
+    handed: int = 0,
+    unstored: tuple[tuple[int, int], ...] = (),
+) -> Station:
     """A keeper has adopted the session from a copy with these records. is_here: it has had one of the client before.
-    stored_below: as the home has said, which an earlier build does not."""
+    stored_below: as the home has said, which an earlier build does not. handed: up to which claim the home had handed it over
+    to this node; unstored: as it has said then."""
     times = (0.0, 0.0, 3600, 0.0, None, 0.0)
     session = SESSION, client_id, "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", *times
     stored: Records = {1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",), *((stored_below,) if stored_below else ()))}
@@ -52,7 +60,9 @@ def adopted(records: Records, client_id: str = "c", is_here: bool = False, store
     assert sessions.lost is not None
     if is_here:
         durable(station, client_id)
-        sessions.homes.by_client[client_id] = sessions.homes.made(client_id, 500)
+        home = sessions.homes.by_client[client_id] = sessions.homes.made(client_id, 500)
+        home.include(((LOST, handed),), ((LOST, unstored),))
+        home.handed[LOST] = handed
     sessions.homes.starting_until = 0.0
     sessions.lost.wanted(client_id, "n1", 1.0)
     for at in (1, 2):
@@ -134,6 +144,19 @@ def test_however_many_the_home_had_not_on_its_disk_are_among_the_newest(
 ) -> None:
     """A batch may have more records than those that always are."""
     assert numbers(adopted(NEWEST, stored_below=stored_below)) == {b"old": expected, b"a": BASE + 1, b"b": BASE + 3}
+
+
+@pytest.mark.parametrize(
+    ("handed", "unstored", "expected"),
+    [(999, (), [b"old", b"a", b"b"]), (1_000, (), []), (1_000, ((1, BASE), (BASE + 3, BASE + 4)), [b"b"])],
+)
+def test_an_older_copy_of_what_its_home_has_handed_over_is_not_taken(
+    handed: int, unstored: tuple[tuple[int, int], ...], expected: list[bytes]
+) -> None:
+    """But for what was never on the disk of that home. The claim of the copy is 1,000."""
+    session = adopted(NEWEST, is_here=True, handed=handed, unstored=unstored).broker.sessions["c"]
+    assert isinstance(session, Session)
+    assert [each.message.payload for each in session.queued() if each.message is not None] == expected
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
