@@ -3,6 +3,7 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from broker.routing.group_copy import GroupCopy
@@ -29,6 +30,13 @@ class GroupMember:
         """Return whether the member can take a message now."""
         return self.available
 
+    def is_away(self) -> bool:
+        """Return whether it will not be available before `SharedGroup.returned` is called for it."""
+        return False
+
+    def set_aside(self, is_aside: bool) -> None:
+        """The group has noted that the member is away, or notes it no more."""
+
     def load(self) -> int:
         """Return how many messages it has not acknowledged."""
         return 0
@@ -40,7 +48,8 @@ class GroupMember:
 
 class SharedGroup:
     """Members of one `$share/share_name/topic_filter`, in the order in which they were added. A member is in one group.
-    They form a ring: `add` and `remove` take constant time.
+    They form a ring: `add` and `remove` take constant time. Members that were found to be away are set aside, so that no
+    message looks at them again while others take it.
 
     queue   gets the messages for which no member is available; None where a member's session queues them
     copy    of each message for which this node chooses a member of its own
@@ -48,11 +57,13 @@ class SharedGroup:
     """
 
     __slots__ = (
+        "_aside",
         "_first",
         "_found",
         "_hashes",
         "_next",
         "_size",
+        "_turn",
         "copy",
         "looked",
         "queue",
@@ -65,7 +76,11 @@ class SharedGroup:
         self.topic_filter = topic_filter
         self._first: GroupMember | None = None  # the member that was added first
         self._next: GroupMember | None = None  # gets the next message; None: the first member
-        self._size = 0
+        self._size = 0  # of the ring
+        self._aside: OrderedDict[GroupMember, None] = (
+            OrderedDict()
+        )  # the next one for a message that nobody takes is first
+        self._turn = 0  # of messages that nobody takes
         self._hashes: dict[GroupMember, int] | None = None  # of all members; None before they are needed
         self._found: dict[int, GroupMember] = {}  # the members of keys
         self.queue: GroupMember | None = None
@@ -73,12 +88,16 @@ class SharedGroup:
         self.looked = 0
 
     def __len__(self) -> int:
-        return self._size
+        return self._size + len(self._aside)
 
     def add(self, member: GroupMember) -> None:
         assert member.group is None, "the member is in a group"
         member.group = self
         self._hashes = None
+        self._append(member)
+
+    def _append(self, member: GroupMember) -> None:
+        """Put a member at the end of the ring."""
         self._size += 1
         first = self._first
         if first is None:
@@ -94,11 +113,25 @@ class SharedGroup:
     def remove(self, member: GroupMember) -> None:
         """The order of the others does not change."""
         assert member.group is self, "no member of this group"
+        member.group = None
+        self._hashes = None
+        if member in self._aside:
+            del self._aside[member]
+            member.set_aside(False)
+        else:
+            self._take_out(member)
+
+    def returned(self, member: GroupMember) -> None:
+        """A member that was set aside is there again, and gets messages as one that was just added."""
+        del self._aside[member]
+        member.set_aside(False)
+        self._append(member)
+
+    def _take_out(self, member: GroupMember) -> None:
         following, previous = member.following, member.previous
         assert following is not None
         assert previous is not None
-        member.group = member.following = member.previous = None
-        self._hashes = None
+        member.following = member.previous = None
         self._size -= 1
         if self._size == 0:
             self._first = self._next = None
@@ -117,7 +150,7 @@ class SharedGroup:
             assert member is not None
             found.append(member)
             member = member.following
-        return found
+        return found + list(self._aside)
 
     def take_looked(self) -> int:
         """Return `looked`, for the slice, and begin it again."""
@@ -128,34 +161,46 @@ class SharedGroup:
     def pick(self, available_only: bool = False, skipped: dict[GroupMember, None] | None = None) -> GroupMember | None:
         """The next available member, round robin. When none is available: None with `available_only`, else the group's queue,
         or the next member, whose session queues the message. No member of `skipped` is chosen."""
-        first = self._next
-        if first is None:
-            first = self._first
-            if first is None:
-                return None if available_only else self.queue
-        member = first
+        member = self._first if self._next is None else self._next
         next_member: GroupMember | None = None
-        while True:
-            self.looked += 1
+        for _ in range(self._size):
+            assert member is not None
             following = member.following
-            assert following is not None
             if skipped is None or member not in skipped:
-                if member.is_available():
+                if self._takes(member):
                     self._next = following
                     return member
-                if next_member is None:
+                if next_member is None and member.following is not None:  # it is in the ring yet
                     next_member = member
-            if following is first:
-                break
             member = following
         if available_only:
             return None
-        if self.queue is not None:
-            return self.queue
-        if next_member is None:
-            return None
-        self._next = next_member.following
-        return next_member
+        return self._waiting(next_member, skipped) if self.queue is None else self.queue
+
+    def _takes(self, member: GroupMember) -> bool:
+        """Return whether a member of the ring is available. One that is away leaves the ring."""
+        self.looked += 1
+        if member.is_available():
+            return True
+        if member.is_away():
+            self._take_out(member)
+            self._aside[member] = None
+            member.set_aside(True)
+        return False
+
+    def _waiting(self, member: GroupMember | None, skipped: dict[GroupMember, None] | None) -> GroupMember | None:
+        """The member whose session queues a message that nobody takes: all in turn, those that are set aside and those of the
+        ring, of which `member` is the next one."""
+        self._turn += 1
+        if member is None or self._turn % len(self) >= self._size:
+            for aside in self._aside:
+                self.looked += 1
+                if skipped is None or aside not in skipped:
+                    self._aside.move_to_end(aside)
+                    return aside
+        if member is not None:
+            self._next = member.following
+        return member
 
     def pick_least(self, available_only: bool, skipped: dict[GroupMember, None] | None = None) -> GroupMember | None:
         """As `pick`, but the available member with the fewest messages; round robin where several have so few."""
@@ -164,15 +209,15 @@ class SharedGroup:
         least_load = 0
         for _ in range(self._size):
             assert member is not None
-            self.looked += 1
-            if (skipped is None or member not in skipped) and member.is_available():
+            following = member.following
+            if (skipped is None or member not in skipped) and self._takes(member):
                 load = member.load()
                 if least is None or load < least_load:
                     least = member
                     least_load = load
                     if load == 0:
                         break
-            member = member.following
+            member = following
         if least is None:
             return self.pick(available_only, skipped)
         self._next = least.following
@@ -186,27 +231,33 @@ class SharedGroup:
         if hashes is None:
             hashes = self._hashes = {member: member.hash() for member in self.members()}
             self._found = {}
-        if skipped is None:
-            known = self._found.get(key)
-            if known is not None and known.is_available():
-                return known
-        self.looked += len(hashes)
-        highest: GroupMember | None = None
-        available: GroupMember | None = None
-        highest_score = available_score = -1
-        for member, whose in hashes.items():
-            if skipped is None or member not in skipped:
+        highest = self._found.get(key) if skipped is None else None
+        if highest is None:
+            highest_score = -1
+            self.looked += len(hashes)
+            for member, whose in hashes.items():
                 found = score(key, whose)
-                if found > highest_score:
+                if found > highest_score and (skipped is None or member not in skipped):
                     highest = member
                     highest_score = found
-                if found > available_score and member.is_available():
-                    available = member
+            if skipped is None and highest is not None:
+                if len(self._found) >= KEYS_MAX:
+                    self._found = {}
+                self._found[key] = highest
+        if highest is not None and highest.is_available():
+            return highest
+        available: GroupMember | None = None
+        available_score = -1
+        member_at = self._first
+        for _ in range(self._size):
+            assert member_at is not None
+            following = member_at.following
+            if (skipped is None or member_at not in skipped) and self._takes(member_at):
+                found = score(key, hashes[member_at])
+                if found > available_score:
+                    available = member_at
                     available_score = found
-        if skipped is None and highest is not None:
-            if len(self._found) >= KEYS_MAX:
-                self._found = {}
-            self._found[key] = highest
+            member_at = following
         if available is not None or available_only:
             return available
         return highest if self.queue is None else self.queue

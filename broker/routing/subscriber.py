@@ -11,7 +11,7 @@ from broker.codec.runs import Run
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.routing.group_copy import GroupCopy
-from broker.routing.shared import SharedGroup
+from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.sources import Sources
 from broker.timers import Timed
 
@@ -44,6 +44,7 @@ class Subscriber(Timed):
         self.judged_number = -1
         self.bridge_end: BridgeEnd | None = None
         self.queued_groups: dict[SharedGroup, None] | None = None
+        self.aside: dict[GroupMember, None] | None = None
         self.left_groups: dict[bytes, None] | None = None
         self.group_limits: tuple[int, int, float] | None = None
         self.is_group_queue = client_id.startswith(GROUP_QUEUE_PREFIX)
@@ -97,6 +98,20 @@ class Subscriber(Timed):
             self.queued_groups.pop(group, None)
             if not self.queued_groups:
                 self.queued_groups = None
+
+    def return_to_groups(self) -> None:
+        """The client is there again."""
+        aside = self.aside
+        if aside is not None:
+            self.aside = None
+            for member in aside:
+                group = member.group
+                if group is not None:
+                    group.returned(member)
+
+    def is_away(self) -> bool:
+        """Return whether there is no connection. `return_to_groups` is called for the next one."""
+        return False
 
     def is_available(self) -> bool:
         """Return whether a message of a shared group can be sent now: connected, and the queue is less than half full;

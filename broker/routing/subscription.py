@@ -87,6 +87,19 @@ class Subscription(GroupMember):
         """As Subscriber.is_available."""
         return self.session.is_available()
 
+    def is_away(self) -> bool:
+        """As Subscriber.is_away."""
+        return self.session.is_away()
+
+    def set_aside(self, is_aside: bool) -> None:
+        session = self.session
+        if is_aside:
+            if session.aside is None:
+                session.aside = {}
+            session.aside[self] = None
+        elif session.aside is not None:
+            session.aside.pop(self, None)
+
     def load(self) -> int:
         return self.session.load()
 

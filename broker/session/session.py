@@ -111,6 +111,9 @@ class Session(SendingSession):
             return self._open_connection() is not None and self.inflight_length() < self.inflight_max
         return self.connection is not None and self.queue_length() * 2 < self.queue_max
 
+    def is_away(self) -> bool:
+        return self.connection is None
+
     def load(self) -> int:
         return self.inflight_length() + self.queue_length()
 
@@ -323,6 +326,7 @@ class Session(SendingSession):
         """The connection serves this session from now on."""
         assert self.connection is None
         self.connection = connection
+        self.return_to_groups()
         self.note_attached(self.context.ownership is not None)
         self.connected_at = now
         self.version = connection.version

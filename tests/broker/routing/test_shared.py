@@ -1,9 +1,13 @@
 """The members of a shared group: round robin, by load, by hash."""
 
+from collections import Counter
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.routing.shared import KEYS_MAX, GroupMember, SharedGroup
-from broker.routing.strategy import hash_of
+from broker.routing.strategy import hash_of, score
 
 
 def group_of(*members: GroupMember) -> SharedGroup:
@@ -150,3 +154,101 @@ def test_the_known_members_of_keys_are_bounded() -> None:
     first = [group.pick_hashed(key, True) for key in range(1, 2 * KEYS_MAX)]
     assert len(group._found) <= KEYS_MAX
     assert [group.pick_hashed(key, True) for key in range(1, 2 * KEYS_MAX)] == first
+
+
+class Coming(Loaded):
+    """A member that comes and goes, as a session does."""
+
+    def __init__(self, name: bytes, state: str = "free") -> None:
+        super().__init__(name)
+        self.is_aside = False
+        self.state = state
+
+    def is_available(self) -> bool:
+        return self.state == "free"
+
+    def is_away(self) -> bool:
+        return self.state == "away"
+
+    def set_aside(self, is_aside: bool) -> None:
+        self.is_aside = is_aside
+
+    def become(self, state: str) -> None:
+        if self.is_aside and state != "away":
+            assert self.group is not None
+            self.group.returned(self)
+        self.state = state
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("how", ["pick", "pick_least", "pick_hashed"])
+def test_members_that_are_away_are_looked_at_once(how: str) -> None:
+    away = [Coming(b"%d" % number, "away") for number in range(200)]
+    there = [Coming(b"a"), Coming(b"b")]
+    group = group_of(*away, *there)
+
+    def take() -> GroupMember | None:
+        return group.pick_hashed(7, False) if how == "pick_hashed" else getattr(group, how)(False)
+
+    take()
+    assert 0 < group.take_looked() <= 2 * len(group)
+    taken = [take() for _ in range(10)]
+    assert group.take_looked() <= 20
+    assert set(taken) <= set(there)
+    assert {taken.count(member) for member in there} == ({0, 10} if how == "pick_hashed" else {5})
+    away[0].become("free")
+    there[0].become("away")
+    there[1].become("away")
+    assert [take() for _ in range(3)] == [away[0]] * 3
+    assert len(group) == len(group.members()) == 202
+
+
+@pytest.mark.interpreted
+def test_messages_that_nobody_takes_go_to_all_sessions_in_turn() -> None:
+    """Those of members that are away, and those whose queues are past their half."""
+    members = [Coming(b"%d" % number, state) for number, state in enumerate(["full", "away", "away", "full", "away"])]
+    group = group_of(*members)
+    assert Counter(group.pick() for _ in range(20)) == dict.fromkeys(members, 4)
+    assert group.pick(True) is None
+    assert group.pick(False, dict.fromkeys(members[:4])) is members[4]
+
+
+@pytest.mark.interpreted
+@given(
+    calls=st.lists(
+        st.tuples(
+            st.sampled_from(["free", "full", "away", "come", "go", "pick", "pick_least", "pick_hashed"]),
+            st.integers(0, 4),
+            st.sets(st.integers(0, 4), max_size=2),
+            st.booleans(),
+        ),
+        max_size=30,
+    )
+)
+def test_any_sequence_of_calls(calls: list[tuple[str, int, set[int], bool]]) -> None:
+    """Against a model that looks at all members each time."""
+    members = [Coming(b"%d" % number) for number in range(5)]
+    group = SharedGroup(b"g", b"a")
+    for call, number, left_out, available_only in calls:
+        member = members[number]
+        skipped: dict[GroupMember, None] | None = dict.fromkeys(members[at] for at in left_out) or None
+        if call == "come" and member.group is None:
+            group.add(member)
+        elif call == "go" and member.group is not None:
+            group.remove(member)
+            assert not member.is_aside
+        elif call in ("free", "full", "away"):
+            member.become(call)
+        elif call.startswith("pick"):
+            if call == "pick_hashed":
+                found = group.pick_hashed(number + 1, available_only, skipped)
+            else:
+                found = getattr(group, call)(available_only, skipped)
+            allowed = [its for its in members if its.group is not None and (skipped is None or its not in skipped)]
+            free = [its for its in allowed if its.state == "free"]
+            candidates = free or ([] if available_only else allowed)
+            if call == "pick_hashed" and candidates:
+                candidates = [max(candidates, key=lambda its: score(number + 1, its.hash()))]
+            assert found in candidates if candidates else found is None
+        assert set(group.members()) == {its for its in members if its.group is not None}
+        assert len(group) == len(group.members())
