@@ -168,7 +168,7 @@ class Router:
             else:
                 copy = keyed(strategy, copy, message)
                 receiver = choose_by(strategy, copy.key, group, targets, self.context.node_hash)
-            if group.local is not None:
+            if group.local is not None and group.local.looked:
                 self.context.slices.steps += group.local.take_looked()
             if isinstance(receiver, GroupMember):
                 if not self._deliver_member(receiver, message, copy, publisher, False, now):
@@ -301,11 +301,21 @@ class Router:
         if peer.congested and publisher is not None:
             self.context.hold_for_peer(peer, publisher, now)
 
-    def deliver_one(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> None:
-        """Deliver one message of a run, which is not retained."""
-        self._deliver(route, message, publisher, now)
-        if route.groups or route.peers:
-            self._deliver_beyond(route, message, publisher, now)
+    def deliver_each(self, route: Route, run: Run, at: int, publisher: Publisher | None, now: float) -> int:
+        """Deliver the messages of a run one by one, from the one with index `at` on, until the slice is over. Returns the index
+        of the next one."""
+        slices = self.context.slices
+        messages = run.messages()
+        has_beyond = route.groups or route.peers
+        while at < len(messages):
+            message = messages[at]
+            at += 1
+            self._deliver(route, message, publisher, now)
+            if has_beyond:
+                self._deliver_beyond(route, message, publisher, now)
+            if publisher is not None and slices.is_over():
+                break
+        return at
 
     def _route_run(self, route: Route, run: Run, publisher: Publisher | None, now: float) -> int:
         context = self.context
@@ -319,10 +329,10 @@ class Router:
         if bridge is not None and context.bridging is not None:
             context.bridging.publish(bridge, run, now)
         if not route.whole_runs:
-            rest = RunRest(self, route, run, publisher)
-            if not rest.deliver(now) and publisher is not None:
+            at = self.deliver_each(route, run, 0, publisher, now)
+            if at < run.count and publisher is not None:
                 context.pause(publisher)
-                context.slices.later(rest)
+                context.slices.later(RunRest(self, run, at, publisher))
             return SUCCESS
         self._deliver_run_here(route, run, publisher, now)
         if route.peers:
@@ -458,41 +468,25 @@ class Router:
 
 
 class RunRest(Work):
-    """The messages of a run that its receivers do not get as a whole, one by one. What is more than a slice waits for a later
-    turn, and the publisher is paused until then. Without a publisher all are delivered at once."""
+    """The messages of a run that its receivers do not get as a whole, from index `at` on: what is more than a slice waits for a
+    later turn. The publisher is paused until then."""
 
-    __slots__ = ("_at", "_publisher", "_route", "_router", "_run")
+    __slots__ = ("_at", "_publisher", "_router", "_run")
 
-    def __init__(self, router: Router, route: Route, run: Run, publisher: Publisher | None) -> None:
+    def __init__(self, router: Router, run: Run, at: int, publisher: Publisher) -> None:
         self._router = router
-        self._route = route
         self._run = run
+        self._at = at
         self._publisher = publisher
-        self._at = 0  # index of the next message
-
-    def deliver(self, now: float) -> bool:
-        """Deliver at least one message. False when the slice is over before the last one."""
-        router = self._router
-        publisher = self._publisher
-        slices = router.context.slices
-        messages = self._run.messages()
-        while True:
-            message = messages[self._at]
-            self._at += 1
-            router.deliver_one(self._route, message, publisher, now)
-            if self._at == len(messages):
-                return True
-            if publisher is not None and slices.is_over():
-                return False
 
     def go_on(self, now: float) -> bool:
-        publisher = self._publisher
-        assert publisher is not None
-        is_over = True  # after a fault, too: the publisher must be read again
+        router = self._router
+        run = self._run
+        at = run.count  # after a fault, too: the publisher must be read again
         try:
-            self._route = self._router.lookup(self._run.topic)  # subscriptions may have changed
-            is_over = self.deliver(now)
+            route = router.lookup(run.topic)  # subscriptions may have changed
+            at = self._at = router.deliver_each(route, run, self._at, self._publisher, now)
         finally:
-            if is_over:
-                self._router.context.release(publisher)
-        return is_over
+            if at == run.count:
+                router.context.release(self._publisher)
+        return at == run.count

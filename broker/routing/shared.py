@@ -53,7 +53,7 @@ class SharedGroup:
 
     queue   gets the messages for which no member is available; None where a member's session queues them
     copy    of each message for which this node chooses a member of its own
-    looked  number of members that choices have looked at, until `take_looked`
+    looked  number of members that choices have looked at in vain, or compared, until `take_looked`
     """
 
     __slots__ = (
@@ -167,9 +167,10 @@ class SharedGroup:
             assert member is not None
             following = member.following
             if skipped is None or member not in skipped:
-                if self._takes(member):
+                if member.is_available():
                     self._next = following
                     return member
+                self._pass_over(member)
                 if next_member is None and member.following is not None:  # it is in the ring yet
                     next_member = member
             member = following
@@ -177,16 +178,13 @@ class SharedGroup:
             return None
         return self._waiting(next_member, skipped) if self.queue is None else self.queue
 
-    def _takes(self, member: GroupMember) -> bool:
-        """Return whether a member of the ring is available. One that is away leaves the ring."""
+    def _pass_over(self, member: GroupMember) -> None:
+        """A member of the ring is not available. It leaves the ring where it is away."""
         self.looked += 1
-        if member.is_available():
-            return True
         if member.is_away():
             self._take_out(member)
             self._aside[member] = None
             member.set_aside(True)
-        return False
 
     def _waiting(self, member: GroupMember | None, skipped: dict[GroupMember, None] | None) -> GroupMember | None:
         """The member whose session queues a message that nobody takes: all in turn, those that are set aside and those of the
@@ -210,13 +208,17 @@ class SharedGroup:
         for _ in range(self._size):
             assert member is not None
             following = member.following
-            if (skipped is None or member not in skipped) and self._takes(member):
-                load = member.load()
-                if least is None or load < least_load:
-                    least = member
-                    least_load = load
-                    if load == 0:
-                        break
+            if skipped is None or member not in skipped:
+                if member.is_available():
+                    self.looked += 1
+                    load = member.load()
+                    if least is None or load < least_load:
+                        least = member
+                        least_load = load
+                        if load == 0:
+                            break
+                else:
+                    self._pass_over(member)
             member = following
         if least is None:
             return self.pick(available_only, skipped)
@@ -252,11 +254,15 @@ class SharedGroup:
         for _ in range(self._size):
             assert member_at is not None
             following = member_at.following
-            if (skipped is None or member_at not in skipped) and self._takes(member_at):
-                found = score(key, hashes[member_at])
-                if found > available_score:
-                    available = member_at
-                    available_score = found
+            if skipped is None or member_at not in skipped:
+                if member_at.is_available():
+                    self.looked += 1
+                    found = score(key, hashes[member_at])
+                    if found > available_score:
+                        available = member_at
+                        available_score = found
+                else:
+                    self._pass_over(member_at)
             member_at = following
         if available is not None or available_only:
             return available
