@@ -115,6 +115,7 @@ SINK_MARK: Final = 0.3
 PLAIN: Final = "plain subscription"
 BAD: Final = "PUBACK of a publisher beside bad Kafka clients"
 NO_BAD: Final = "no bad clients"
+BAD_ELSEWHERE: Final = "the same beside bad Kafka clients of another node: what the machine costs"
 BAD_MARK: Final = 0.83  # 1.2 times the time
 BAD_SECONDS: Final = 4.0
 REPLAY_MARK: Final = 0.67  # 1.5 times the CPU
@@ -236,19 +237,20 @@ class Bench:
             self.alternate(PUBLISHER, f"QoS {data.qos}", "messages/s", 1, NO_READER, PUBLISHER_MARK, measure)
 
     def measure_bad(self) -> None:
-        """Add the line of the time within which 99 of 100 messages of a publisher are acknowledged, as its inverse."""
+        """Add the lines of the time within which 99 of 100 messages of a publisher are acknowledged, as its inverse."""
         if BAD not in self.rows:
             return
         folder = self.folder / "bad"
-        with LoggingNodes(self.command, folder, self.ports, nodes=1) as nodes:
-            publish(nodes, QOS_1, "--messages", self.messages)
+        with LoggingNodes(self.command, folder, self.ports) as nodes:
+            nodes.publish(QOS_1, self.messages)
+            for name, kafka, mark in ((BAD, nodes.kafka[0], BAD_MARK), (BAD_ELSEWHERE, nodes.kafka[1], 0.0)):
 
-            def measure(participant: str) -> float:
-                with bad_clients(nodes.kafka[0]) if participant == THIS else nullcontext():
-                    arguments = ("--to", nodes.mqtt[0], "--seconds", BAD_SECONDS)
-                    return float(result_of(start_program("mqtt_puback.py", *arguments))["p99_ms"])
+                def measure(participant: str, kafka: str = kafka) -> float:
+                    with bad_clients(kafka) if participant == THIS else nullcontext():
+                        arguments = ("--to", nodes.mqtt[0], "--seconds", BAD_SECONDS)
+                        return float(result_of(start_program("mqtt_puback.py", *arguments))["p99_ms"])
 
-            self.alternate(BAD, QOS_1.name, "1/p99 (1/s)", 1e3, NO_BAD, BAD_MARK, measure)
+                self.alternate(name, QOS_1.name, "1/p99 (1/s)", 1e3, NO_BAD, mark, measure)
         shutil.rmtree(folder)
 
     def measure_replay(self) -> None:

@@ -37,6 +37,7 @@ from broker.event_log.recovery import (
 )
 from broker.event_log.settings import EventLogSettings
 from broker.event_log.tap import LogTap
+from broker.event_log.turns import ReaderTurns
 from broker.server.logging import get_logger
 from broker.server.writer_thread import WriterThread
 
@@ -83,7 +84,7 @@ class EventLog(LogContents):
             self._wrote,
             self._begun,
         )
-        self.readers = LogReaders(self, self._folder, self._is_writing, self._set_aside)
+        self.readers = LogReaders(self, self._folder, ReaderTurns(self._is_writing, self.when_grown), self._set_aside)
         self._identity = LogIdentity("", node, settings.sync, "")
         self._retention_timer: asyncio.TimerHandle | None = None
         self._grown: asyncio.Future[None] | None = None  # of readers that wait for more

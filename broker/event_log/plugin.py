@@ -201,8 +201,8 @@ class EventLogPlugin(Plugin):
             counter("gmqtt_event_log_holds_released_total", "Holds that the retention released.", found.holds_released),
             counter(
                 "gmqtt_event_log_readers_rested_seconds_total",
-                "Seconds that readers of the event log stood back while records were being written.",
-                found.readers.rested,
+                "Seconds that readers of the event log waited while records were being written.",
+                found.readers.turns.rested,
             ),
             *self._stream_metrics(),
             counter("gmqtt_event_log_records_lost_total", "Records that found no room.", found.appender.lost),

@@ -1,4 +1,4 @@
-"""Reads the log for its readers, in threads of their own. Readers stand back while publishers' records are being written."""
+"""Reads the log for its readers, in threads of their own, by turns."""
 
 # not a core: waits for threads, reads files
 from __future__ import annotations
@@ -16,9 +16,10 @@ from broker.event_log.block import HEADER_BYTES, is_whole, read_header
 from broker.event_log.contents import LogContents
 from broker.event_log.faults import LogFault, OutOfRange
 from broker.event_log.index import Segment
-from broker.event_log.reading import DamagedBlock, offset_at, pick_blocks
+from broker.event_log.reading import DamagedBlock, Picked, offset_at, pick_blocks
 from broker.event_log.segment import segment_name
 from broker.event_log.selection import Selection
+from broker.event_log.turns import ReaderTurns
 
 ANSWER_BYTES_MAX: Final = 4 * 2**20
 """Of one answer. A larger one costs no less a byte; the node has it in memory up to four times while it is made and sent."""
@@ -26,12 +27,11 @@ BESIDE_BYTES: Final = 2**17
 """Of a piece of a segment, beside the blocks that are to be taken from it: the index leads to a place before the first one, and
 most full blocks are larger than BLOCK_BYTES."""
 PIECE_BYTES: Final = BLOCK_BYTES + BESIDE_BYTES  # of a segment that is read at once
+YIELD_SECONDS: Final = 5e-5
+"""Between some blocks and the next ones of a piece, for the loop: small blocks are picked without giving up the interpreter. A
+thread that gives it up for less has it again before another one wakes up."""
 SCANNED_BYTES_MAX: Final = 64 * 2**20  # that one read looks at for the blocks of its topics
 READS_AT_ONCE: Final = 2
-REST: Final = 6
-"""While publishers wait for their records to be written, a reader rests after each piece, so many times as long as the piece
-took. Rests of several readers follow each other: all together have that share. Else a reader goes on at once. Where load
-generator, node and reader share two cores, a byte read costs some 3.6 ns of CPU: 100 MB/s cost publishers a fifth."""
 
 Answer = TypeVar("Answer")
 Encode = Callable[[list[memoryview], int, int], Answer]  # blocks, first offset, next offset -> an answer
@@ -42,24 +42,21 @@ def join_blocks(blocks: list[memoryview], _first_offset: int, _next_offset: int)
 
 
 class LogReaders:
-    """rested  seconds of rests that were given to readers so far"""
+    """turns  of those who read, and of what is made of what was read"""
 
     def __init__(
         self,
         contents: LogContents,
         folder: Path,
-        is_writing: Callable[[], bool],
+        turns: ReaderTurns,
         set_aside: Callable[[Segment, str], Awaitable[None]],
     ) -> None:
-        """`is_writing` tells whether publishers' records are being written. `set_aside` is called with a damaged segment and
-        what is wrong with it. Raises LogFault, OSError."""
-        self.rested = 0.0
+        """`set_aside` is called with a damaged segment and what is wrong with it. Raises LogFault, OSError."""
+        self.turns = turns
         self._contents = contents
         self._folder = folder
-        self._is_writing = is_writing
         self._set_aside = set_aside
         self._loop = asyncio.get_running_loop()
-        self._rests = asyncio.Lock()
         self._mending = asyncio.Lock()  # one damaged segment is set aside at a time
         self._threads = ThreadPoolExecutor(READS_AT_ONCE, "event-log-read")
 
@@ -113,19 +110,11 @@ class LogReaders:
             return answer, time.perf_counter() - began_at
 
         while True:
+            await self.turns.come()
             answer, seconds = await self._in_thread(segment, go_on)
-            await self.stand_back(seconds)
+            self.turns.worked(seconds)
             if answer is not None:
                 return answer, read.next_offset
-
-    async def stand_back(self, seconds: float) -> None:
-        """Rest after a piece of work for a reader that took so long, if publishers wait; else only others have their turn."""
-        if self._is_writing():
-            self.rested += REST * seconds
-            async with self._rests:
-                await asyncio.sleep(REST * seconds)
-        else:
-            await asyncio.sleep(0)
 
     async def find(self, log_id: str, time_ns: int) -> int:
         """Offset of the first record of this Unix time or later; next_offset when there is none. Raises LogFault."""
@@ -203,7 +192,9 @@ class SegmentRead:
         with self._path.open("rb", buffering=0) as file:
             size = min(PIECE_BYTES, self._room + BESIDE_BYTES)
             piece = os.pread(file.fileno(), min(max(size, self._wanted + HEADER_BYTES), left), self._position)
-        picked = pick_blocks(piece, self.next_offset, self._end, self._room, not self.blocks, self._topics)
+        picked = Picked(self.next_offset)
+        while pick_blocks(picked, piece, self._end, self._room, not self.blocks, self._topics):
+            time.sleep(YIELD_SECONDS)
         if not picked.used and not picked.done and (picked.wanted > left or picked.wanted <= len(piece)):
             raise DamagedBlock(f"the block at {self._position} is not complete")
         view = memoryview(piece)

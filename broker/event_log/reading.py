@@ -3,9 +3,13 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from typing import Final
+
 from broker.event_log.block import HEADER_BYTES, SECTION_FIELDS, BlockHeader, is_whole, read_header
 from broker.event_log.records import has_topic, section_fields
 from broker.event_log.selection import Selection
+
+BLOCKS_AT_ONCE: Final = 250  # that are looked at, some 0.1 ms
 
 
 class DamagedBlock(Exception):
@@ -30,16 +34,21 @@ class Picked:
         self.wanted = 0
 
 
-def pick_blocks(piece: bytes, start: int, end: int, room: int, is_first: bool, topics: Selection | None) -> Picked:
-    """The blocks of a piece with records of start..end - 1 and a topic of `topics`; None stands for all.
+def pick_blocks(picked: Picked, piece: bytes, end: int, room: int, is_first: bool, topics: Selection | None) -> bool:
+    """Add blocks of a piece with records before `end` and a topic of `topics`; None stands for all. Returns whether to go on:
+    it stops behind BLOCKS_AT_ONCE.
 
-    start     at or behind the offset of the first block of the piece
+    picked    at first for an offset in the first block of the piece, or behind it
     room      blocks are added while they fit in so many bytes
     is_first  the first block is added whatever its size
     Raises DamagedBlock.
     """
-    picked = Picked(start)
+    start = picked.next_offset
+    looked = 0
     while len(piece) - picked.used >= HEADER_BYTES:
+        if looked == BLOCKS_AT_ONCE:
+            return True
+        looked += 1
         at = picked.used
         header = read_header(piece, at)
         if header is None:
@@ -67,7 +76,7 @@ def pick_blocks(piece: bytes, start: int, end: int, room: int, is_first: bool, t
                 picked.size += header.size
             picked.next_offset = header.end_offset
         picked.used = at + header.size
-    return picked
+    return False
 
 
 def offset_at(piece: bytes, at: int, header: BlockHeader, time_ns: int) -> int:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
 from broker.authorization import ClientIdentity
+from broker.event_log.turns import Party
 from broker.kafka.fields import Values
 
 TURN_PARTITIONS: Final = 200  # that one request handles in a turn of the loop
@@ -19,7 +20,9 @@ class Asked(NamedTuple):
     """A request of a client that is let in.
 
     addr      HOST:PORT of it
+    taken     bytes of answers that the client has taken on this connection
     followed  done when the client has sent more behind it
+    party     in whose turns the answer is made
     """
 
     version: int
@@ -27,7 +30,9 @@ class Asked(NamedTuple):
     values: Values
     identity: ClientIdentity
     addr: str
+    taken: int
     followed: asyncio.Future[None]
+    party: Party
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:

@@ -27,8 +27,8 @@ CONTROL: Final = 0x20
 doubles what it fetches until it reports MSG_SIZE_TOO_LARGE, at which kcat ends."""
 BATCH_BYTES: Final = 61  # of a batch without records
 BEHIND_LENGTH: Final = 49  # bytes of them behind the length
-SLICE_STEPS: Final = 2000
-"""Records of one slice, some 0.4 ms. A block counts BLOCK_STEPS, a topic that has to be judged JUDGE_STEPS (once for all
+SLICE_STEPS: Final = 250
+"""Records of one slice, some 0.05 ms. A block counts BLOCK_STEPS, a topic that has to be judged JUDGE_STEPS (once for all
 blocks of a read), a section that is left out 1."""
 BLOCK_STEPS: Final = 20
 JUDGE_STEPS: Final = 60
@@ -347,8 +347,8 @@ class BatchWriter:
         """The log has nothing more for this consumer before `offset`."""
         self.next_offset = max(self.next_offset, offset)
 
-    def take(self) -> bytes:
-        """All batches. They cover the offsets from the start to `next_offset`; b"" when these are none."""
+    def take(self) -> list[bytes]:
+        """All batches, in parts. They cover the offsets from the start to `next_offset`; none when these are none."""
         if self.next_offset > self._base:
             self._close(self.next_offset)
-        return b"".join(self._batches)
+        return self._batches

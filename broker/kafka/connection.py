@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from broker.authorization import ClientIdentity
 from broker.config.addresses import socket_name_text
+from broker.event_log.turns import Party
 from broker.kafka import error_codes as errors
 from broker.kafka.fields import KafkaFault, Values
 from broker.kafka.frames import SIZE, Request, api_versions, decode_request, encode_answer
@@ -31,6 +33,7 @@ IDLE_SECONDS: Final = 600.0  # between two requests
 ARRIVE_SECONDS: Final = 30.0  # for a request to arrive whole
 WAITING: Final = (FETCH, LIST_OFFSETS, JOIN_GROUP, SYNC_GROUP)  # requests whose answers may take long
 ANSWER_SECONDS: Final = 30.0  # for the client to take an answer
+WRITE_BYTES: Final = 2**18  # of an answer that are written at once, or one of its parts
 
 
 class Closed(Exception):
@@ -47,9 +50,9 @@ class Server(Protocol):
     host: Host
     answered: tuple[int, ...]
 
-    def answer(
-        self, request: Request, identity: ClientIdentity, addr: str, followed: asyncio.Future[None]
-    ) -> Coroutine[Any, Any, Values | None]: ...
+    def answer(self, request: Request, connection: KafkaConnection) -> Coroutine[Any, Any, Values | None]: ...
+
+    def party_of(self, addr: str) -> Party: ...
 
     def room_for(self, size: int) -> AbstractAsyncContextManager[None]: ...
 
@@ -63,11 +66,12 @@ class Server(Protocol):
 
 
 class EndingReader(asyncio.StreamReader):
-    """`ended` is set when the client sends no more, or has reset the connection."""
+    """has_ended  the client sends no more, or has reset the connection"""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ended = asyncio.Event()
+        self.has_ended = False
+        self._told: Callable[[], object] | None = None
         self._unread = 0  # bytes that have arrived
         self._more = asyncio.get_running_loop().create_future()
 
@@ -89,23 +93,39 @@ class EndingReader(asyncio.StreamReader):
             self._more = asyncio.get_running_loop().create_future()
         return self._more
 
+    def when_ended(self, told: Callable[[], object] | None) -> None:
+        """`told` is called when the client ends, or at once. None: nobody is told."""
+        self._told = told
+        if told is not None and self.has_ended:
+            told()
+
+    def _end(self) -> None:
+        self.has_ended = True
+        if self._told is not None:
+            self._told()
+
     def feed_eof(self) -> None:
         super().feed_eof()
-        self.ended.set()
+        self._end()
 
     def set_exception(self, exc: Exception) -> None:
         super().set_exception(exc)
-        self.ended.set()
+        self._end()
 
 
 class KafkaConnection:
-    """identity  None before the login"""
+    """identity  None before the login
+    party     whose turns this connection has
+    taken     bytes of answers that the kernel has taken for the client
+    """
 
     def __init__(
         self, server: Server, reader: EndingReader, writer: asyncio.StreamWriter, facts: ListenerFacts
     ) -> None:
         self.identity: ClientIdentity | None = None
         self.addr = socket_name_text(writer.get_extra_info("peername"))
+        self.party = server.party_of(self.addr)
+        self.taken = 0
         self._server = server
         self._reader = reader
         self._writer = writer
@@ -120,13 +140,16 @@ class KafkaConnection:
         """Answer requests until the connection ends. Raises Closed, KafkaFault, OSError, IncompleteReadError."""
         while True:
             data = await self._receive()
-            request = decode_request(data, self._server.answered)
+            request = await self.party.do(partial(decode_request, data, self._server.answered))
             answer = await self._answer(request)
             if answer is not None:
-                await self._send(encode_answer(request, answer))
+                await self._send(await self.party.do(partial(encode_answer, request, answer)))
             if self.identity is None and self._login is not None and self._login.is_gone:
                 raise Closed
-            await asyncio.sleep(0)  # requests that have arrived already: one of each connection in a turn of the loop
+
+    def when_followed(self) -> asyncio.Future[None]:
+        """Done when the client has sent more behind its request."""
+        return self._reader.when_more()
 
     @property
     def transport(self) -> asyncio.WriteTransport:
@@ -152,16 +175,19 @@ class KafkaConnection:
         except TimeoutError:
             raise Closed("connections_idle") from None
 
-    async def _send(self, answer: bytes) -> None:
-        self._server.sending(self, len(answer))
+    async def _send(self, parts: list[bytes]) -> None:
+        size = sum(map(len, parts))
+        self._server.sending(self, size)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                self._writer.write(answer)
-                await self._writer.drain()
+                for some in in_writes(parts, WRITE_BYTES):
+                    await self.party.do(partial(self._writer.writelines, some))
+                    await self._writer.drain()
         except TimeoutError:
             raise Closed("answers_not_taken") from None
         finally:
             self._server.sent(self)
+        self.taken += size
 
     # --- requests ---
 
@@ -181,21 +207,22 @@ class KafkaConnection:
                 raise Closed("logins_refused", str(fault)) from None
             self._let_in(login)
         assert self.identity is not None
-        answer = self._server.answer(request, self.identity, self.addr, self._reader.when_more())
+        answer = self._server.answer(request, self)
         return await (self._while_open(answer) if request.key in WAITING else answer)
 
     async def _while_open(self, answer: Coroutine[Any, Any, Values | None]) -> Values | None:
         """Wait for an answer as long as its client does. Raises Closed."""
-        answering = asyncio.ensure_future(answer)
-        ending = asyncio.ensure_future(self._reader.ended.wait())
+        task = asyncio.current_task()
+        assert task is not None
+        self._reader.when_ended(task.cancel)
         try:
-            await asyncio.wait((answering, ending), return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done():
-                raise Closed
-            return answering.result()
+            return await answer
+        except asyncio.CancelledError:
+            if self._reader.has_ended:
+                raise Closed from None
+            raise
         finally:
-            answering.cancel()
-            ending.cancel()
+            self._reader.when_ended(None)
 
     def _handshake(self, request: Request) -> Values:
         assert request.values is not None
@@ -244,6 +271,19 @@ class KafkaConnection:
         self._server.let_in(self)
         lasts = LOGIN_LASTS_SECONDS if self._server.host.broker.connect_deciders else math.inf
         self._ends_at = min(self._loop.time() + lasts, login.expires_at)
+
+
+def in_writes(parts: list[bytes], size: int) -> Iterator[list[bytes]]:
+    """The parts in their order, in lists of so many bytes, or of one part."""
+    some: list[bytes] = []
+    left = size
+    for part in parts:
+        if some and len(part) > left:
+            yield some
+            some, left = [], size
+        some.append(part)
+        left -= len(part)
+    yield some
 
 
 def _refusal(error: int, text: str) -> Values:

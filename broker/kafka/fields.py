@@ -38,7 +38,8 @@ INT16: Final = Scalar("int16", ">h")
 INT32: Final = Scalar("int32", ">i")
 INT64: Final = Scalar("int64", ">q")
 STRING: Final = Scalar("string")
-BYTES: Final = Scalar("bytes")  # also a field of records
+BYTES: Final = Scalar("bytes")  # also the records of a request
+RECORDS: Final = Scalar("records")  # the same, of an answer: a list of parts, which are not copied
 
 
 class ArrayOf(NamedTuple):
@@ -64,7 +65,8 @@ class Field(NamedTuple):
     default: Any = None
 
 
-class Message(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)  # a key by its identity: it is looked up for each request
+class Message:
     """The table of a request or an answer. `flexible`: the version from which on it is flexible."""
 
     flexible: int
@@ -191,7 +193,7 @@ def _scalar_decoder(kind: Scalar, is_flexible: bool, absent: Callable[[], None])
         number = struct.Struct(kind.format)
         return lambda reader: reader.scalar(number)
 
-    def decode_sized(reader: Reader) -> str | bytes | None:
+    def decode_sized(reader: Reader) -> str | bytes | list[bytes] | None:
         length = reader.length(is_flexible, kind is STRING)
         if length < 0:
             absent()
@@ -199,6 +201,8 @@ def _scalar_decoder(kind: Scalar, is_flexible: bool, absent: Callable[[], None])
         data = reader.take(length)
         if kind is BYTES:
             return data
+        if kind is RECORDS:
+            return [data] if data else []
         try:
             return data.decode()
         except UnicodeDecodeError:
@@ -210,28 +214,47 @@ def _scalar_decoder(kind: Scalar, is_flexible: bool, absent: Callable[[], None])
 # --- to bytes ---
 
 
-def encode(message: Message, version: int, values: Values) -> bytearray:
-    """An answer with these values. KeyError for a field that is missing and has no default."""
-    output = bytearray()
+class Output(bytearray):
+    """What is encoded so far, without the values of RECORDS: `inserted` has the place and the parts of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inserted: list[tuple[int, list[bytes]]] = []
+
+    def parts(self) -> list[bytes]:
+        found = []
+        start = 0
+        for at, parts in self.inserted:
+            found += [bytes(self[start:at]), *parts]
+            start = at
+        return [*found, bytes(self[start:])]
+
+
+def encode(message: Message, version: int, values: Values) -> bytes:
+    """As `encode_parts`, in one."""
+    return b"".join(encode_parts(message, version, values))
+
+
+def encode_parts(message: Message, version: int, values: Values) -> list[bytes]:
+    """An answer with these values, in parts that follow each other. KeyError for a field that is missing and has no default."""
+    output = Output()
     _encoder(message, version)(output, values)
-    return output
+    return output.parts()
 
 
 @cache
-def _encoder(message: Message, version: int) -> Callable[[bytearray, Values], None]:
+def _encoder(message: Message, version: int) -> Callable[[Output, Values], None]:
     return _structure_encoder(message.fields, version, version >= message.flexible)
 
 
-def _structure_encoder(
-    fields: tuple[Field, ...], version: int, is_flexible: bool
-) -> Callable[[bytearray, Values], None]:
+def _structure_encoder(fields: tuple[Field, ...], version: int, is_flexible: bool) -> Callable[[Output, Values], None]:
     steps = [
         (field, field.default is not None, _value_encoder(field, version, is_flexible))
         for field in fields
         if field.since <= version < field.until
     ]
 
-    def encode_structure(output: bytearray, values: Values) -> None:
+    def encode_structure(output: Output, values: Values) -> None:
         for field, has_default, step in steps:
             step(output, values.get(field.name, field.default) if has_default else values[field.name])
         if is_flexible:
@@ -240,7 +263,7 @@ def _structure_encoder(
     return encode_structure
 
 
-def _value_encoder(field: Field, version: int, is_flexible: bool) -> Callable[[bytearray, Any], None]:
+def _value_encoder(field: Field, version: int, is_flexible: bool) -> Callable[[Output, Any], None]:
     is_nullable = version >= field.nullable
     if isinstance(field.type, Scalar):
         return _scalar_encoder(field.type, is_flexible, is_nullable)
@@ -249,7 +272,7 @@ def _value_encoder(field: Field, version: int, is_flexible: bool) -> Callable[[b
     else:
         element = _structure_encoder(field.type, version, is_flexible)
 
-    def encode_array(output: bytearray, value: list[Any] | None) -> None:
+    def encode_array(output: Output, value: list[Any] | None) -> None:
         if value is None:
             value = [] if not is_nullable else None
         _put_length(output, -1 if value is None else len(value), is_flexible, False)
@@ -259,16 +282,26 @@ def _value_encoder(field: Field, version: int, is_flexible: bool) -> Callable[[b
     return encode_array
 
 
-def _scalar_encoder(kind: Scalar, is_flexible: bool, is_nullable: bool) -> Callable[[bytearray, Any], None]:
+def _scalar_encoder(kind: Scalar, is_flexible: bool, is_nullable: bool) -> Callable[[Output, Any], None]:
     if kind.format:
         number = struct.Struct(kind.format)
 
-        def encode_number(output: bytearray, value: Any) -> None:
+        def encode_number(output: Output, value: Any) -> None:
             output += number.pack(value)
 
         return encode_number
 
-    def encode_sized(output: bytearray, value: str | bytes | None) -> None:
+    def encode_records(output: Output, value: list[bytes] | None) -> None:
+        if value is None:
+            _put_length(output, -1, is_flexible, False)
+            return
+        _put_length(output, sum(map(len, value)), is_flexible, False)
+        output.inserted.append((len(output), value))
+
+    if kind is RECORDS:
+        return encode_records
+
+    def encode_sized(output: Output, value: str | bytes | None) -> None:
         if value is None:
             assert is_nullable, "a field that is never null has no value"
             _put_length(output, -1, is_flexible, kind is STRING)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from broker.kafka.error_codes import NONE, UNSUPPORTED_VERSION
-from broker.kafka.fields import KafkaFault, Message, Reader, Values, decode, encode
+from broker.kafka.fields import KafkaFault, Message, Reader, Values, decode, encode_parts
 from broker.kafka.group_messages import (
     DESCRIBE_GROUPS,
     DESCRIBE_GROUPS_REQUEST,
@@ -141,13 +141,14 @@ def decode_request(data: bytes, answered: Iterable[int] = APIS) -> Request:
     return Request(key, version, correlation_id, client_id, decode(api.request, version, reader))
 
 
-def encode_answer(request: Request, values: Values) -> bytes:
-    """The answer with its size. Its header has tagged fields in flexible versions, but that of ApiVersions has never."""
+def encode_answer(request: Request, values: Values) -> list[bytes]:
+    """The answer with its size, in parts. Its header has tagged fields in flexible versions, but that of ApiVersions has
+    never."""
     message = APIS[request.key].answer
-    body = encode(message, request.version, values)
+    parts = encode_parts(message, request.version, values)
     tags = b"\0" if request.version >= message.flexible and request.key != API_VERSIONS else b""
-    correlation_id = SIZE.pack(request.correlation_id)
-    return b"".join((SIZE.pack(len(correlation_id) + len(tags) + len(body)), correlation_id, tags, body))
+    header = SIZE.pack(request.correlation_id) + tags
+    return [SIZE.pack(len(header) + sum(map(len, parts))) + header, *parts]
 
 
 def api_versions(request: Request, answered: Iterable[int]) -> Values:

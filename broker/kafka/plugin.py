@@ -89,7 +89,7 @@ class KafkaPlugin(Plugin):
             INIT_PRODUCER_ID: refuse_producer_id,
             OFFSET_FOR_LEADER_EPOCH: reading.epoch_ends,
         }
-        self._server = KafkaServer(self.server, self.settings, handlers, self._log)
+        self._server = KafkaServer(self.server, self.settings, handlers, log.readers.turns, self._log)
         mqtt = self.server.settings.mqtt
         if self.server.members.node_name and not mqtt.retain_available:
             raise StartError(

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from random import Random
 from typing import Final
 
 from broker.authorization import ClientIdentity
 from broker.event_log.faults import LogFault, OutOfRange
 from broker.event_log.records import BlockFault, records
+from broker.event_log.turns import Party
 from broker.kafka import error_codes as errors
 from broker.kafka.asked_partitions import Asked, answer_each, in_turns
 from broker.kafka.batches import BatchWriter
@@ -21,6 +23,10 @@ from broker.kafka.partitions import NOBODY
 
 FETCH_BYTES_MAX: Final = 2**20
 """Of one answer, whatever the consumer asks for; a larger record comes all the same."""
+FIRST_FETCH_BYTES: Final = 2**16
+"""Of the first answers on a connection. Policy: a further one has half of the bytes that the client has taken so far. One that
+reads nothing costs little then, whatever the kernel takes for it."""
+SLICE_SECONDS: Final = 1e-4  # of making an answer, at once
 WAKE_SECONDS: Final = 0.001
 """For each Fetch that waits for records, before one of them looks at what was written: all of them together look a thousand
 times a second at most, however many there are and however often publishers write."""
@@ -65,7 +71,6 @@ class Reading:
         self.bytes = 0
         self._first = 0
         self._waiting = 0
-        self._slices = asyncio.Lock()  # one slice of all consumers at a time, behind the rest of the one before
 
     # --- Metadata ---
 
@@ -175,7 +180,7 @@ class Reading:
         async for (name, index), wanted in in_turns(list(fetch.wanted.items())):
             error = self._partition_error(topic_errors[name], index, wanted.leader_epoch)
             found[name, index] = Progress(error) if error else self._begin(name, wanted, asked.identity)
-        await self._fill(found, asked.values, asked.followed)
+        await self._fill(found, asked)
         return self._answer(found, fetch)
 
     def _begin(self, name: str, wanted: Wanted, identity: ClientIdentity) -> Progress:
@@ -185,10 +190,9 @@ class Reading:
         judge = Consumer(self.node, identity, self.node.topics[name])
         return Progress(errors.NONE, BatchWriter(wanted.offset, self.node.epoch, judge), max(wanted.bytes_max, 1))
 
-    async def _fill(
-        self, found: dict[tuple[str, int], Progress], request: Values, followed: asyncio.Future[None]
-    ) -> None:
+    async def _fill(self, found: dict[tuple[str, int], Progress], asked: Asked) -> None:
         """Read until there are `min_bytes`, or what fits of a partition, or an error, or the time is over."""
+        request, followed = asked.values, asked.followed
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         deadline: float = began_at + min(max(request["max_wait_ms"], 0) / 1000, WAIT_SECONDS_MAX)
@@ -197,7 +201,7 @@ class Reading:
             end = min(deadline, began_at + FOLLOWED_SECONDS) if followed.done() else deadline
             return max(end - loop.time(), 0.0)
 
-        bytes_max = min(max(request["max_bytes"], 1), FETCH_BYTES_MAX)
+        bytes_max = min(max(request["max_bytes"], 1), FETCH_BYTES_MAX, max(asked.taken // 2, FIRST_FETCH_BYTES))
         bytes_min = min(max(request["min_bytes"], 0), bytes_max)
         log = self.node.log
         self._first += 1  # of several partitions another one is first each time: one with many records starves none
@@ -209,7 +213,7 @@ class Reading:
             for topic, progress in order:
                 room = bytes_max - sum(each.size for _, each in order)
                 if progress.writer is not None and room > 0:
-                    await self._read(progress, topic, room, deadline)
+                    await self._read(progress, topic, room, deadline, asked.party)
             size = sum(progress.size for _, progress in order)
             if size >= bytes_min or any(progress.error or progress.is_full for progress in found.values()):
                 return
@@ -227,7 +231,7 @@ class Reading:
             finally:
                 self._waiting -= 1
 
-    async def _read(self, progress: Progress, topic: KafkaTopic, room: int, deadline: float) -> None:
+    async def _read(self, progress: Progress, topic: KafkaTopic, room: int, deadline: float, party: Party) -> None:
         """Read one partition to the end of the log, as far as there is room. The read that passes the deadline is the last
         one: the next Fetch goes on behind it."""
         loop = asyncio.get_running_loop()
@@ -251,12 +255,8 @@ class Reading:
                 progress.writer = None
                 return
             writer.begin(blocks, end, bytes_max)
-            is_more = True
-            while is_more:
-                async with self._slices:
-                    began_at = time.perf_counter()
-                    is_more = writer.go_on()
-                    await log.readers.stand_back(time.perf_counter() - began_at)
+            while await party.do(partial(_go_on, writer)):
+                pass
             if writer.is_full or 2 * writer.total > bytes_max:
                 # Most blocks are large: of one more, what does not fit would be read again by the next Fetch.
                 progress.is_full = True
@@ -271,10 +271,10 @@ class Reading:
         session = fetch.session
         topics: dict[str, list[Values]] = {}
         for (name, index), progress in found.items():
-            data = b"" if progress.writer is None else progress.writer.take()
+            data = [] if progress.writer is None else progress.writer.take()
             if progress.writer is not None:
                 self.records += progress.writer.records
-                self.bytes += len(data)
+                self.bytes += progress.writer.size
             has_log = progress.writer is not None or progress.error == errors.OFFSET_OUT_OF_RANGE
             watermark, start = (log.next_offset, log.first_offset) if has_log else (-1, -1)
             is_told = session is None or session.must_tell((name, index), progress.error, watermark, start, bool(data))
@@ -294,3 +294,12 @@ class Reading:
             "session_id": NO_SESSION if session is None else session.number,
             "responses": [{"topic": name, "partitions": partitions} for name, partitions in topics.items()],
         }
+
+
+def _go_on(writer: BatchWriter) -> bool:
+    """Make batches for SLICE_SECONDS. Returns whether more is to be done."""
+    end = time.perf_counter() + SLICE_SECONDS
+    while writer.go_on():
+        if time.perf_counter() >= end:
+            return True
+    return False

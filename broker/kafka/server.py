@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
-from broker.authorization import ClientIdentity
 from broker.config.addresses import Address, socket_name_text
+from broker.event_log.turns import Party, ReaderTurns
 from broker.kafka.asked_partitions import Asked
 from broker.kafka.connection import Closed, EndingReader, KafkaConnection
 from broker.kafka.fields import KafkaFault, Values
@@ -30,9 +31,9 @@ LARGE_BYTES: Final = 2**16  # of a request that counts for LARGE_AT_ONCE
 LARGE_AT_ONCE: Final = 16  # large requests that arrive at the same time; further ones wait
 UNSENT_BYTES_MAX: Final = 64 * 2**20
 """Bytes of answers that their clients have not taken yet. Policy: the connection that has waited longest is closed."""
-KERNEL_BYTES: Final = 2**17
+KERNEL_BYTES: Final = 2**16
 """Of an answer that the kernel takes beyond what the client has room for. Policy: the next request of a connection waits until
-the kernel has all of the answer, so one that does not read costs one Fetch, not those that fill the kernel's 4 MiB."""
+the kernel has all of the answer, so one that does not read costs few answers, not those that fill the kernel's 4 MiB."""
 BACKLOG: Final = 128  # connections that the kernel keeps until they are accepted
 CLOSED: Final = (
     *("answers_not_taken", "connections_idle", "connections_refused", "logins_ended", "logins_late", "logins_refused"),
@@ -50,7 +51,9 @@ class KafkaServer:
     closed     by reason (CLOSED)
     """
 
-    def __init__(self, host: Host, settings: KafkaSettings, handlers: dict[int, Handler], log: Any) -> None:
+    def __init__(
+        self, host: Host, settings: KafkaSettings, handlers: dict[int, Handler], turns: ReaderTurns, log: Any
+    ) -> None:
         self.host = host
         self.handlers = handlers
         self.answered = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, *handlers)
@@ -59,6 +62,8 @@ class KafkaServer:
         self.closed: Counter[str] = Counter(dict.fromkeys(CLOSED, 0))
         self.context: LiveContext | None = None
         self._settings = settings
+        self._turns = turns
+        self._parties: WeakValueDictionary[str, Party] = WeakValueDictionary()  # by host
         self._log = log
         self._listening: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()  # of all connections
@@ -142,16 +147,32 @@ class KafkaServer:
     def count(self, reason: str) -> None:
         self.closed[reason] += 1
 
-    async def answer(
-        self, request: Request, identity: ClientIdentity, addr: str, followed: asyncio.Future[None]
-    ) -> Values | None:
+    async def answer(self, request: Request, connection: KafkaConnection) -> Values | None:
         """The answer of a client that is let in; None for none."""
         self.requests[APIS[request.key].name] += 1
         assert request.values is not None
-        asked = Asked(request.version, request.client_id, request.values, identity, addr, followed)
+        assert connection.identity is not None
+        asked = Asked(
+            request.version,
+            request.client_id,
+            request.values,
+            connection.identity,
+            connection.addr,
+            connection.taken,
+            connection.when_followed(),
+            connection.party,
+        )
         return await self.handlers[request.key](asked)
 
     # --- bounds ---
+
+    def party_of(self, addr: str) -> Party:
+        """All connections of a host have turns like one."""
+        host = addr.rpartition(":")[0]
+        party = self._parties.get(host)
+        if party is None:
+            party = self._parties[host] = Party(self._turns)
+        return party
 
     @asynccontextmanager
     async def room_for(self, size: int) -> AsyncIterator[None]:

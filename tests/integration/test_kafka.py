@@ -335,10 +335,10 @@ async def clients_that_never_read(server: Server, count: int) -> list[KafkaClien
 async def test_a_consumer_that_never_reads_is_closed_before_others_wait(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_server, "UNSENT_BYTES_MAX", 2**20)
+    monkeypatch.setattr(kafka_server, "UNSENT_BYTES_MAX", 150_000)
     await publish(server, *(("sensors/1", b"x" * 100_000) for _ in range(60)))
     lazy = await clients_that_never_read(server, 12)
-    closed = len(lazy) - 1  # an answer has more than half of the bytes
+    closed = len(lazy) - 1  # an answer, of one record at least, has more than half of the bytes
     await eventually(
         lambda: samples(server, "gmqtt_kafka_closed_total")["answers_not_taken",] == closed, "all but one are closed"
     )
@@ -348,15 +348,20 @@ async def test_a_consumer_that_never_reads_is_closed_before_others_wait(
         client.writer.transport.abort()
 
 
-async def test_a_client_that_never_reads_costs_one_fetch(server: Server) -> None:
-    await publish(server, *(("sensors/1", b"x" * 100_000) for _ in range(12)))
+async def test_a_client_that_never_reads_costs_little(server: Server) -> None:
+    """Until the kernel has no room for it: less than one whole answer of Fetch."""
+    await publish(server, *(("sensors/1", b"x" * 10_000) for _ in range(150)))
     lazy = await clients_that_never_read(server, 3)
-    kafka = plugin(server)._server
+    kafka, reading = plugin(server)._server, plugin(server)._reading
     assert kafka is not None
+    assert reading is not None
     await eventually(lambda: len(kafka._unsent) == len(lazy), "the node waits for all of them")
+    answered, made = kafka.requests["Fetch"], reading.bytes
+    assert answered < 8 * len(lazy)
+    assert made < kafka_reading.FETCH_BYTES_MAX * len(lazy)
     async with KafkaClient(address(server)) as client:
-        assert len(await client.rows("sensors", 0, 12)) == 12
-        assert kafka.requests["Fetch"] == len(lazy) + client._number
+        assert len(await client.rows("sensors", 0, 150)) == 150
+        assert kafka.requests["Fetch"] == answered + client._number
     for client in lazy:
         client.writer.transport.abort()
     await eventually(lambda: len(kafka) == 0, "the connections have ended")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.event_log.plugin import EventLogPlugin
-from broker.kafka import batches
+from broker.kafka import batches, connection
 from broker.kafka import reading as kafka_reading
 from broker.kafka.messages import FETCH, METADATA
 from broker.server.lifecycle import Server
@@ -58,7 +58,7 @@ async def test_a_fetch_does_not_hold_up_the_request_behind_it(server: Server, mo
                 )
             behind = client.send(METADATA, {"topics": [{"name": "all"}]}, 0)
             answer = await client.receive(FETCH, version, sent_since=1)
-            assert answer["responses"][0]["partitions"][0]["records"] == b""
+            assert answer["responses"][0]["partitions"][0]["records"] == []
             assert (await client.receive(METADATA, behind))["topics"]
         # Without one behind it, the next one waits for records. Then it waits for others, so that they look together.
         version = client.send(FETCH, fetch_request("sensors", 1, max_wait_ms=3_600_000))
@@ -96,22 +96,37 @@ async def test_a_fetch_does_not_wait_for_more_than_fits(
 
 
 @pytest.mark.interpreted
-async def test_making_an_answer_stands_back_as_reading_does(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each slice, so that publishers have their turn."""
+async def test_answers_are_made_in_turns(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are read, and slices of their answers made and written, in the turns of all readers of the log."""
     monkeypatch.setattr(batches, "SLICE_STEPS", 10)
+    monkeypatch.setattr(kafka_reading, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "WRITE_BYTES", 1)
     await publish(server, *(("sensors/1", b"%d" % number) for number in range(40)))
     log = next(each for each in server.plugins if isinstance(each, EventLogPlugin)).log
     assert log is not None
-    stood_back: list[float] = []
-
-    async def stand_back(seconds: float) -> None:
-        stood_back.append(seconds)
-
-    monkeypatch.setattr(log.readers, "stand_back", stand_back)
+    worked: list[float] = []
+    monkeypatch.setattr(log.readers.turns, "worked", worked.append)
     async with KafkaClient(address(server)) as client:
         assert len(await client.rows("sensors", 0, 40)) == 40
-    assert len(stood_back) >= 4
-    assert all(seconds > 0 for seconds in stood_back)
+    # One of reading the log, of the request, of its answer; at least four slices, and five parts.
+    assert len(worked) >= 12
+    assert all(seconds > 0 for seconds in worked)
+
+
+async def test_answers_grow_with_what_a_client_has_taken(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that one that reads nothing costs little."""
+    monkeypatch.setattr(kafka_reading, "FIRST_FETCH_BYTES", 8_000)
+    for number in range(60):
+        await publish(server, ("sensors/1", b"%d" % (number % 10) * 1_000))  # each is a block
+    async with KafkaClient(address(server)) as client:
+        counts = []
+        offset = 0
+        while offset < 60:
+            rows, offset = read_rows((await client.fetch("sensors", offset))["records"])
+            counts.append(len(rows))
+        assert max(counts[:2]) <= 8
+        assert counts == sorted(counts[:-1]) + counts[-1:]
+        assert max(counts) > 16
 
 
 async def test_offsets_that_are_not_in_the_log(start_server: StartServer, tmp_path: Path) -> None:

@@ -204,8 +204,9 @@ def fetch_request(topic: str, offset: int, partition: int = 0, **changed: Any) -
     return values
 
 
-def read_rows(data: bytes) -> tuple[list[Row], int]:
+def read_rows(parts: list[bytes]) -> tuple[list[Row], int]:
     """The records of batches, and the offset behind them."""
+    data = b"".join(parts)
     found: list[Row] = []
     at = following = 0
     while at < len(data):

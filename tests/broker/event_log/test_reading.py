@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.event_log.block import BlockBuilder, read_header
-from broker.event_log.reading import DamagedBlock, offset_at, pick_blocks
+from broker.event_log.reading import DamagedBlock, Picked, offset_at, pick_blocks
 from broker.event_log.selection import Selection
 
 BEGIN = 1_700_000_000_000_000_000
@@ -19,6 +19,13 @@ def block(offset: int, topics: list[bytes], payload: bytes = b"") -> bytes:
     for number, topic in enumerate(topics):
         builder.add(topic, payload, 0, ("c", "u", ""), b"", BEGIN + 1000 * number)
     return builder.take(offset)
+
+
+def picked_of(piece: bytes, start: int, end: int, room: int, topics: Selection | None) -> Picked:
+    picked = Picked(start)
+    while pick_blocks(picked, piece, end, room, True, topics):
+        pass
+    return picked
 
 
 @given(
@@ -46,7 +53,7 @@ def test_blocks_are_picked_as_from_a_list(
         blocks.append((offset, offset + len(topics), topics, block(offset, topics, bytes(size))))
         offset += len(topics)
     piece = b"".join(data for *_, data in blocks)[:piece_size]
-    picked = pick_blocks(piece, start, end, room, True, None if filters is None else Selection(filters))
+    picked = picked_of(piece, start, end, room, None if filters is None else Selection(filters))
 
     expected: list[bytes] = []
     next_offset, at, done = start, 0, False
@@ -72,7 +79,7 @@ def test_blocks_are_picked_as_from_a_list(
 
 def test_a_block_that_is_not_whole_in_the_piece_is_wanted() -> None:
     one, two = block(0, [b"a"]), block(1, [b"b"], bytes(500))
-    picked = pick_blocks(one + two[:-1], 0, 2, 10_000, True, None)
+    picked = picked_of(one + two[:-1], 0, 2, 10_000, None)
     assert (picked.used, picked.wanted, picked.done) == (len(one), len(two), False)
 
 
@@ -80,9 +87,9 @@ def test_damage_is_noticed() -> None:
     data = bytearray(block(0, [b"a"], b"payload"))
     data[-1] ^= 1
     with pytest.raises(DamagedBlock, match="the block of offset 0 does not have its checksum"):
-        pick_blocks(bytes(data), 0, 1, 1000, True, None)
+        picked_of(bytes(data), 0, 1, 1000, None)
     with pytest.raises(DamagedBlock, match="no block begins 0 bytes into the piece"):
-        pick_blocks(bytes(100), 0, 1, 1000, True, None)
+        picked_of(bytes(100), 0, 1, 1000, None)
 
 
 @pytest.mark.parametrize("changed", range(8, 52))
@@ -94,10 +101,10 @@ def test_a_changed_header_is_noticed_or_does_not_matter(changed: int, start: int
         data = bytearray(b"".join(blocks))
         data[len(blocks[0]) + changed] ^= flipped
         try:
-            picked = pick_blocks(bytes(data), start, 3, 10_000, True, None)
+            picked = picked_of(bytes(data), start, 3, 10_000, None)
             if picked.done and picked.size:  # the answer is full; the next read begins there
                 del data[: picked.used]
-                picked = pick_blocks(bytes(data), picked.next_offset, 3, 10_000, True, None)
+                picked = picked_of(bytes(data), picked.next_offset, 3, 10_000, None)
         except DamagedBlock:
             continue
         assert picked.wanted > len(data) - picked.used, "no block of this size is there: the reader knows the damage"
