@@ -43,6 +43,7 @@ async def start_with_accounts(nodes: Nodes, tmp_path: Path) -> Node:
     return await nodes.start({"plugin_order": ["auth"], "plugins": {"auth": {"password_file": file}}})
 
 
+@pytest.mark.one_process("measures the memory of the process, which is the supervisor where a node has workers")
 async def test_half_a_connect_of_many_clients(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """400 connections, 190 MB in all: the node keeps 64 MiB of them, closes the oldest, and gives the memory back."""
     node = await start_with_accounts(nodes, tmp_path)
@@ -142,6 +143,7 @@ async def test_the_oldest_handshake_is_closed(start_server: StartServer, clients
     assert server.unaccepted.bytes <= 2**20
 
 
+@pytest.mark.one_process("measures the memory of the process, which is the supervisor where a node has workers")
 @pytest.mark.parametrize("qos", [0, 1])
 async def test_slow_readers_of_a_node_with_max_memory(nodes: Nodes, clients: Clients, qos: int) -> None:
     """1.2 GB for 60 clients that do not read: the node has at most a quarter more than max_memory, and what comes in between

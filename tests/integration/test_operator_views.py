@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from mqtt_client import reached
 from waiting import eventually
 
@@ -25,6 +27,7 @@ async def metrics_text(node: Node) -> str:
     return text
 
 
+@pytest.mark.one_process("expects one other member, and each worker of a node is one")
 async def test_two_nodes_show_their_stream_and_their_clients(nodes: Nodes, clients: Clients) -> None:
     metrics = {"listen_address": "127.0.0.1:0"}
     overrides = {"plugin_order": ["admin", "federation", "prometheus"], "plugins": {"prometheus": metrics}}
@@ -56,6 +59,7 @@ async def test_two_nodes_show_their_stream_and_their_clients(nodes: Nodes, clien
     assert metric(await metrics_text(node2), "gmqtt_messages_from_nodes_total") > 0
 
 
+@pytest.mark.one_process("expects one other member, and each worker of a node is one")
 async def test_a_node_shows_what_its_store_keeps_for_another_one(
     nodes: Nodes, clients: Clients, tmp_path: Path
 ) -> None:
