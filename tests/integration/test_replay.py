@@ -98,6 +98,7 @@ def logging_member(nodes: Nodes, folder: Path, join: list[Node]) -> Node:
     return nodes.make_federated(join, own)
 
 
+@pytest.mark.one_process("names the log of a member, and each worker has one")
 async def test_the_logs_of_all_members_are_one_history(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """Each log comes whole and in order, over the kill of the other node, and when the client
     goes to that."""

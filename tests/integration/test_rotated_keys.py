@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from federation.gossip.keyring import key_text
 from mqtt_client import reached
 from node_process import status_becomes
@@ -29,6 +31,7 @@ def kept(node: Node) -> list[str]:
     return found
 
 
+@pytest.mark.one_process("counts members, and each worker is one")
 async def test_keys_are_rotated_while_messages_flow_and_nodes_restart(nodes: Nodes, clients: Clients) -> None:
     first = keyed(nodes.make_federated([]))
     second = keyed(nodes.make_federated([first]))

@@ -96,6 +96,7 @@ async def ended(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
+@pytest.mark.one_process("counts members, and each worker is one")
 async def test_members_info_tags_rtt_and_reachability(nodes: Nodes) -> None:
     first, second, third = await operators(nodes, 3)
     members = await first.members()
@@ -138,6 +139,7 @@ async def tagged(operator: Operator, name: str, wanted: dict[str, str | None]) -
     return all(tags.get(tag) == value for tag, value in wanted.items())
 
 
+@pytest.mark.one_process("counts members, and each worker is one")
 async def test_events_queries_and_a_monitor(nodes: Nodes) -> None:
     first, second = await operators(nodes, 2)
     monitor = await second.begin("monitor", "-log-level=info")
@@ -174,6 +176,7 @@ async def test_events_queries_and_a_monitor(nodes: Nodes) -> None:
         await ended(debugging)
 
 
+@pytest.mark.one_process("lets a node leave, which one with workers refuses")
 async def test_join_leave_and_force_leave(nodes: Nodes) -> None:
     first, second = await operators(nodes, 2)
     (third,) = await operators(nodes, 1)
@@ -211,6 +214,7 @@ async def has_status(operator: Operator, name: str, status: str) -> bool:
     return (await operator.members()).get(name, {}).get("status") == status
 
 
+@pytest.mark.one_process("counts members, and each worker is one")
 async def test_keys_are_listed_and_rotated(nodes: Nodes) -> None:
     assert SERF is not None
     first_key, second_key = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from node_process import Nodes
 
 
+@pytest.mark.one_process("counts members, and each worker is one")
 async def test_the_calls_of_the_library(nodes: Nodes) -> None:
     missing = missing_library("serfclient")
     if missing:

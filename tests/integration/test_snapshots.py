@@ -44,6 +44,7 @@ async def test_a_node_that_crashed_finds_the_others_without_seeds(nodes: Nodes, 
 
 
 @pytest.mark.parametrize("rejoin", [False, True])
+@pytest.mark.one_process("counts members, and each worker is one")
 async def test_a_node_that_was_stopped_joins_again_if_it_is_to(nodes: Nodes, tmp_path: Path, rejoin: bool) -> None:
     first = await nodes.make_federated().start()
     path = tmp_path / "serf.snapshot"
