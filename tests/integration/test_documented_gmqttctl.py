@@ -98,6 +98,9 @@ async def test_each_documented_line_does_what_it_says_or_needs_an_admin(
         if words[0] in ELSEWHERE:
             continue
         line = [word for word in words if word not in ("--watch", "-w", "--tls")]
+        if "--tls-ca-file" in line:
+            place = line.index("--tls-ca-file")
+            del line[place : place + 2]
         for option, value in (("--server", ctl.address), ("--token", "WRITE"), ("--token-file", "token")):
             if option in line:
                 line[line.index(option) + 1] = value

@@ -28,8 +28,10 @@ async def test_a_run_ends_without_a_traceback(job: str, number: signal.Signals, 
         )
         try:
             assert process.stdout is not None
+            starts = await process.stdout.readline()
+            assert b"Spark" in starts
             first = await process.stdout.readline()
-            assert b": batch 0, 50 messages" in first, await process.communicate()
+            assert b": batch 0, 50 messages" in first
             os.killpg(process.pid, number)
             output, errors = await process.communicate()
         finally:
