@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from broker.store.identity import StoreIdentity
+from broker.broker import Broker
 from federation.sessions.arriving import Epoch
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import Departing
@@ -31,7 +31,7 @@ class AskedKeepers:
 
     def __init__(
         self,
-        identity: StoreIdentity,
+        broker: Broker,
         departing: dict[str, list[Departing]],
         senders: dict[str, PeerSender],
         counters: SessionCounters,
@@ -39,7 +39,7 @@ class AskedKeepers:
         self.passed: OrderedDict[str, tuple[Epoch, AllAdopted]] = OrderedDict()
         self._departing = departing
         self._counters = counters
-        self._identity = identity
+        self._broker = broker  # it has its identity when its store was read
         self._senders = senders
 
     def begin(self, lost: LostHomes | None, now: float) -> None:
@@ -67,7 +67,7 @@ class AskedKeepers:
         if until > now and sender is not None and sender.moves_sessions and departing.session.records is not None:
             departing.asked[name] = None
             departing.asked_until = max(departing.asked_until, until)
-            claim = CLAIM, departing.session.client_id, (departing.since, self._identity.store_id)
+            claim = CLAIM, departing.session.client_id, (departing.since, self._broker.identity.store_id)
             sender.news.answer(encode_session_frame(*claim, (True, False, False)))
             if sender.reachable:
                 sender.want_attention()
@@ -76,7 +76,7 @@ class AskedKeepers:
         """The claim of a session that leaves was heard. adopted: of it (wire)."""
         for departing in self._departing.get(client_id, ()):
             if departing.epoch <= epoch:
-                departing.note_adopted(adopted_below(adopted, self._identity))
+                departing.note_adopted(adopted_below(adopted, self._broker.identity))
                 if departing.epoch[1] == epoch[1]:
                     departing.asked.pop(departing.home, None)
 
@@ -84,7 +84,7 @@ class AskedKeepers:
         """The node answers a claim. adopted: of its refusal (wire)."""
         for departing in self._departing.get(frame.client_id, ()):
             if departing.since == frame.epoch[0] and departing.asked.pop(name, self) is None:
-                departing.note_adopted(adopted_below(adopted, self._identity))
+                departing.note_adopted(adopted_below(adopted, self._broker.identity))
 
     def passes(self, client_id: str, epoch: Epoch, adopted: AllAdopted) -> None:
         """A session that came from these copies goes on. epoch: of the last claim here."""

@@ -56,9 +56,9 @@ class Moves:
         self.passed_on: OrderedDict[str, tuple[str, Epoch]] = OrderedDict()
         self.heads: dict[tuple[str, str], Head] = {}
         self.due: dict[Departing, None] = {}
-        self.over = Over(broker.identity, counters)
+        self.over = Over(broker, counters)
         self.relayed = Relayed()
-        self.asked_keepers = AskedKeepers(broker.identity, self.departing, homes.senders, counters)
+        self.asked_keepers = AskedKeepers(broker, self.departing, homes.senders, counters)
         self.counters = counters
         self.name = name
         self._broker = broker

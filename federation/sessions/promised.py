@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, TypeVar
 
-from broker.store.identity import StoreIdentity
+from broker.broker import Broker
 from broker.store.journal import checked
 from broker.store.shapes import count_of
 from federation.sessions.counters import SessionCounters
@@ -72,8 +72,8 @@ class Promised:
 class Over:
     """What sessions included that have ended here: homes that still have a part of their departure hand nothing on."""
 
-    def __init__(self, identity: StoreIdentity, counters: SessionCounters) -> None:
-        self._identity = identity
+    def __init__(self, broker: Broker, counters: SessionCounters) -> None:
+        self._broker = broker  # it has its identity when its store was read
         self._by_client: OrderedDict[str, Claims] = OrderedDict()
         self._counters = counters
 
@@ -85,7 +85,7 @@ class Over:
         claims = dict(self.of(client_id))
         for store_id, of_home in includes.items():
             take_claim(claims, store_id, of_home)
-        take_claim(claims, self._identity.store_id, counter)
+        take_claim(claims, self._broker.identity.store_id, counter)
         remember(self._by_client, client_id, claims, self._counters)
 
     def of(self, client_id: str) -> Claims:
@@ -93,11 +93,11 @@ class Over:
 
     def counter_of(self, client_id: str) -> int:
         """Return that of the last claim of this node whose session has ended; 0 for none."""
-        return self.of(client_id).get(self._identity.store_id, 0)
+        return self.of(client_id).get(self._broker.identity.store_id, 0)
 
     def on_way(self, client_id: str, since: int) -> Claims:
         """Return the claim `since` of a session that leaves here, unless it has ended here behind it."""
-        return {self._identity.store_id: since} if since > self.counter_of(client_id) else {}
+        return {self._broker.identity.store_id: since} if since > self.counter_of(client_id) else {}
 
 
 def told_claims(claims: Claims) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ import pytest
 from broker.message import Message
 from broker.session.durable import attach_records
 from broker.session.session import Session
+from broker.store.identity import StoreIdentity
 from broker.store.kinds import OUTGOING
 from broker.store.restoring import StoredDeparture
 from federation.sessions.asked_keepers import HOME_SECONDS_MAX
@@ -187,3 +188,12 @@ def test_a_session_that_was_leaving_before_a_start_asks_again(is_adopted: bool |
             "n2", ANSWER, OWN, *((REFUSED, 11, STORES["n2"], STORE_ID, number) if is_adopted else (NOTHING, *OWN))
         )
     assert (OUTGOING in handed(home)) is not bool(is_adopted)
+
+
+def test_an_adopter_of_the_store_before_a_recovery_is_known() -> None:
+    """The store is read when the sessions are made: its record says what it was formerly."""
+    home = started()
+    home.broker.identity = StoreIdentity("recovered", 2, True)
+    home.broker.identity.formerly = ("former",)
+    home.hear("n3", CLAIM, NEXT, True, False, False, "former", 1_000)
+    assert [departing.is_adopted for departing in home.sessions.moves.departing["c"]] == [True]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from itertools import permutations
 
 import pytest
 
+from broker.broker import Broker
 from broker.codec.packets import Disconnect
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
+from broker.config.settings_mqtt import MqttSettings
 from broker.ownership import Claimant
 from broker.store.identity import StoreIdentity
 from federation.serf.events import Member, MemberJoin, MemberStatus
@@ -60,6 +63,12 @@ class Siblings:
     def until_served(self, client: Client, seconds: float) -> None:
         world = self.federation.world
         world.run_until(lambda: client._is_welcome, seconds, "the client is served")
+
+
+def broker_of(identity: StoreIdentity) -> Broker:
+    broker = Broker(MqttSettings(), random.Random(1), 0.0)
+    broker.identity = identity
+    return broker
 
 
 @pytest.mark.parametrize("is_starting", [False, True])
@@ -158,7 +167,7 @@ def test_of_two_claims_of_one_home_the_newer_counts(order: tuple[int, ...]) -> N
     said: list[tuple[bool, Claims]] = [(True, {"a": 4}), (False, {"a": 2, "x": 3}), (False, {"a": 4, "y": 5})]
     promised, newer = Promised({}), Promised({})
     counters = SessionCounters()
-    over = Over(StoreIdentity("own", 1, True), counters)
+    over = Over(broker_of(StoreIdentity("own", 1, True)), counters)
     for at in order:
         promised.says(*said[at])
         newer.says(not said[at][0], said[at][1])
@@ -170,7 +179,7 @@ def test_of_two_claims_of_one_home_the_newer_counts(order: tuple[int, ...]) -> N
 
 def test_the_claims_of_one_client_are_bounded() -> None:
     """However many stores are named, that of this node is among those that are known."""
-    over = Over(StoreIdentity("own", 1, True), SessionCounters())
+    over = Over(broker_of(StoreIdentity("own", 1, True)), SessionCounters())
     promised = Promised({})
     for number in range(3 * INCLUDES_MAX):
         over.note("c", {f"{number}": 1, f"{number} too": 1}, 1 + number)
@@ -183,7 +192,7 @@ def test_the_claims_of_one_client_are_bounded() -> None:
 def test_the_oldest_sessions_that_have_ended_are_forgotten() -> None:
     counters = SessionCounters()
     identity = StoreIdentity("own", 1, True)
-    over = Over(identity, counters)
+    over = Over(broker_of(identity), counters)
     over.note("alone", None, 1)
     over.note("c", {"a": 1}, 2)
     over.note("c", {"b": 1}, 5)

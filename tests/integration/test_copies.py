@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from node_process import Node, Nodes
 
 EXPIRY: Final = {props.SESSION_EXPIRY_INTERVAL: 3600}
-COUNT: Final = 1_000
+COUNT: Final = 900  # with what comes behind it below max_queued_messages
 
 
 def is_present(client: MqttClient) -> bool:
