@@ -170,6 +170,7 @@ class TlsConnection(asyncio.Protocol):
         self._user = user
         self._has_begun = False
         self._is_over = False  # further input is discarded
+        self._stays_open: bool | None = None  # what the protocol inside has answered to the end of the input
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
         self._writer: TlsWriter | None = None
@@ -213,6 +214,14 @@ class TlsConnection(asyncio.Protocol):
             self.inside.data_received(data)
         if layer.has_more:
             self.reading_resumed()
+        elif layer.is_ended:
+            self._end()
+
+    def _end(self) -> None:
+        """The other end has closed TLS. It may wait for the same of this end before it closes its socket."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and not self.eof_received():
+            transport.close()
 
     def _open(self) -> bool:
         assert self._transport is not None
@@ -279,7 +288,9 @@ class TlsConnection(asyncio.Protocol):
             self._timer = None
 
     def eof_received(self) -> bool:
-        return self.inside is not None and bool(self.inside.eof_received())
+        if self.inside is not None and self._stays_open is None:  # the end of TLS and that of the socket are one to it
+            self._stays_open = bool(self.inside.eof_received())
+        return bool(self._stays_open)
 
     def pause_writing(self) -> None:
         if self.inside is not None:

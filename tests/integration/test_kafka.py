@@ -44,7 +44,7 @@ from kafka_server import TOPICS, address, plugin, publish, samples, with_kafka
 from mqtt_client import Clients
 from node_process import Nodes, free_port
 from scram_client import final_message
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
 
@@ -251,6 +251,10 @@ async def test_certificates_of_clients(start_server: StartServer, tmp_path: Path
     context.load_cert_chain(reader.cert, reader.key)
     async with KafkaClient(address(server), tls=context) as client:
         assert [row[2] for row in await client.rows("all", 0, 2)] == [b"seen"]
+        client.send(FETCH, fetch_request("all", 2, max_wait_ms=2 * round(DEADLINE) * 1000))
+        client.writer.close()
+        async with asyncio.timeout(DEADLINE):
+            await client.writer.wait_closed()  # the end of TLS ends what waits, too
     await plugin(server).reload()
 
 

@@ -86,6 +86,24 @@ async def test_handshakes_that_do_not_begin_keep_nobody_out(
             writer.close()
 
 
+async def test_a_client_that_closes_tls_is_answered_so(authority: Authority) -> None:
+    """It waits for that before it closes its socket."""
+    pair = authority.pair("localhost")
+    api, _ = await start(TlsSettings(cert=pair.cert, key=pair.key))
+    host, _, port = api.http_addresses[0].removeprefix("tcp://").rpartition(":")
+    context = ssl.create_default_context(cafile=authority.cacert)
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname="localhost")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with asyncio.timeout(DEADLINE):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 ")
+            writer.close()
+            await writer.wait_closed()
+        assert reader.exception() is None
+    finally:
+        await api.stop()
+
+
 async def test_both_protocols(authority: Authority) -> None:
     pair = authority.pair("localhost")
     api, service = await start(TlsSettings(cert=pair.cert, key=pair.key))
