@@ -103,23 +103,21 @@ def two_homes_are_lost(seed: int) -> None:
     check_roaming(copied)
 
 
-def _with_keepers(copied: Copied) -> list[tuple[Host, list[Host]]]:
-    """Each node with its keepers, where one of the two nodes that others join stays: else there would be two clusters."""
+def _with_keepers(copied: Copied, joined: int) -> list[tuple[Host, list[Host]]]:
+    """Each node with its keepers, where one of the first `joined` nodes, which others join, stays: else there would be two
+    clusters."""
     hosts = copied.federation.hosts
     found = [(host, copied.keepers_of(host)) for host in hosts]
-    return [(host, keepers) for host, keepers in found if not set(hosts[:2]) <= {host, *keepers}]
+    return [(host, keepers) for host, keepers in found if not set(hosts[:joined]) <= {host, *keepers}]
 
 
 def homes_are_lost_that_hold(seed: int, copies: int = 2) -> None:
     """A node dies with its disk while its keepers are down: it has acknowledged nothing since that they do not have."""
-    copied = Copied(seed, copies + 2 + seed % 2, copies, "hold")
+    copied = Copied(seed, copies + 2 + seed % 2, copies, "hold", joins=tuple(range(1, copies + 1)))
     for _ in range(2):
         copied.run(copied.rng.random() * 4.0, 30.0)
         copied.until_whole()
-        candidates = _with_keepers(copied)
-        if not candidates:  # they may be others after more traffic
-            continue
-        victim, keepers = copied.rng.choice(candidates)
+        victim, keepers = copied.rng.choice(_with_keepers(copied, copies))
         for keeper in keepers:
             copied.kill(keeper)
         copied.run(copied.rng.choice((0.1, 1.0, 5.0)) * (0.5 + copied.rng.random()), 30.0)
