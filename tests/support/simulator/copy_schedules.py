@@ -277,7 +277,7 @@ def clocks_jump_while_clients_move(seed: int) -> None:
 
 
 def nodes_of_two_builds(seed: int) -> None:
-    """Clients move between nodes of this build and of the one before, which die, are lost with their disks while all stores are
+    """Clients move between nodes with and without the newest extension, as in a build before it, which die, are lost with their disks while all stores are
     whole, or are cut off."""
     count = 3 + seed % 3
     rng = Random(f"builds {seed}")

@@ -28,7 +28,8 @@ ANSWERS_MAX: Final = 40  # of a client that is late, in one step
 class Promises:
     """A federation whose nodes have stores, except those of the numbers `plain`. Those of `older` say that they read what the
     version before promises reads. Each `workers` of them in turn are the workers of one machine. `joins`: numbers of nodes that
-    all others join. Those of `before` are of the build before, which shares sessions and copies.
+    all others join. Those of `before` share sessions and
+    copies, and neither say nor read the newest extension.
 
     sent     all messages that were published with QoS 1 and 2
     lasting_kinds  records that may stay for nobody
