@@ -87,7 +87,7 @@ function edgesOf({own, nodes, peers, links, flow, linked}) {
     const line = all("running") ? "flows" : all("idle") ? "" : "broken";
     return {name, kind: {flows: "good", "": "off", broken: "bad"}[line], state, line, text: `${number(rate)} messages/s${lag > 1 ? `, ${seconds(lag)} behind` : ""}`};
   });
-  return [toNodes.sort((one, other) => RANKS.indexOf(other.kind) - RANKS.indexOf(one.kind)), toUpstreams];
+  return [toNodes, toUpstreams].map((edges) => edges.sort((one, other) => RANKS.indexOf(other.kind) - RANKS.indexOf(one.kind)));
 }
 
 // A picture of few, and on wide screens; else a list with the same lines.
