@@ -121,15 +121,27 @@ class ApiMethod:
                 raise ApiError(grpc.StatusCode.INTERNAL, INTERNAL_TEXT) from error
 
 
-def service_methods(
-    service: ServiceDescriptor, servicer: object, calls: Calls, streams: Calls, open_streams: Calls, log: Any
-) -> list[ApiMethod]:
-    """open_streams: those that need no token, so that strangers take no place of the others."""
-    roles: Mapping[str, Role] = getattr(servicer, "roles", {})
+class CallsByKind:
+    """The calls of a node that run now. Those that need no token are counted apart: strangers and callers with a token take no
+    places from each other, so that a node under load still says that it is healthy."""
 
-    def counted(descriptor: MethodDescriptor) -> Calls:
-        if not descriptor.server_streaming:
-            return calls
-        return open_streams if roles.get(descriptor.name) is Role.OPEN else streams
+    def __init__(self) -> None:
+        self.unary = Calls()
+        self.streams = Calls(STREAMS_MAX)
+        self.open_unary = Calls(places_above=0)
+        self.open_streams = Calls(STREAMS_MAX, places_above=0)
 
-    return [ApiMethod(descriptor, servicer, counted(descriptor), log) for descriptor in service.methods]
+    def of(self, descriptor: MethodDescriptor, servicer: object) -> Calls:
+        """Those of a method."""
+        roles: Mapping[str, Role] = getattr(servicer, "roles", {})
+        if roles.get(descriptor.name) is Role.OPEN:
+            return self.open_streams if descriptor.server_streaming else self.open_unary
+        return self.streams if descriptor.server_streaming else self.unary
+
+    @property
+    def refused(self) -> int:
+        return sum(calls.refused for calls in (self.unary, self.streams, self.open_unary, self.open_streams))
+
+
+def service_methods(service: ServiceDescriptor, servicer: object, calls: CallsByKind, log: Any) -> list[ApiMethod]:
+    return [ApiMethod(each, servicer, calls.of(each, servicer), log) for each in service.methods]

@@ -21,7 +21,7 @@ from broker.api.guard import ApiGuard
 from broker.api.http_server import HttpServer
 from broker.api.long_calls import LongCalls
 from broker.api.merging import How, merge
-from broker.api.method import STREAMS_MAX, ApiMethod, Calls, service_methods
+from broker.api.method import ApiMethod, CallsByKind, service_methods
 from broker.api.pages import PageMaker
 from broker.api.siblings import Siblings
 from broker.api.site import Site
@@ -44,9 +44,7 @@ class ApiServer:
         self.settings = settings
         self.guard = guard or ApiGuard()
         self.long_calls = LongCalls()
-        self.calls = Calls()
-        self.streams = Calls(STREAMS_MAX)
-        self.open_streams = Calls(STREAMS_MAX, places_above=0)
+        self.calls = CallsByKind()
         self.gateway = Gateway(self.long_calls, log, self.guard.is_on)
         self._log = log
         self._services: dict[str, list[ApiMethod]] = {}
@@ -84,7 +82,7 @@ class ApiServer:
         for_workers: Mapping[str, How] = getattr(servicer, "for_workers", {})
         if unknown := for_workers.keys() - service.methods_by_name.keys():
             raise ValueError(f"{service.full_name} has no {', '.join(unknown)}, as {type(servicer).__name__} says")
-        methods = service_methods(service, servicer, self.calls, self.streams, self.open_streams, self._log)
+        methods = service_methods(service, servicer, self.calls, self._log)
         for method in methods:
             how = for_workers.get(method.descriptor.name)
             if self.siblings is not None and how is not None:
@@ -95,7 +93,7 @@ class ApiServer:
     def refused_input(self) -> dict[str, int]:
         """Totals of what was refused, by reason: for the log."""
         return {
-            "api_calls_refused": self.calls.refused + self.streams.refused + self.open_streams.refused,
+            "api_calls_refused": self.calls.refused,
             "api_calls_unauthorized": self.guard.refused,
             "api_connections_dropped": self._http.connections_dropped,
             "api_requests_dropped": self._grpc.requests_dropped if self._grpc else 0,

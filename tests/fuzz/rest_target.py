@@ -11,7 +11,7 @@ from broker.api.clients import ClientService
 from broker.api.errors import ApiError
 from broker.api.gateway import Gateway
 from broker.api.long_calls import LongCalls
-from broker.api.method import Calls, service_methods
+from broker.api.method import CallsByKind, service_methods
 from broker.api.pb import admin_pb2
 from broker.api.publishing import PublishService
 from broker.api.subscriptions import SubscriptionService
@@ -105,7 +105,7 @@ class RestTarget(Target):
             ("SubscriptionService", SubscriptionService(node, self.long_calls)),  # type: ignore[arg-type]
             ("PublishService", PublishService(node)),  # type: ignore[arg-type]
         ):
-            for method in service_methods(services[name], service, Calls(), Calls(), Calls(), FailingLog()):
+            for method in service_methods(services[name], service, CallsByKind(), FailingLog()):
                 gateway.add(method)
         refused: ApiError | None = None
         try:
@@ -159,7 +159,7 @@ class RequestTarget(Target):
         super().__init__(ALL_SEEDS, PIECES)
         self.gateway = Gateway(LongCalls(), FailingLog())
         for service in SERVICES:
-            for method in service_methods(service, Unasked(), Calls(), Calls(), Calls(), FailingLog()):
+            for method in service_methods(service, Unasked(), CallsByKind(), FailingLog()):
                 self.gateway.add(method)
 
     def run(self, data: bytes) -> None:

@@ -93,9 +93,9 @@ async def test_a_client_that_goes_ends_its_watch(
 ) -> None:
     monkeypatch.setattr(http_server, "EVENT_SECONDS", 0.05)
     answer = await events()
-    assert node.api.streams.running == 1
+    assert node.api.calls.streams.running == 1
     answer.close()
-    await eventually(lambda: node.api.streams.running == 0, "the watch has ended")
+    await eventually(lambda: node.api.calls.streams.running == 0, "the watch has ended")
 
 
 async def test_events_over_grpc(node: Any, channel: grpc.aio.Channel, events: Callable[..., Any]) -> None:
@@ -144,7 +144,7 @@ async def test_a_watch_ends_with_its_token(
     stub = NodeServiceStub(channel)
     stream = stub.Events(WatchEventsRequest(), metadata=(("authorization", "Bearer deleted"),))
     following = asyncio.ensure_future(stream.read())
-    await eventually(lambda: node.api.streams.running == 3, "all watches have begun")
+    await eventually(lambda: node.api.calls.streams.running == 3, "all watches have begun")
     (tmp_path / "tokens").write_bytes(write_tokens([kept]))
     guard.load()
     async with asyncio.timeout(20):
@@ -154,4 +154,4 @@ async def test_a_watch_ends_with_its_token(
     assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
     tell("goes on")
     assert (await event(answers[0]))["line"] == "goes on"
-    await eventually(lambda: node.api.streams.running == 1, "the others have ended")
+    await eventually(lambda: node.api.calls.streams.running == 1, "the others have ended")

@@ -113,7 +113,7 @@ async def test_the_number_of_watches_is_bounded(server: lifecycle.Server) -> Non
     assert server.api is not None
     async with grpc.aio.insecure_channel(server.api.grpc_addresses[0]) as channel, asyncio.timeout(60):
         stub = HealthStub(channel)
-        streams = server.api.open_streams  # those that need a token have places of their own
+        streams = server.api.calls.open_streams  # those that need a token have places of their own
         streams.running_max = 3
         watches = [stub.Watch(HealthCheckRequest()) for _ in range(3)]
         for watch in watches:
@@ -122,6 +122,7 @@ async def test_the_number_of_watches_is_bounded(server: lifecycle.Server) -> Non
             await anext(aiter(stub.Watch(HealthCheckRequest())))
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert server.refused_input()["api_calls_refused"] == 1
+        server.api.calls.unary.running = server.api.calls.unary.running_max
         assert (await stub.Check(HealthCheckRequest(), timeout=DEADLINE)).status == HealthCheckResponse.SERVING
         watches.pop().cancel()
         await eventually(lambda: streams.running < 3, "one has ended")

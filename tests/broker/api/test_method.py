@@ -154,9 +154,7 @@ async def test_streams_of_a_reader_shut_out_no_administrator(make_api: Any) -> N
     """All ask for the same method: the role is the caller's."""
     api, _ = make_api([], [])
     (method,) = (
-        each
-        for each in service_methods(NODE_SERVICE, Endless(), api.calls, api.streams, api.open_streams, None)
-        if each.descriptor.name == "Events"
+        each for each in service_methods(NODE_SERVICE, Endless(), api.calls, None) if each.descriptor.name == "Events"
     )
     async with AsyncExitStack() as opened:
 
@@ -191,7 +189,7 @@ class Endless:
 
 async def test_too_many_calls_at_once_over_both(make_api: Any) -> None:
     api, service = make_api(["127.0.0.1:0"], ["127.0.0.1:0"])
-    api.calls.running_max = 1
+    api.calls.unary.running_max = 1
     await api.start()
     service.release.clear()
     first = asyncio.create_task(publish_rest(api.http_addresses[0]))

@@ -15,7 +15,7 @@ from api_calls import READERS
 from broker.api.errors import ApiError
 from broker.api.gateway import Gateway
 from broker.api.long_calls import LongCalls
-from broker.api.method import Calls, service_methods
+from broker.api.method import CallsByKind, service_methods
 from broker.api.pb import admin_pb2 as pb
 from broker.api.route import Route
 from broker.api.transcoding import as_json, as_values, read_request, write_response
@@ -37,7 +37,7 @@ class Nobody:
 def all_routes() -> list[Route]:
     gateway = Gateway(LongCalls(), None)
     for service in pb.DESCRIPTOR.services_by_name.values():
-        for method in service_methods(service, Nobody(), Calls(), Calls(), Calls(), None):
+        for method in service_methods(service, Nobody(), CallsByKind(), None):
             gateway.add(method)
     return gateway.routes
 
