@@ -32,7 +32,7 @@ LOGIN_LASTS_SECONDS: Final = 600.0
 IDLE_SECONDS: Final = 600.0  # between two requests
 ARRIVE_SECONDS: Final = 30.0  # for a request to arrive whole
 WAITING: Final = (FETCH, LIST_OFFSETS, JOIN_GROUP, SYNC_GROUP)  # requests whose answers may take long
-ANSWER_SECONDS: Final = 30.0  # for the client to take an answer
+ANSWER_SECONDS: Final = 30.0  # for the client to take a piece of an answer (WRITE_BYTES)
 WRITE_BYTES: Final = 2**18  # of an answer that are written at once, or one of its parts
 
 
@@ -176,18 +176,20 @@ class KafkaConnection:
             raise Closed("connections_idle") from None
 
     async def _send(self, parts: list[bytes]) -> None:
-        size = sum(map(len, parts))
-        self._server.sending(self, size)
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                for some in in_writes(parts, WRITE_BYTES):
-                    await self.party.do(partial(self._writer.writelines, some))
+        left = sum(map(len, parts))
+        for some in in_writes(parts, WRITE_BYTES):
+            await self.party.do(partial(self._writer.writelines, some))
+            self._server.sending(self, left)  # from here on the client is waited for, not the turn
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
                     await self._writer.drain()
-        except TimeoutError:
-            raise Closed("answers_not_taken") from None
-        finally:
-            self._server.sent(self)
-        self.taken += size
+            except TimeoutError:
+                raise Closed("answers_not_taken") from None
+            finally:
+                self._server.sent(self)
+            size = sum(map(len, some))
+            left -= size
+            self.taken += size
 
     # --- requests ---
 

@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -350,6 +351,18 @@ async def test_a_consumer_that_never_reads_is_closed_before_others_wait(
         assert len(await client.rows("sensors", 0, 60)) == 60
     for client in lazy:
         client.writer.transport.abort()
+
+
+async def test_consumers_that_take_all_are_not_closed_for_the_turns_of_the_node(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_server, "UNSENT_BYTES_MAX", 30_000)
+    await publish(server, *(("sensors/1", b"x" * 20_000) for _ in range(10)))
+    async with AsyncExitStack() as stack:
+        consumers = [await stack.enter_async_context(KafkaClient(address(server))) for _ in range(8)]
+        found = await asyncio.gather(*(consumer.rows("sensors", 0, 10) for consumer in consumers))
+    assert [len(rows) for rows in found] == [10] * len(consumers)
+    assert samples(server, "gmqtt_kafka_closed_total")["answers_not_taken",] == 0
 
 
 async def test_a_client_that_never_reads_costs_little(server: Server) -> None:
