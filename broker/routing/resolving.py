@@ -10,7 +10,7 @@ from broker.context import Context
 from broker.errors import MqttError
 from broker.routing.group_choice import may_read, skip_members
 from broker.routing.names import check_topic_name
-from broker.routing.route import GroupRoute, Receiver, Route
+from broker.routing.route import GROUP_SIZE, GroupRoute, Receiver, Route
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import FilterEntry, Subscription
 from broker.routing.trie import Trie
@@ -67,6 +67,7 @@ def resolve(context: Context, tree: Trie, topic: bytes) -> Route:
     # Groups without local members come first: the node that they choose can get the message for other groups too.
     route.groups = [group for group in groups.values() if group.local is None]
     route.groups += [group for group in groups.values() if group.local is not None]
+    route.size += len(route.peers) + GROUP_SIZE * len(route.groups)
     if route.groups:
         route.whole_runs = False
     for receiver in route.receivers:

@@ -3,6 +3,8 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from typing import Final
+
 from broker.bridging import Bridge
 from broker.hooks import Peer, RemoteGroup
 from broker.routing.group_copy import GroupCopy
@@ -10,6 +12,8 @@ from broker.routing.names import is_reserved
 from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
+
+GROUP_SIZE: Final = 3  # receivers that a group counts for in the cache of routes: it takes some 190 bytes
 
 
 class Receiver:
@@ -99,7 +103,7 @@ class Route:
     is_reserved  clients never publish to the topic: `$SYS/#`
     is_judged    not every client may publish to the topic
     is_kept      the route may be cached: no authorizer failed
-    size         of its lists: receivers, their identifiers, members that groups skip
+    size         of its lists, in receivers: these, their identifiers, groups (GROUP_SIZE), members that they skip, nodes
     """
 
     __slots__ = (

@@ -13,6 +13,7 @@ from broker.codec.writer import encode_publish
 from broker.errors import MqttError
 from broker.message import Message
 from broker.routing import route_cache
+from broker.routing.route import GROUP_SIZE
 from broker.routing.route_cache import ROUTE_TOPIC_BYTES_MAX, ROUTES_MAX
 
 # --- overlapping subscriptions ---
@@ -319,6 +320,17 @@ def test_the_receivers_of_the_cache_are_bounded(world: Any, monkeypatch: pytest.
     assert (list(cache.routes), cache.receivers) == ([b"f/2"], 11), "one route alone may be larger"
     world.broker.router.forget_topic(b"f/2")
     assert (cache.routes, cache.receivers, world.broker.counters.routes_cleared) == ({}, 0, 1)
+
+
+def test_shared_groups_count_in_the_cache(world: Any) -> None:
+    cache = world.broker.router.cache
+    for number in range(4):
+        world.connect(f"c{number}").subscribe(b"$share/g%d/f/#" % number)
+    for topic in (b"f/1", b"f/2"):
+        world.publish(topic)
+    assert cache.receivers == 2 * 4 * GROUP_SIZE
+    world.broker.router.forget_topic(b"f/1")
+    assert cache.receivers == 4 * GROUP_SIZE
 
 
 def test_a_filter_without_wildcards_forgets_its_topic_only(world: Any) -> None:
