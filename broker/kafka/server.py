@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 LARGE_BYTES: Final = 2**16  # of a request that counts for LARGE_AT_ONCE
 LARGE_AT_ONCE: Final = 16  # large requests that arrive at the same time; further ones wait
 UNSENT_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of the answers whose clients are waited for. Policy: the connection whose client has taken nothing for longest is closed.
-An answer that waits for a turn of the node does not count: each connection has one at most."""
+"""Bytes of the answers whose clients are waited for. Policy: the connection whose client has taken nothing for longest is
+closed. An answer that waits for a turn of the node does not count: each connection has one at most."""
 KERNEL_BYTES: Final = 2**16
 """Of an answer that the kernel takes beyond what the client has room for. Policy: the next request of a connection waits until
 the kernel has all of the answer, so one that does not read costs few answers, not those that fill the kernel's 4 MiB."""
