@@ -161,11 +161,15 @@ class Home(Content):
     def include(self, stores: object, *unstored: object) -> None:
         """Former homes have handed on what they had, as in INCLUDES (wire). Raises ValueError and TypeError for a record that
         no node has written."""
+        before = dict(self.includes or {})
+        claims = more_included(None, stores) or {}
         self.includes = includes = more_included(self.includes, stores)
+        known = {of: ranges for of, ranges in self.unstored.items() if claims.get(of, -1) <= before.get(of, -1)}
         for told in unstored:
             for store_id, ranges in checked(tuple, told):
-                known = {**self.unstored, checked(str, store_id): ranges_of(ranges)}
-                self.unstored = {of: known[of] for of in includes or () if of in known}  # these are bounded
+                if claims.get(checked(str, store_id), -1) >= before.get(store_id, -1):  # ranges go with their claim
+                    known[store_id] = ranges_of(ranges)
+        self.unstored = {of: known[of] for of in includes or () if of in known}  # these are bounded
 
 
 def more_included(known: dict[str, int] | None, stores: object) -> dict[str, int] | None:

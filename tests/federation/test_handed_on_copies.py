@@ -155,3 +155,12 @@ def test_what_homes_may_lack_is_known_of_as_many_as_are_included() -> None:
     assert home.includes is not None
     assert set(home.unstored) == set(home.includes)
     assert len(home.unstored) == INCLUDES_MAX
+
+
+def test_what_a_home_may_lack_goes_with_its_claim() -> None:
+    home = Third().sessions.homes.made("c", 1)
+    home.include(((LOST, 5),), ((LOST, ((10, 20),)),))
+    home.include(((LOST, 3),), ((LOST, ()),))
+    assert home.unstored == {LOST: ((10, 20),)}, "what is said of an older claim is not taken"
+    home.include(((LOST, 6),))
+    assert home.unstored == {}, "of a newer claim nothing is known"

@@ -11,7 +11,7 @@ from broker.message import Message
 from broker.session.durable import attach_records
 from broker.session.outgoing import AWAIT_PUBREC, QUEUED
 from broker.session.session import Session
-from broker.store.kinds import COPY, HOME, MESSAGE, OUTGOING, RECEIVED, REPLICA, SESSION
+from broker.store.kinds import COPY, DEPARTING, HOME, MESSAGE, OUTGOING, RECEIVED, REPLICA, SESSION
 from broker.store.restoring import StoredDeparture
 from federation.replication.adopting import TAIL_RECORDS
 from federation.sessions.content import take_outgoing
@@ -44,14 +44,16 @@ def adopted(
     stored_below: int = 0,
     handed: int = 0,
     unstored: tuple[tuple[int, int], ...] = (),
+    is_leaving: bool = False,
 ) -> Station:
     """A keeper has adopted the session from a copy with these records. is_here: it has had one of the client before.
     stored_below: as the home has said, which an earlier build does not. handed: up to which claim the home had handed it over
-    to this node; unstored: as it has said then."""
+    to this node; unstored: as it has said then. is_leaving: the copy is of the session as it left, when its head had."""
     times = (0.0, 0.0, 3600, 0.0, None, 0.0)
     session = SESSION, client_id, "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", *times
     stored: Records = {1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1",), *((stored_below,) if stored_below else ()))}
-    copied = {1: session, 2: (HOME, client_id, 1_000, False, None), **records}
+    leaving = DEPARTING, 1, 1_001, "0c" * 16, 1_000, "n1", (), True, None
+    copied = {1: session, 2: leaving if is_leaving else (HOME, client_id, 1_000, False, None), **records}
     for at, (number, record) in enumerate(copied.items(), 2):
         stored[at] = COPY, 1, number, record
     station = Station(stored)
@@ -144,6 +146,12 @@ def test_however_many_the_home_had_not_on_its_disk_are_among_the_newest(
 ) -> None:
     """A batch may have more records than those that always are."""
     assert numbers(adopted(NEWEST, stored_below=stored_below)) == {b"old": expected, b"a": BASE + 1, b"b": BASE + 3}
+
+
+def test_what_came_behind_a_hand_over_is_taken_from_the_copy() -> None:
+    session = adopted(NEWEST, is_here=True, handed=1_000, is_leaving=True).broker.sessions["c"]
+    assert isinstance(session, Session)
+    assert [each.message.payload for each in session.queued() if each.message is not None] == [b"old", b"a", b"b"]
 
 
 @pytest.mark.parametrize(
