@@ -7,6 +7,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from broker.codec.wire import VARINT_MAX
 from broker.message import NEVER, Message
 from broker.origin import PROPERTY_HEAD
 from broker.routing.retained import STAMP_BYTES, RetainedMessage
@@ -180,7 +181,10 @@ class Block(Content):
     def append_message(
         self, kind: int, message: Message, groups: tuple[tuple[bytes, bytes], ...], flags: int = 0
     ) -> None:
-        """One message as a frame of its own: PUBLISH with its groups, or RETAINED without. With its stamp, if it has one."""
+        """One message as a frame of its own: PUBLISH with its groups, or RETAINED without. With its stamp, if it has one.
+        Nothing for one whose packet MQTT could not say: the other node would refuse the block with all that is in it."""
+        if packet_bytes(message) > VARINT_MAX:
+            return
         prefix = encode_groups(groups) if kind == PUBLISH else b""
         if message.retain and isinstance(message, RetainedMessage) and message.stamp:
             prefix = encode_extension(STAMP, message.stamp.to_bytes(STAMP_BYTES, "big")) + prefix

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.codec import writer
 from broker.codec.writer import encode_publish
 from broker.message import NEVER, Message
+from federation.stream import block as block_module
 from federation.stream.block import Block
 from federation.stream.counters import DropReason
 from federation.stream.frames import (
@@ -243,6 +245,18 @@ def test_topics_of_dropped_retained_messages_are_kept_until_a_later_one_leaves()
     assert list(outbox.lost_topics) == [b"a", b"b", b"c", b"d", b"e"][kept:]
     outbox.append_message(retained(b"e"), (), NOW)
     assert b"e" not in outbox.lost_topics
+
+
+@pytest.mark.interpreted
+def test_a_retained_message_too_large_for_mqtt_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be that large on its own node, but not with the properties that it has between nodes."""
+    monkeypatch.setattr(writer, "VARINT_MAX", 200)
+    monkeypatch.setattr(block_module, "VARINT_MAX", 200)
+    outbox = make_outbox()
+    for message in (retained(b"a"), retained(b"large", b"x" * 300), retained(b"b")):
+        outbox.append_lost(message, NOW)
+    (block,) = take(outbox)
+    assert (block.count, block.retained) == (2, [b"a", b"b"])
 
 
 def test_the_retained_state_is_due_past_the_bound() -> None:
