@@ -57,7 +57,8 @@ class ReaderTurns:
 
 
 class Party:
-    """Readers who have turns like one: one of them waits among the other parties, the others behind it."""
+    """Readers who have turns like one: one of them waits among the other parties, the others behind it. That holds for what is
+    done by `do`; who asks ReaderTurns itself, as the reading of the log does, has turns of its own."""
 
     def __init__(self, turns: ReaderTurns) -> None:
         self._turns = turns

@@ -168,7 +168,7 @@ class KafkaServer:
     # --- bounds ---
 
     def party_of(self, addr: str) -> Party:
-        """All connections of a host have turns like one."""
+        """All connections of a host have turns like one, except for reading the log."""
         host = addr.rpartition(":")[0]
         party = self._parties.get(host)
         if party is None:

@@ -263,7 +263,8 @@ class Adoptions:
         # The queue of a session that was leaving is what had not left.
         was_home = at if home_record is not None else None
         handing.take_queue(
-            [each for each in queue if was_home is None or not handing.was_handed(was_home, replica.store_id, each[0])], now
+            [each for each in queue if was_home is None or not handing.was_handed(was_home, replica.store_id, each[0])],
+            now,
         )
         self.refused += handing.refused
         self.adopted += 1
