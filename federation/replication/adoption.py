@@ -259,13 +259,11 @@ class Adoptions:
         is_new = client_id not in self._homes.by_client
         self._moves.passed_on.pop(client_id, None)
         handing.take_head(head, sent, received, now)
-        at = self._homes.by_client.get(client_id)
         # The queue of a session that was leaving is what had not left.
-        was_home = at if home_record is not None else None
-        handing.take_queue(
-            [each for each in queue if was_home is None or not handing.was_handed(was_home, replica.store_id, each[0])],
-            now,
-        )
+        at = self._homes.by_client.get(client_id) if home_record is not None else None
+        store_id = replica.store_id
+        queue = [each for each in queue if at is None or not handing.was_handed(at, store_id, each[0])]
+        handing.take_queue(queue, now)
         self.refused += handing.refused
         self.adopted += 1
         home = self._homes.by_client.get(client_id)
