@@ -60,10 +60,12 @@ def test_the_certificates_that_a_context_demands(authority: Authority) -> None:
         assert context.options & ssl.OP_NO_RENEGOTIATION
 
 
-def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> bytes:
-    """The server's certificate, as the client gets it."""
+def shaken(
+    server: ssl.SSLContext, client: ssl.SSLContext, name: str | None, session: ssl.SSLSession | None = None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """The client's end and the server's after their handshake."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    near = client.wrap_bio(back, there, server_hostname=name)
+    near = client.wrap_bio(back, there, server_hostname=name, session=session)
     far = server.wrap_bio(there, back, server_side=True)
     for _ in range(4):
         for side in (near, far):
@@ -71,6 +73,12 @@ def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) 
                 side.do_handshake()
             except ssl.SSLWantReadError:
                 pass
+    return near, far
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> bytes:
+    """The server's certificate, as the client gets it."""
+    near, _ = shaken(server, client, name)
     certificate = near.getpeercert(binary_form=True)
     assert certificate is not None
     return certificate
@@ -146,15 +154,7 @@ def connect(
     server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None
 ) -> tuple[bool, ssl.SSLSession | None]:
     """Whether the server resumed the session, and the client's session after a byte of the server."""
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    near = client.wrap_bio(back, there, server_hostname="localhost", session=session)
-    far = server.wrap_bio(there, back, server_side=True)
-    for _ in range(4):
-        for side in (near, far):
-            try:
-                side.do_handshake()
-            except ssl.SSLWantReadError:
-                pass
+    near, far = shaken(server, client, "localhost", session)
     far.write(b"1")
     assert near.read(1) == b"1"
     return bool(far.session_reused), near.session
