@@ -29,11 +29,27 @@ WINDOW: Final = 20
 KEEP_ALIVE: Final = 10
 EXPIRY: Final = 7200
 TICK_SECONDS: Final = 0.02
+RELEASED: Final = (mqtt.mqtt_ms_wait_for_pubcomp, mqtt.mqtt_ms_resend_pubrel)
 
 
 def tell(*event: object) -> None:
     line = json.dumps(event).encode() + b"\n"
     os.write(1, line)  # one write for each line, from both threads
+
+
+def keep_released(client: Any) -> None:
+    """paho-mqtt 2.2.0 sends a QoS 2 PUBLISH again whose PUBREL it has sent, where the connect fails that follows a lost
+    connection (section 4.3.3: MUST NOT). The server has let its identifier go, so it is a message of its own there. With this
+    it sends PUBREL."""
+    reset = client._messages_reconnect_reset_out
+
+    def reset_but_released() -> None:
+        released = [message for message in client._out_messages.values() if message.state in RELEASED]
+        reset()
+        for message in released:
+            message.state = mqtt.mqtt_ms_resend_pubrel
+
+    client._messages_reconnect_reset_out = reset_but_released
 
 
 class Session:
@@ -54,6 +70,7 @@ class Session:
             clean_session=None if self.is_v5 else False,
             protocol=mqtt.MQTTProtocolVersion(version),
         )
+        keep_released(self.client)
         self.client.reconnect_delay_set(1, 2)
         self.client.on_connect = self._connected
         self.client.on_connect_fail = lambda _client, _data: self._next_port()
