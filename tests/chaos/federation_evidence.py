@@ -48,6 +48,15 @@ async def all_whole(nodes: Sequence[Node], client_ids: Iterable[str]) -> None:
     await eventually(are_whole, "all stores have their copies", WHOLE_SECONDS_MAX)
 
 
+async def keeps_nothing(node: Node) -> bool:
+    """Whether the node waits for all others: its store keeps nothing for one that was away."""
+    try:
+        behind, stored = await metrics(node, "gmqtt_federation_behind", "gmqtt_federation_outbox_stored_bytes")
+    except OSError:
+        return False
+    return not any(behind) and not any(stored)
+
+
 def is_known_as_whole(node: Node, log_bytes: int) -> bool:
     """Whether a node has not said, behind this place of its log, that it is short of a copy."""
     return NOT_WHOLE not in node.log_path.read_bytes()[log_bytes:].decode("utf-8", "replace")

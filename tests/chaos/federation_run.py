@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from client_library import missing_library
-from federation_evidence import Owners, metrics, places
+from federation_evidence import Owners, keeps_nothing, metrics, places
 from federation_faults import FAULTS, Scene
 from federation_report import FederationReport
 from federation_schedule import Incident, Trouble
@@ -276,7 +277,8 @@ class FederationRun(Stage, Scene):
     # --- what is seen
 
     async def _healed(self, report: FederationReport) -> bool:
-        """Whether each client that is not away gets everything that has been acknowledged by now, and has one owner."""
+        """Whether each client that is not away gets everything that has been acknowledged by now, and has one owner, and
+        nothing is on its way to a former one."""
         missing = [
             (client.player, client.receipts.missing(self.ledger)) for client in self._subscribers if client.receipts
         ]
@@ -303,6 +305,8 @@ class FederationRun(Stage, Scene):
                 is_delivered, lambda: f"messages: {[(who.client_id, what) for who, what in missing if what]}"
             )
             await self._until(owners.look, lambda: f"owners: {owners.wrong()}")
+            for node in self.nodes:
+                await self._until(partial(keeps_nothing, node), partial("what {} keeps for others".format, node.name))
             await self._until(are_left, lambda: f"ends of sessions: {sorted(waiting_ends())}")
         except AssertionError:
             self._complete = []
