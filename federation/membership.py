@@ -107,11 +107,21 @@ class FederationMembership(Members):
         """There are nodes to join at the start: those of the settings, or members of the snapshot."""
         return bool(self._settings.retry_join) or bool(self._known())
 
-    def _known(self) -> list[str]:
-        """Gossip addresses of the members in the snapshot, in random order."""
+    @property
+    def joins_others(self) -> bool:
+        """Some of these are no workers of this node."""
+        siblings = self._node.siblings
+        return len(set(self._settings.retry_join)) > len(siblings) or not self._known().keys() <= siblings.keys()
+
+    def _known(self) -> dict[str, str]:
+        """Gossip addresses of the members in the snapshot, by name."""
         file = self._snapshot_file
         members = {} if file is None else file.contents.members
-        hosts = [Address("tcp", *at).host_port for name, at in members.items() if name != self._node.name]
+        return {name: Address("tcp", *at).host_port for name, at in members.items() if name != self._node.name}
+
+    def _known_hosts(self) -> list[str]:
+        """Those addresses in random order."""
+        hosts = list(self._known().values())
         random.shuffle(hosts)
         return hosts
 
@@ -124,7 +134,7 @@ class FederationMembership(Members):
         if self.has_seeds:
             hosts = [str(address) for address in settings.retry_join]
             self._retry_join = RetryJoin(
-                hosts, settings.retry_interval, settings.retry_timeout, self._loop.time(), self._known()
+                hosts, settings.retry_interval, settings.retry_timeout, self._loop.time(), self._known_hosts()
             )
             if settings.retry_join and settings.retry_timeout_action == "exit":
                 self._retry_deadline = self._loop.call_later(settings.retry_timeout, self._retry_over, self._retry_join)

@@ -81,6 +81,7 @@ class Node(Nodes):
         self._serials = Serials(0)
         self._positions = Positions(None)
         self._unheard_until = NEVER
+        self._joins_others = False
         self.outlets = Outlets()
         self.senders: dict[str, PeerSender] = {}
         self.receivers = Receivers()
@@ -110,9 +111,10 @@ class Node(Nodes):
 
     # --- the store ---
 
-    def begin(self, now: float, has_seeds: bool) -> None:
+    def begin(self, now: float, has_seeds: bool, joins_others: bool = False) -> None:
         """The store of the broker is open, or there is none: take back what it keeps for other nodes. Before the first member.
-        has_seeds: there are nodes to join. Raises ValueError or TypeError for a record that no node has written."""
+        has_seeds: there are nodes to join; joins_others: not only other workers of this one. Raises ValueError or TypeError for
+        a record that no node has written."""
         broker = self.broker
         self._serials = Serials(broker.identity.starts)
         self.versions.begin()
@@ -131,6 +133,7 @@ class Node(Nodes):
             if journal is not None:
                 hold_wills(broker, until)
                 self._unheard_until = until
+                self._joins_others = joins_others
                 broker.unheard = {}
 
     def _restore(self, journal: Journal, now: float) -> None:
@@ -200,18 +203,20 @@ class Node(Nodes):
 
     def _has_heard(self, now: float) -> bool:
         """Return whether the interest of all members is known, since this start, or was waited for long enough."""
-        names = self.receivers.by_name
-        return (bool(names) and self.receivers.know_interest(names)) or now >= self._heard_by()
+        is_known = self._knows_others() and self.receivers.know_interest(self.receivers.by_name)
+        return is_known or now >= self._heard_by()
+
+    def _knows_others(self) -> bool:
+        """Workers of this node, which may have lost their stores with it, do not count where there are others to join."""
+        names = self.receivers.by_name.keys()
+        return bool(names - self.siblings.keys() if self._joins_others else names)
 
     def _heard_by(self) -> float:
         """Return how long it is waited for."""
         # Others let a new store in when the sessions of its node's former one are adopted.
-        more = ADOPTED_SECONDS_MAX if self.receivers.by_name and self._is_new_store() else 0.0
-        return self._unheard_until + more
-
-    def _is_new_store(self) -> bool:
         identity = self.broker.identity
-        return identity.starts == 1 or bool(identity.formerly)
+        is_new = identity.starts == 1 or bool(identity.formerly)
+        return self._unheard_until + (ADOPTED_SECONDS_MAX if is_new and self._knows_others() else 0.0)
 
     @property
     def positions_forgotten(self) -> int:

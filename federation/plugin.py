@@ -162,7 +162,7 @@ class FederationPlugin(Plugin):
         settings = self.settings
         self.membership.open_snapshot(self.server.path_of)
         try:
-            self.node.begin(self.server.now(), self.membership.has_seeds)
+            self.node.begin(self.server.now(), self.membership.has_seeds, self.membership.joins_others)
         except (TypeError, ValueError) as error:
             raise StartError(
                 f"persistence: a record of another node does not have the values of its kind: {error}"

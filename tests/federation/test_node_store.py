@@ -223,6 +223,26 @@ def test_a_start_waits_for_the_interest_of_members_that_tell_when_it_is_whole(
     assert station.broker.unheard is None
 
 
+@pytest.mark.parametrize("joins_others", [True, False])
+def test_a_start_waits_for_other_machines_where_there_are_some_to_join(joins_others: bool) -> None:
+    """Workers of a machine that has lost its disks tell each other that they want nothing. Once that was enough to publish."""
+    station = Station({}, starts=1)
+    station.node.siblings = {"n1~1": "unix:///nowhere"}
+    station.node.begin(0.0, True, joins_others)
+    station.node.member_events([MemberJoin(replace(OTHER, name="n1~1"))], 0.1)
+    station.node.receivers.get("n1~1").has_interest = True
+    station.node.turn_ended(0.1)
+    assert (station.broker.unheard is not None) == joins_others
+    if joins_others:
+        assert station.node.next_timeout() <= FederationSettings().startup_wait
+        station.node.member_events([MemberJoin(OTHER)], 0.2)
+        station.node.turn_ended(0.2)
+        assert station.broker.unheard is not None, "its interest is not known yet"
+        station.node.receivers.get("n2").has_interest = True
+        station.node.turn_ended(0.3)
+        assert station.broker.unheard is None
+
+
 class Silent(OpenStream):
     """A stream that nothing may end."""
 

@@ -94,7 +94,8 @@ class NodeProcess(SerfProcess):
         self._own = self.add_client("client", now)  # before there are nodes that it would wait for
         self.received = self._own.received
         self._filters: dict[str, None] = {}  # that it wants
-        self.node.begin(now, bool(options.seeds))
+        siblings = options.siblings.values()
+        self.node.begin(now, bool(options.seeds), any(ip not in siblings for ip, _ in options.seeds))
         self.retry_join: RetryJoin | None = None
         if options.seeds:
             seeds = [f"{ip}:{port}" for ip, port in options.seeds]
