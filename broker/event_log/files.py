@@ -13,6 +13,7 @@ from broker.server.private_file import sync_folder
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 PARTIAL_SUFFIX: Final = ".partial"
+PARTS_MAX: Final = os.sysconf("SC_IOV_MAX")  # that the system takes in one call
 _WRITE_SYNCED: Final = getattr(os, "RWF_DSYNC", 0)  # Linux: a write and its fdatasync in one call
 
 
@@ -47,6 +48,8 @@ class Files:
     def write(self, descriptor: int, parts: Sequence[bytes], position: int, synced: bool) -> None:
         """Write all parts; with `synced` they are on disk when the call returns."""
         flags = _WRITE_SYNCED if synced else 0
+        if len(parts) > PARTS_MAX:
+            parts = [b"".join(parts)]
         left = sum(map(len, parts))
         written = os.pwritev(descriptor, parts, position, flags)
         if written < left:  # a signal, or the end of the space, which the next call reports

@@ -73,3 +73,11 @@ def test_a_file_that_is_not_there_is_removed_too(files: Files, tmp_path: Path) -
     files.uncache(tmp_path / "folder" / "file")
     assert (tmp_path / "folder" / "file").read_bytes() == b"x"
     assert not (tmp_path / "file").exists()
+
+
+def test_more_parts_than_the_system_takes_in_one_call(files: Files, tmp_path: Path) -> None:
+    descriptor = files.create(tmp_path / "file", b"head-")
+    parts = [b"%d," % number for number in range(files_module.PARTS_MAX + 1)]
+    files.write(descriptor, parts, 5, True)
+    assert (tmp_path / "file").read_bytes() == b"head-" + b"".join(parts)
+    os.close(descriptor)
