@@ -1,8 +1,9 @@
 """The name of a store, which carries what was promised with it.
 
 A node that comes back under its name with an empty disk knows nothing of what it promised before. Other nodes therefore
-remember what they did for a store, and not for a name. The number of starts makes the serial numbers of one process greater
-than those of all before it, of which some may not be in the store.
+remember what they did for a store, and not for a name. The number of its start makes the serial numbers of one process greater
+than those of all before it. Some of these may not be in the store, and the store may be an older one that was put back: so the
+number rises with the clock.
 """
 
 # compiled with mypyc
@@ -15,6 +16,9 @@ from broker.store.journal import Content, Journal, checked
 from broker.store.kinds import STORE
 
 STORE_ID_BITS: Final = 128
+CLOCK_BEGINS: Final = 1_704_067_200.0  # seconds since 1970: 2024
+CLOCK_SECONDS: Final = 240.0  # of a start: serial numbers have room for 4,194,304, which is 31 years
+CLOCK_STARTS_MAX: Final = 4_000_000  # that a clock can make, however wrong it is
 UNSTORED_MAX: Final = 16  # ranges; policy: the two oldest become one, and QoS 2 between them may come twice from a copy
 
 Range = tuple[int, int]
@@ -23,7 +27,7 @@ Range = tuple[int, int]
 
 class StoreIdentity(Content):
     """store_id    random, hexadecimal; of a node without a store that of the process
-    starts      number of starts with it, this one too
+    starts      the number of this start: 1, and then greater with each (next_start)
     is_durable  there is a store
     is_new      this start has made it
     formerly    ids of damaged stores from which it was recovered
@@ -64,6 +68,15 @@ class StoreIdentity(Content):
         """(STORE, store id, starts, formerly, unstored, newest); a store of an earlier build has the first three or four."""
         newest = self.newest if self.journal is None else self.journal.newest
         return STORE, self.store_id, self.starts, self.formerly, self.unstored, newest
+
+
+def next_start(starts: int, wall: float) -> int:
+    """Return the number of a start after the one with the number `starts`. wall: seconds since 1970.
+
+    It is also greater than those of starts that this store does not know of, where it is a copy that was put back: but for
+    those of the last minutes, and of a node that has started more often than every four minutes.
+    """
+    return max(starts + 1, min(int((wall - CLOCK_BEGINS) // CLOCK_SECONDS), CLOCK_STARTS_MAX))
 
 
 def is_within(ranges: tuple[Range, ...], number: int) -> bool:

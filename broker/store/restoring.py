@@ -22,7 +22,7 @@ from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.session.session_records import SessionRecords
 from broker.session.will import PendingWill, StoredWill
-from broker.store.identity import StoreIdentity, identity_of, new_identity
+from broker.store.identity import StoreIdentity, identity_of, new_identity, next_start
 from broker.store.journal import Journal, StoredRecord
 from broker.store.kinds import (
     COPY,
@@ -128,7 +128,7 @@ class Restoring:
                 self.journal.kept[number] = StoredRecord(record)
             elif kind == STORE and self._identity is None:
                 self._identity = identity_of(record)
-                self._identity.starts += 1
+                self._identity.starts = next_start(self._identity.starts, self._now + self._wall_offset)
                 self._identity_number = number
             else:
                 raise RecordFault(f"record {number} is of the unknown kind {kind}")

@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 
 from broker.broker import Broker
 from broker.config.settings_mqtt import MqttSettings
-from broker.store.identity import UNSTORED_MAX, StoreIdentity
+from broker.store.identity import CLOCK_STARTS_MAX, UNSTORED_MAX, StoreIdentity, next_start
 from broker.store.journal import Content, Journal
 from broker.store.kinds import ENDED, STORE
 from broker.store.records import encode_changes
 from broker.store.restoring import NUMBERS_OF_A_BATCH, RecordFault, Restoring
 from broker.store.store import pack_record, unpack_record
+from federation.stream.direct_wire import PROMISED
+from federation.stream.serials import Serials
 
 ID = "0a" * 16
+TODAY = 1_795_000_000.0
 OLD: tuple[object, ...] = (STORE, ID, 1)
 
 
@@ -36,8 +39,8 @@ class Machine:
         self.lost: set[int] = set()
         self.start()
 
-    def start(self) -> None:
-        restoring = Restoring(Broker(MqttSettings(), random.Random(0), 0.0), 0.0, 0.0)
+    def start(self, wall: float = 0.0) -> None:
+        restoring = Restoring(Broker(MqttSettings(), random.Random(0), 0.0), wall, 0.0)
         for number, record in sorted(self.records.items()):
             restoring.add(number, unpack_record(number, pack_record(record)))
         self.journal: Journal = restoring.end()
@@ -135,3 +138,22 @@ def test_each_lost_number_is_known_and_none_that_was_stored(steps: list[str], rn
     assert all(machine.identity.is_unstored(number) for number in machine.lost)
     if len(machine.identity.unstored) < UNSTORED_MAX:
         assert not any(machine.identity.is_unstored(number) for number in machine.had)
+
+
+def test_a_copy_that_is_put_back_starts_with_a_number_of_its_own() -> None:
+    """Other nodes know the blocks of the starts that the copy does not know."""
+    machine = Machine({})
+    copy = dict(machine.records)
+    machine.start(TODAY)
+    known = machine.identity.starts
+    machine.records = copy
+    machine.start(TODAY + 3600)
+    assert machine.identity.starts > known
+
+
+@pytest.mark.parametrize("wall", [-1e9, 0.0, TODAY - 1e8, TODAY, TODAY + 1e8, 1e12])
+def test_the_number_of_a_start_rises_and_has_room(wall: float) -> None:
+    first = next_start(1, TODAY)
+    again = next_start(first, wall)
+    assert first < again <= CLOCK_STARTS_MAX
+    assert Serials(CLOCK_STARTS_MAX + 2**16).next() < PROMISED
