@@ -56,7 +56,7 @@ async def published(server: Host, message: Message, now: float) -> int:
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text) from None
         raise invalid_argument(f"topic_name: {error.text}") from None
     server.flush_soon()
-    await committed(server)
+    await committed(server, promises=True)
     return reason_code
 
 

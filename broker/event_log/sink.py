@@ -211,7 +211,7 @@ class Sink:
         while not await self._publish_missing(commit, logged):
             logged = await self._logged(commit)
         try:
-            await committed(self._server)
+            await committed(self._server, promises=True)
         except NotCommitted as fault:
             raise NotWritten(str(fault)) from None
         await self._in_thread(self._staging.finish, commit)

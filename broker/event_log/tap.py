@@ -63,14 +63,13 @@ class LogTap(Tap):
         flags = message.qos | RETAIN_FLAG if message.retain else message.qos
         names = self._names_of(message.client_id, publisher, message.origin)
         appender.append(message.topic, message.payload, flags, names, extra)
-        if publisher is not None:
-            if message.qos and (self._waits or self.is_full()) and appender.state is not DROPPING:
-                if appender.commit == 0:
-                    appender.commit = self._broker.commits.begin()
-                    appender.is_urgent = True
-                self._broker.commits.require(appender.commit)
-            if appender.bytes >= WAITING_BYTES_MAX or self.is_full():
-                self._hold(publisher)
+        if message.qos and (self._waits or self.is_full()) and appender.state is not DROPPING:
+            if appender.commit == 0:
+                appender.commit = self._broker.commits.begin()
+                appender.is_urgent = True
+            self._broker.commits.require(appender.commit)
+        if publisher is not None and (appender.bytes >= WAITING_BYTES_MAX or self.is_full()):
+            self._hold(publisher)
 
     def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         if not self.keeps(run.topic):

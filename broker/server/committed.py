@@ -23,14 +23,17 @@ class FutureWaiter(Waiter):
             self._future.set_result(None)
 
 
-async def committed(host: Host) -> None:
-    """Wait until what has changed so far is on disk. Raises NotCommitted after COMMIT_SECONDS_MAX, and at once while the store
-    takes nothing, so that the number of callers that wait is bounded."""
-    journal = host.broker.commits.journal
+async def committed(host: Host, promises: bool = False) -> None:
+    """Wait until what has changed so far is on disk; with `promises`, other nodes have what was forwarded to them, or the store
+    here, as for a PUBACK. Raises NotCommitted after COMMIT_SECONDS_MAX, and at once while the store takes nothing, so that the
+    number of callers that wait is bounded."""
+    commits = host.broker.commits
+    journal = commits.journal
     if journal is not None and (journal.is_full or journal.is_short):
         raise NotCommitted("not stored: the store takes no changes now")
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    if not host.broker.commits.wait(FutureWaiter(future)):
+    waiter = FutureWaiter(future)
+    if not (commits.wait_promises(waiter) if promises else commits.wait(waiter)):
         return
     host.flush_soon()
     try:

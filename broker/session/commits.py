@@ -86,6 +86,7 @@ class Commits:
         self._stored = AckQueue()  # what waits for commits alone
         self._promises = AckQueue()  # for a promise, too: another node may take its time, and nobody else waits for it
         self._waiters: deque[tuple[int, Waiter]] = deque()
+        self._promise_waiters: deque[tuple[int, int, Waiter]] = deque()  # (commit, promise, waiter)
 
     def begin(self) -> int:
         """Begin a commit, and return its number for `finish`. The packet being handled waits for it."""
@@ -189,6 +190,14 @@ class Commits:
         self._waiters.append((number, waiter))
         return True
 
+    def wait_promises(self, waiter: Waiter) -> bool:
+        """As `wait`, and other nodes have what was forwarded to them, or the store here."""
+        number = self.begun()
+        if number == 0 and self._promised == self._kept:
+            return False
+        self._promise_waiters.append((number, self._promised, waiter))
+        return True
+
     def begun(self) -> int:
         """Number of the commit that holds everything that has happened so far, 0 when that is on disk."""
         journal = self.journal
@@ -233,11 +242,18 @@ class Commits:
         self._release_acks()
         while self._waiters and self._waiters[0][0] <= self._finished:
             self._waiters.popleft()[1].committed()
+        self._release_waiters()
 
     def kept(self, number: int) -> None:
         """This promise and all before it are kept. As `finish`."""
         self._kept = number
         self._release_acks()
+        self._release_waiters()
+
+    def _release_waiters(self) -> None:
+        waiters = self._promise_waiters
+        while waiters and waiters[0][0] <= self._finished and waiters[0][1] <= self._kept:
+            waiters.popleft()[2].committed()
 
     def _release_acks(self) -> None:
         for queue in (self._stored, self._promises):

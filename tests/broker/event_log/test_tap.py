@@ -14,6 +14,7 @@ from broker.event_log.appender import Appender, State
 from broker.event_log.block import NO_EXPIRY
 from broker.event_log.selection import Selection
 from broker.event_log.tap import WAITING_BYTES_MAX, LogTap, LogTurnEnd
+from broker.hooks import Waiter
 from broker.message import Message
 from broker.origin import property_of
 from event_log_reader import Clock, Record, decode_blocks
@@ -70,6 +71,24 @@ def test_the_fields_of_a_record(world: Any, clock: Clock) -> None:
             for number in (5, 6)
         ],
     ]
+
+
+class Called(Waiter):
+    is_called = False
+
+    def committed(self) -> None:
+        self.is_called = True
+
+
+def test_who_publishes_without_a_client_waits_for_the_record_too(world: Any, clock: Clock) -> None:
+    """The answer of the API says that the message is kept, as a PUBACK does."""
+    log = Log(world, clock)
+    world.broker.publish(Message(b"a", b"1", 1, False), world.now)
+    waiter = Called()
+    assert world.broker.commits.wait(waiter)
+    assert not waiter.is_called
+    log.write()
+    assert waiter.is_called
 
 
 def test_the_origin_of_a_record_is_the_path_of_its_message(world: Any, clock: Clock) -> None:

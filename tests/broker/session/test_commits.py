@@ -11,10 +11,10 @@ from broker.codec.packets import Packet, PubAck, PubRec, Will
 from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED
 from broker.codec.runs import Run
 from broker.codec.writer import encode_publish
-from broker.hooks import Tap
+from broker.hooks import Tap, Waiter
 from broker.message import Message
 from broker.publisher import Publisher
-from broker.session.commits import ACKS_WAITING_MAX
+from broker.session.commits import ACKS_WAITING_MAX, Commits
 from broker.session.output import Output
 from broker.session.refused import refuse_waiting
 from broker.store.journal import Journal
@@ -177,3 +177,36 @@ def test_a_client_with_too_many_acknowledgements_waiting_is_not_read(world: Any)
     keeper.sync()
     world.flush()
     assert [packet_id for _, packet_id in acks(client.take_packets())] == list(range(1, ACKS_WAITING_MAX + 11))
+
+
+class Called(Waiter):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def committed(self) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("is_kept_first", [True, False])
+def test_who_waits_for_promises_waits_for_all_of_both_kinds(is_kept_first: bool) -> None:
+    commits = Commits()
+    waiter, for_disk, later = Called(), Called(), Called()
+    assert not commits.wait_promises(waiter)
+    commit, promise = commits.begin(), commits.promise()
+    assert commits.wait_promises(waiter)
+    assert commits.wait(for_disk)
+    commits.promise()
+    assert commits.wait_promises(later)
+    if is_kept_first:
+        commits.kept(promise)
+    else:
+        commits.finish(commit)
+    assert (waiter.count, for_disk.count) == (0, 0 if is_kept_first else 1)
+    if is_kept_first:
+        commits.finish(commit)
+    else:
+        commits.kept(promise)
+    assert (waiter.count, for_disk.count, later.count) == (1, 1, 0)
+    commits.kept(promise + 1)
+    assert (waiter.count, later.count) == (1, 1)
+    assert not commits.wait_promises(waiter)
