@@ -181,6 +181,13 @@ class Departing(Sources):
             self.due[self] = None
         return True
 
+    def passed_on(self, store_id: str, counter: int, now: float) -> None:
+        """All that the home with this epoch hands over has gone on: what waits for it here comes behind that."""
+        if self.before is not None:
+            self.before.includes({store_id: counter}, now)
+            if self.due is not None:
+                self.due[self] = None
+
     def switched(self, name: str, epoch: Epoch) -> None:
         """Messages of the node that follow are for the home with this epoch: one after this one, if not the next."""
         own = self.since, self.session.context.identity.store_id

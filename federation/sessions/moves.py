@@ -314,6 +314,9 @@ class Moves:
             record = checked(tuple, content)
             if record[0] == OUTGOING and record[2] is not None:
                 count += 1
+            elif record[0] == HANDED and homes[0] in self._senders:
+                for departing in self.departing.get(frame.client_id, ()):
+                    departing.passed_on(self._senders[homes[0]].peer_store_id, checked(int, rest[0]), now)
         sender = self._senders.get(name)
         if sender is not None:
             more = names, records, *rest

@@ -97,6 +97,29 @@ def test_a_session_that_leaves_waits_for_its_former_home_and_keeps_the_order(liv
     assert handed(HANDING_SECONDS_MAX + 1) == ([b"former", b"direct"] if lives else [b"former", HANDED])
 
 
+def test_what_waits_for_a_hand_over_that_has_gone_past_follows_it() -> None:
+    """The session came from n2 and goes on to n4 while n3, which was its home, too, is expected to hand over; what n3 has comes
+    for a claim of before, so all of it goes on at once. Once direct messages waited here for as long as for a dead home."""
+    home = Home()
+    session, _ = session_records()
+    subscription = (2, 0, b"t", 2, False, False, 0, 0)
+    home.hear("n2", HAND, (20, STORE_ID), ("n2",), (session, subscription, (HEAD_END,), (HANDED,)), 15)
+    home.hear("n2", SWITCH, (20, STORE_ID))
+    arriving = home.sessions.homes.by_client["c"].arriving
+    assert arriving is not None
+    arriving.expect((14, STORES["n3"]), 0.0)
+    home.hear("n4", CLAIM, (25, STORES["n4"]), True, False, False)
+    home.node.receivers.by_name["n2"].publish(Message(b"t", b"direct", 2, False), NO_GROUPS, 0.0)
+    home.commit()
+    home.hear("n3", HAND, (20, STORE_ID), ("n3",), (session, subscription, (HEAD_END,), outgoing(b"former")), 14)
+    home.hear("n3", HAND, (20, STORE_ID), ("n3",), ((HANDED,),), 14)
+    home.sessions.moves.turn_ended(0.1)
+    home.commit()
+    frames = [frame.more[1] for frame in home.said("n4") if frame.operation == HAND]
+    records = [record for part in frames if isinstance(part, tuple) for record in part]
+    assert [record[2][2] for record in records if record[0] == OUTGOING] == [b"former", b"direct"]
+
+
 def outgoing(payload: bytes) -> Record:
     _, (kind, number, message, *rest) = session_records()
     assert isinstance(message, tuple)
