@@ -13,6 +13,7 @@ from broker.config.settings import Settings
 from broker.metrics.metric import Metric
 from broker.plugins import Plugin, load_plugin
 from broker.server.bounded_log import CounterLog, CounterLogs
+from broker.server.clock_watch import ClockWatch
 from broker.server.exposure import api_warnings, exposure_warnings
 from broker.server.host import Host
 from broker.server.listeners import Listeners
@@ -46,6 +47,7 @@ class Server(Host):
         self._counter_logs: CounterLogs | None = None
         self._sys_publisher = SysPublisher(self)
         self._memory_watch = MemoryWatch(self)
+        self._clock_watch = ClockWatch(self)
         self._health: HealthService | None = None
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -101,6 +103,7 @@ class Server(Host):
         self._counter_logs.start()
         self._sys_publisher.follow_settings()
         self._memory_watch.start()
+        self._clock_watch.start()
 
     async def _read_tokens(self) -> None:
         """Read the tokens of the API. Raises StartError; the former ones then stay."""
@@ -164,6 +167,7 @@ class Server(Host):
         await self._within(STORE_SECONDS_MAX, [self._durability.close()], "stop the store")
         self._sys_publisher.stop()
         self._memory_watch.stop()
+        self._clock_watch.stop()
         self.turns.stop()
         if self._counter_logs is not None:
             self._counter_logs.stop()
