@@ -258,9 +258,10 @@ def is_included(
     identity: StoreIdentity,
 ) -> bool:
     """Return whether the home of COPIED (wire) has handed on itself what it had at this claim, or has this store. number: of
-    the record there where it is one of the newest of the copy, which that home may have lacked; 0 for any of them."""
+    the record there where it is one of the newest of the copy, which that home may have lacked; 0 for any of them. A store that
+    was recovered from that one may not have what could not be read."""
     store_id, counter = cast(tuple[str, int], copied[1:])
-    if identity.is_or_was(store_id):
+    if store_id == identity.store_id:
         return True
     if includes is None or includes.get(store_id, -1) < counter:
         return False

@@ -77,7 +77,8 @@ async def test_a_keeper_publishes_the_wills_of_a_lost_node(nodes: Nodes, clients
 async def test_a_session_outlives_the_disk_of_its_node(
     nodes: Nodes, clients: Clients, tmp_path: Path, is_recovered: bool
 ) -> None:
-    """Its queue goes on at another node, and so does the node, with an empty disk, or with what was readable of it."""
+    """Its queue goes on at another node, and so does the node, with an empty disk, or with what was readable of it. A client that
+    comes back to that gets all that the copy had."""
 
     def with_store(join: list[Node], name: str) -> Node:
         plugins = {"prometheus": {"listen_address": "127.0.0.1:0"}}
@@ -94,6 +95,10 @@ async def test_a_session_outlives_the_disk_of_its_node(
     publisher = await clients.connect(second.port, "publisher")
     await reached(publisher, "a/b", client)
     await client.close(goodbye=False)
+    back = await clients.connect(first.port, "back", clean_start=False, properties=EXPIRY)
+    await back.subscribe("a/#", qos=1)
+    await reached(publisher, "a/b", back)
+    await back.close(goodbye=False)
     await publisher.publish_all([("a/b", b"%d" % number, 1) for number in range(COUNT)])
     await first.kill()
     if is_recovered:
@@ -111,15 +116,23 @@ async def test_a_session_outlives_the_disk_of_its_node(
     moved = await clients.connect(third.port, "mover", clean_start=False, properties=EXPIRY)
     assert is_present(moved)
     await publisher.publish_all([("a/b", b"%d" % (COUNT + number), 1) for number in range(10)])
-    came: list[int] = []
-    while not came or came[-1] != COUNT + 9:
-        payload = (await moved.message()).payload
-        if not payload.startswith(b"probe"):
-            came.append(int(payload))
-    assert came == list(range(COUNT + 10))
+
+    async def all_come(client: MqttClient) -> None:
+        came: list[int] = []
+        while not came or came[-1] != COUNT + 9:
+            payload = (await client.message()).payload
+            if not payload.startswith(b"probe"):
+                came.append(int(payload))
+        assert came == list(range(COUNT + 10))
+
+    await all_come(moved)
     await first.start()
     await nodes.all_alive([first, second, third])
     await all_whole([first, second, third])
     assert sum([await metric(node, "gmqtt_stores_adopted_total") for node in (second, third)]) == 1
     await publisher.publish_all([("a/b", b"end", 1)])
     assert (await moved.message()).payload == b"end", "nothing comes again with the node"
+    back = await clients.connect(first.port, "back", clean_start=False, properties=EXPIRY)
+    assert is_present(back)
+    await all_come(back)
+    assert (await back.message()).payload == b"end"
