@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from judgement import Judgement
-from schedule import Plan, Victim
+from schedule import Plan, Reader, Victim
 
 
 @dataclass
@@ -42,6 +42,10 @@ class Report:
         if self.plan.has_sink:
             in_batches = f"in {judgement.sink_batches:,} batches"
             lines.append(f"rows that the sink published and logged {judgement.sink_rows:>10,}   {in_batches}")
+        if self.plan.reader is Reader.REPLAY:
+            lines.append(
+                f"sessions that began anew                {judgement.begun:>10,}   {judgement.again:,} messages came again"
+            )
         for name, statuses in self.ended_by_themselves.items():
             if statuses:
                 lines.append(

@@ -13,14 +13,14 @@ from typing import Any, Final
 import psutil
 
 from chaos_report import Report
-from judgement import Judgement, Published, judge, judge_reader, repeated_faults
+from judgement import Judgement, Published, judge, judge_reader, judge_sessions
 from messages import TOPIC_PREFIX
 from node_process import Node, Nodes, free_port
 from publisher import Publisher
 from queries import KAFKA_TOPIC, files_read, reader_process, sink_process
 from reader_process import COMMIT_SECONDS, Position, ReaderProcess
 from records import log_end
-from replay_reader import REPEATED
+from replay_sessions import NodeKill
 from schedule import Kill, Plan, Reader, Victim, draw_kills
 from spark_process import SparkDriver
 from waiting import eventually
@@ -80,6 +80,7 @@ class ChaosRun:
         self.sink = sink_process(directory, self.servers, self.nodes[0].name)
         self.drivers: list[ReaderProcess] = [self.archive, self.sink] if plan.has_sink else [self.archive]
         self.kills = draw_kills(plan.seed, plan.kills, plan.kill_wait_max, plan.victims)
+        self._node_kills: list[NodeKill] = []
         self._began_at = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -119,7 +120,8 @@ class ChaosRun:
         files = files_read(plan.reader, self.directory)
         partitions = [node.name for node in self.nodes] if plan.reader is Reader.KAFKA else []
         result = judge_reader(plan.seed, published, self.servers, files, partitions)
-        result.faults += repeated_faults(self.directory / plan.reader / REPEATED)
+        if plan.reader is Reader.REPLAY:
+            judge_sessions(self.directory / plan.reader, self._node_kills, result)
         return result
 
     @contextlib.asynccontextmanager
@@ -182,7 +184,9 @@ class ChaosRun:
         if kill.victim in (Victim.NODE, Victim.SINK_NODE):
             node = self._node(kill)
             self._announce(number, kill, f"{node.name}, process {node.pid}, down for {kill.down_seconds:.1f} s")
+            begin = time.monotonic()
             await node.kill()
+            self._node_kills.append(NodeKill(node.port, begin, time.monotonic()))
             await asyncio.sleep(kill.down_seconds)
             node.spawn()
             return node.name

@@ -14,7 +14,8 @@ import pyarrow as pa
 from messages import payload_of
 from oracle import Fault, Row, check_acknowledged, check_offsets, check_sent, check_sink, compare_with_log, found
 from records import read_archive, read_log
-from replay_reader import RECEIVE_MAXIMUM
+from replay_reader import RECEIVE_MAXIMUM, Repeated, entries_of, repeated_of
+from replay_sessions import NodeKill, Sessions, begun_faults
 
 
 class Published(NamedTuple):
@@ -28,12 +29,16 @@ class Published(NamedTuple):
 class Judgement:
     """source_rows  records of clients, in all logs
     sink_rows    records that the sink published
+    begun        sessions of the replay reader that began anew
+    again        messages that came to it again
     """
 
     source_rows: int = 0
     sink_rows: int = 0
     sink_batches: int = 0
     archive_rows: int = 0
+    begun: int = 0
+    again: int = 0
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -97,16 +102,28 @@ def judge_reader(
     return result
 
 
-def repeated_faults(file: Path) -> list[Fault]:
+def judge_sessions(folder: Path, kills: Sequence[NodeKill], result: Judgement) -> None:
+    """Whether the replay reader's sessions were there, and brought no more again than docs/replay.md says."""
+    entries, repeated = entries_of(folder), repeated_of(folder)
+    sessions = Sessions()
+    for entry in entries:
+        sessions.note(entry)
+    result.begun = sessions.begun
+    result.again = sum(line.again for line in repeated)
+    result.faults += begun_faults(entries, kills) + repeated_faults(repeated)
+
+
+def repeated_faults(lines: Sequence[Repeated]) -> list[Fault]:
     """Of connections of the replay reader that brought more messages again than could be on their way."""
-    fault = Fault(f"connections that brought more than {RECEIVE_MAXIMUM} messages again")
-    sums: Counter[str] = Counter()
-    for line in file.read_text().splitlines() if file.exists() else []:
-        connection, count = line.split()
-        sums[connection] += int(count)
-    for connection, again in sums.items():
-        if again > RECEIVE_MAXIMUM:
-            fault.add(f"{connection} {again}")
+    fault = Fault(f"connections that brought more than {RECEIVE_MAXIMUM} messages again for each session")
+    sums: Counter[float] = Counter()
+    limits: dict[float, int] = {}
+    for line in lines:
+        sums[line.connection] += line.beyond
+        limits[line.connection] = line.limit
+    for connection, beyond in sums.items():
+        if beyond > limits[connection]:
+            fault.add(f"{beyond} at {connection}")
     return found(fault)
 
 

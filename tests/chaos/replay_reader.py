@@ -3,10 +3,10 @@
   replay_reader.py --ports PORT,… --dir FOLDER
 
 It acknowledges messages when they are on disk. The offset that each message comes with tells it those that it has already:
-records of a log come in their order. The file REPEATED has lines of a connection and how many such messages it brought.
+records of a log come in their order. The file REPEATED has lines of `Repeated`.
 
-Where its session is not there, because the node that has it is away, it begins a new one with the offsets that it has. The file
-START has the start that it asked for last: the same SUBSCRIBE again goes on where the session was.
+The file CONNECTIONS has a line for each CONNECT and CONNACK (`replay_sessions.Entry`). Where its session is not there, because
+the node that has it is away, it begins a new one, and soon goes to that node.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import contextlib
 import itertools
 import json
 import sys
-import uuid
+import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,7 @@ from broker.codec import properties as props
 from broker.codec.packets import Properties, PubAck, Publish, SubAck, Subscribe, SubscribeFilter
 from messages import TOPIC_PREFIX
 from mqtt_client import MqttClient
+from replay_sessions import Entry, Sessions
 
 CLIENT_ID: Final = "replay"
 RECEIVE_MAXIMUM: Final = 100
@@ -36,50 +37,92 @@ RECEIVE_MAXIMUM: Final = 100
 connection."""
 SESSION: Final[Properties] = {props.SESSION_EXPIRY_INTERVAL: 3600, props.RECEIVE_MAXIMUM: RECEIVE_MAXIMUM}
 REPEATED: Final = "repeated"
-START: Final = "start"
+CONNECTIONS: Final = "connections"
 BATCH: Final = RECEIVE_MAXIMUM // 2  # the next half comes while one is written
 BATCH_SECONDS: Final = 0.5
 ANSWER_SECONDS: Final = 20.0
 STAY_SECONDS: Final = 20.0  # at one node
+FORMER_SECONDS: Final = 4.0  # until the reader goes to the node that has its former session
 PAUSE_SECONDS: Final = 0.2
 
 
-def start_of(folder: Path, position: dict[str, int], is_there: bool) -> str:
-    """The User Property `from` of SUBSCRIBE. `is_there`: whether the session is."""
-    file = folder / START
-    if not (is_there and file.exists()):
-        file.write_text(json.dumps(position) if position else "earliest")
-    return file.read_text()
+class Repeated(NamedTuple):
+    """What came again in a batch of a connection.
+
+    connection  the time of its CONNACK
+    again       messages that the reader had before
+    beyond      those of them that nothing excuses but the window
+    limit       of `beyond` in the connection: the windows of the session and of former ones
+    """
+
+    connection: float
+    again: int
+    beyond: int
+    limit: int
 
 
-async def read(port: int, batches: BatchFiles, folder: Path) -> None:
-    """Until the connection ends, or has lasted for STAY_SECONDS."""
-    async with asyncio.timeout(ANSWER_SECONDS):
-        client = await MqttClient.connect(
-            port, CLIENT_ID, clean_start=False, properties=SESSION, acknowledges=False, keep_alive=10
-        )
-        assert client.connack is not None
-        position = batches.position()
-        start = start_of(folder, position, client.connack.session_present)
-        filters = [SubscribeFilter(f"$stream/{TOPIC_PREFIX}#".encode(), 1)]
-        client.send(Subscribe(1, filters, {props.USER_PROPERTY: [("from", start)]}))
-        assert (await client.answer(SubAck)).reason_codes == [1]
-    until = asyncio.get_running_loop().time() + STAY_SECONDS
-    connection = uuid.uuid4().hex
-    try:
-        while asyncio.get_running_loop().time() < until and not client.closed.is_set():
-            messages = await next_messages(client)
-            if messages:
-                again = keep(messages, position, batches)
-                if again:
-                    with (folder / REPEATED).open("a") as lines:
-                        lines.write(f"{connection} {again}\n")
-                client.send(*(PubAck(message.packet_id) for message in messages))
-            elif not client.closed.is_set():
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    await client.ping()
-    finally:
-        await client.close()
+class Reader:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._batches = BatchFiles(folder)
+        self.sessions = Sessions()
+        for entry in entries_of(folder):
+            self.sessions.note(entry)
+
+    def _note(self, entry: Entry) -> None:
+        self.sessions.note(entry)
+        append(self._folder / CONNECTIONS, entry)
+
+    async def read(self, port: int) -> None:
+        """Until the connection ends, or has lasted for its seconds."""
+        sessions, position = self.sessions, self._batches.position()
+        former = set(sessions.lost)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            self._note(Entry(port, time.monotonic()))
+            client = await MqttClient.connect(
+                port, CLIENT_ID, clean_start=False, properties=SESSION, acknowledges=False, keep_alive=10
+            )
+            assert client.connack is not None
+            is_there, start = client.connack.session_present, sessions.start
+            if not is_there:
+                start = sessions.start_without_session(json.dumps(position) if position else "earliest")
+            begin = time.monotonic()
+            self._note(Entry(port, begin, is_there, start))
+            filters = [SubscribeFilter(f"$stream/{TOPIC_PREFIX}#".encode(), 1)]
+            client.send(Subscribe(1, filters, {props.USER_PROPERTY: [("from", start)]}))
+            assert (await client.answer(SubAck)).reason_codes == [1]
+        until = begin + (FORMER_SECONDS if sessions.lost else STAY_SECONDS)
+        limit = RECEIVE_MAXIMUM * (1 + len(former | sessions.lost))
+        came = {} if sessions.excuses_all else dict(position)
+        try:
+            while time.monotonic() < until and not client.closed.is_set():
+                messages = await next_messages(client)
+                if messages:
+                    beyond = repeated(messages, came)
+                    again = keep(messages, position, self._batches)
+                    if again:
+                        append(self._folder / REPEATED, Repeated(begin, again, beyond, limit))
+                    client.send(*(PubAck(message.packet_id) for message in messages))
+                elif not client.closed.is_set():
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        await client.ping()
+        finally:
+            await client.close()
+
+
+def append(file: Path, line: Entry | Repeated) -> None:
+    with file.open("a") as lines:
+        lines.write(json.dumps(line) + "\n")
+
+
+def entries_of(folder: Path) -> list[Entry]:
+    file = folder / CONNECTIONS
+    return [Entry(*json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def repeated_of(folder: Path) -> list[Repeated]:
+    file = folder / REPEATED
+    return [Repeated(*json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 async def next_messages(client: MqttClient) -> list[Publish]:
@@ -91,12 +134,28 @@ async def next_messages(client: MqttClient) -> list[Publish]:
     return found
 
 
+def place_of(message: Publish) -> tuple[str, int]:
+    """The node and the offset of the record."""
+    user = dict(props.get_user_properties(props.publish_properties_to_dict(message.properties)))
+    return user["node"], int(user["offset"])
+
+
+def repeated(messages: list[Publish], came: dict[str, int]) -> int:
+    """How many are not behind `came`, the next offset of each node, which goes on behind them."""
+    count = 0
+    for node, offset in map(place_of, messages):
+        if offset < came.get(node, 0):
+            count += 1
+        else:
+            came[node] = offset + 1
+    return count
+
+
 def keep(messages: list[Publish], position: dict[str, int], batches: BatchFiles) -> int:
     """Write those that are new. Returns how many others there are."""
     rows = []
     for message in messages:
-        user = dict(props.get_user_properties(props.publish_properties_to_dict(message.properties)))
-        node, offset = user["node"], int(user["offset"])
+        node, offset = place_of(message)
         if offset >= position.get(node, 0):
             rows.append({"node": node, "offset": offset, "topic": message.topic.decode(), "payload": message.payload})
             position[node] = offset + 1
@@ -107,10 +166,12 @@ def keep(messages: list[Publish], position: dict[str, int], batches: BatchFiles)
 
 
 async def run(ports: list[int], folder: Path) -> None:
-    batches = BatchFiles(folder)
-    for port in itertools.cycle(ports):
+    reader = Reader(folder)
+    others = itertools.cycle(ports)
+    while True:
+        port = next(iter(reader.sessions.lost), None) or next(others)
         try:
-            await read(port, batches, folder)
+            await reader.read(port)
         except (OSError, TimeoutError, AssertionError) as error:  # a node is away, or ends
             print(f"{port}: {type(error).__name__} {error}", file=sys.stderr, flush=True)
         await asyncio.sleep(PAUSE_SECONDS)

@@ -15,7 +15,7 @@ from broker.codec import properties as props
 from broker.codec.packets import Publish
 from messages import payload_of, topic_of
 from oracle import Row
-from replay_reader import RECEIVE_MAXIMUM, REPEATED, keep, start_of
+from replay_reader import RECEIVE_MAXIMUM, Repeated, keep, repeated
 
 SEED = 3
 COUNT = 10
@@ -79,14 +79,12 @@ def test_faults_of_a_reader(
     assert all(text in fault.what for text, fault in zip(faults, found.faults, strict=True))
 
 
-def test_more_messages_again_than_were_on_their_way_are_a_fault(tmp_path: Path) -> None:
-    file = tmp_path / REPEATED
-    assert judgement.repeated_faults(file) == []
-    file.write_text(f"a {RECEIVE_MAXIMUM}\nb 1\n")
-    assert judgement.repeated_faults(file) == []
-    file.write_text(f"a {RECEIVE_MAXIMUM}\nb 1\na 1\n")
-    (fault,) = judgement.repeated_faults(file)
-    assert fault.examples == [f"a {RECEIVE_MAXIMUM + 1}"]
+def test_more_messages_again_than_were_on_their_way_are_a_fault() -> None:
+    full = Repeated(1.0, RECEIVE_MAXIMUM, RECEIVE_MAXIMUM, RECEIVE_MAXIMUM)
+    excused = Repeated(2.0, 5_000, RECEIVE_MAXIMUM + 1, 2 * RECEIVE_MAXIMUM)
+    assert judgement.repeated_faults([full, excused]) == []
+    (fault,) = judgement.repeated_faults([full, excused, Repeated(1.0, 1, 1, RECEIVE_MAXIMUM)])
+    assert fault.examples == [f"{RECEIVE_MAXIMUM + 1} at 1.0"]
 
 
 def test_the_replay_reader_counts_what_comes_again(tmp_path: Path) -> None:
@@ -94,14 +92,9 @@ def test_the_replay_reader_counts_what_comes_again(tmp_path: Path) -> None:
         block = props.encode_publish_properties(user_properties=[("node", "n1"), ("offset", str(offset))])
         return Publish(b"a", b"x", 1, False, False, 1, block)
 
-    batches, position = BatchFiles(tmp_path), {"n1": 2}
+    batches, position, came = BatchFiles(tmp_path), {"n1": 2}, {"n1": 1}
+    assert repeated([message(each) for each in (0, 1, 2, 2, 3)], came) == 2
+    assert came == {"n1": 4}
     assert keep([message(each) for each in (0, 1, 2, 3)], position, batches) == 2
     assert keep([message(each) for each in (3, 4)], position, batches) == 1
     assert batches.position() == {"n1": 5}
-
-
-def test_a_reader_without_its_session_begins_where_it_was(tmp_path: Path) -> None:
-    assert start_of(tmp_path, {}, is_there=False) == "earliest"
-    assert start_of(tmp_path, {"n1": 7}, is_there=True) == "earliest"
-    assert start_of(tmp_path, {"n1": 7}, is_there=False) == '{"n1": 7}'
-    assert start_of(tmp_path, {"n1": 9}, is_there=True) == '{"n1": 7}', "the same SUBSCRIBE again"
