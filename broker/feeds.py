@@ -91,7 +91,7 @@ class Feeds:
 
     def further(self, position: bytes, former: bytes) -> bytes:
         """Return the position of a subscription that was begun anew, now that the session that had it before has come, too:
-        what either of them has had does not come again. `position` where the two began otherwise."""
+        what either of them has had does not come again. Where the two have different starts, the later SUBSCRIBE holds."""
         raise AssertionError("a subclass implements this")
 
     def open(self, reader: FeedReader, position: bytes) -> Feed:

@@ -19,7 +19,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +29,7 @@ from broker.codec import properties as props
 from broker.codec.packets import Properties, PubAck, Publish, SubAck, Subscribe, SubscribeFilter
 from messages import TOPIC_PREFIX
 from mqtt_client import MqttClient
-from replay_sessions import Entry, Sessions
+from replay_sessions import Entry, Kind, Sessions
 
 CLIENT_ID: Final = "replay"
 RECEIVE_MAXIMUM: Final = 100
@@ -41,8 +41,8 @@ CONNECTIONS: Final = "connections"
 BATCH: Final = RECEIVE_MAXIMUM // 2  # the next half comes while one is written
 BATCH_SECONDS: Final = 0.5
 ANSWER_SECONDS: Final = 20.0
-STAY_SECONDS: Final = 20.0  # at one node
-FORMER_SECONDS: Final = 4.0  # until the reader goes to the node that has its former session
+STAY_SECONDS: Final = 6.0  # at one node
+FORMER_SECONDS: Final = 3.0  # until the reader goes to the node that has its former session
 PAUSE_SECONDS: Final = 0.2
 
 
@@ -51,7 +51,8 @@ class Repeated(NamedTuple):
 
     connection  the time of its CONNACK
     again       messages that the reader had before
-    beyond      those of them that nothing excuses but the window
+    beyond      those of them that are before the position, or while a former session may come before the start; or that came in
+                this connection
     limit       of `beyond` in the connection: the windows of the session and of former ones
     """
 
@@ -76,9 +77,8 @@ class Reader:
     async def read(self, port: int) -> None:
         """Until the connection ends, or has lasted for its seconds."""
         sessions, position = self.sessions, self._batches.position()
-        former = set(sessions.lost)
         async with asyncio.timeout(ANSWER_SECONDS):
-            self._note(Entry(port, time.monotonic()))
+            self._note(Entry(Kind.CONNECT, port, time.monotonic()))
             client = await MqttClient.connect(
                 port, CLIENT_ID, clean_start=False, properties=SESSION, acknowledges=False, keep_alive=10
             )
@@ -87,13 +87,13 @@ class Reader:
             if not is_there:
                 start = sessions.start_without_session(json.dumps(position) if position else "earliest")
             begin = time.monotonic()
-            self._note(Entry(port, begin, is_there, start))
+            self._note(Entry(Kind.PRESENT if is_there else Kind.ANEW, port, begin, start))
             filters = [SubscribeFilter(f"$stream/{TOPIC_PREFIX}#".encode(), 1)]
             client.send(Subscribe(1, filters, {props.USER_PROPERTY: [("from", start)]}))
             assert (await client.answer(SubAck)).reason_codes == [1]
         until = begin + (FORMER_SECONDS if sessions.lost else STAY_SECONDS)
-        limit = RECEIVE_MAXIMUM * (1 + len(former | sessions.lost))
-        came = {} if sessions.excuses_all else dict(position)
+        limit = RECEIVE_MAXIMUM * (1 + len(sessions.lost))
+        came = offsets_of(start) if sessions.lost else dict(position)
         try:
             while time.monotonic() < until and not client.closed.is_set():
                 messages = await next_messages(client)
@@ -106,6 +106,8 @@ class Reader:
                 elif not client.closed.is_set():
                     async with asyncio.timeout(ANSWER_SECONDS):
                         await client.ping()
+            if not client.closed.is_set():
+                self._note(Entry(Kind.SERVED, port, time.monotonic()))
         finally:
             await client.close()
 
@@ -115,14 +117,16 @@ def append(file: Path, line: Entry | Repeated) -> None:
         lines.write(json.dumps(line) + "\n")
 
 
+def lines_of(file: Path) -> list[list[Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
 def entries_of(folder: Path) -> list[Entry]:
-    file = folder / CONNECTIONS
-    return [Entry(*json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    return [Entry(Kind(kind), *rest) for kind, *rest in lines_of(folder / CONNECTIONS)]
 
 
 def repeated_of(folder: Path) -> list[Repeated]:
-    file = folder / REPEATED
-    return [Repeated(*json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    return [Repeated(*line) for line in lines_of(folder / REPEATED)]
 
 
 async def next_messages(client: MqttClient) -> list[Publish]:
@@ -131,6 +135,12 @@ async def next_messages(client: MqttClient) -> list[Publish]:
         async with asyncio.timeout(BATCH_SECONDS):
             while len(found) < BATCH:
                 found.append(await client.messages.get())
+    return found
+
+
+def offsets_of(start: str) -> dict[str, int]:
+    """By node, of a start that names them."""
+    found: dict[str, int] = json.loads(start) if start.startswith("{") else {}
     return found
 
 
@@ -167,9 +177,10 @@ def keep(messages: list[Publish], position: dict[str, int], batches: BatchFiles)
 
 async def run(ports: list[int], folder: Path) -> None:
     reader = Reader(folder)
-    others = itertools.cycle(ports)
+    connections = sum(entry.kind == Kind.CONNECT for entry in entries_of(folder))
+    turns = itertools.count(connections)  # a reader that was killed comes to another node, too
     while True:
-        port = next(iter(reader.sessions.lost), None) or next(others)
+        port = next(iter(reader.sessions.lost), None) or ports[next(turns) % len(ports)]
         try:
             await reader.read(port)
         except (OSError, TimeoutError, AssertionError) as error:  # a node is away, or ends

@@ -7,22 +7,30 @@ again then is told by docs/replay.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 from oracle import Fault, found
 
 
-class Entry(NamedTuple):
-    """One line about a connection: CONNECT is sent, or CONNACK has come.
+class Kind(StrEnum):
+    CONNECT = "connect"
+    PRESENT = "present"
+    ANEW = "anew"
+    SERVED = "served"
 
-    at           time.monotonic()
-    has_session  Session Present of CONNACK; None: CONNECT is sent
-    start        the User Property `from` that the client subscribes with
+
+class Entry(NamedTuple):
+    """One line about a connection.
+
+    kind   CONNECT is sent; CONNACK has come, with or without Session Present; or the client was served for its time, and goes
+    at     time.monotonic()
+    start  the User Property `from` that the client subscribes with, when CONNACK has come
     """
 
+    kind: Kind
     port: int
     at: float
-    has_session: bool | None = None
     start: str = ""
 
 
@@ -35,11 +43,10 @@ class NodeKill(NamedTuple):
 
 
 class Sessions:
-    """start     what the present session has begun with; "" before the first one
-    homes     ports of nodes that may have the session, and since when
-    lost      ports of nodes that may have a former one, and to which the client did not come since
-    begun     how many began anew, because the one before was not there
-    is_same   the present one has begun with the start of the one before
+    """start  what the present session has begun with; "" before the first one
+    homes  ports of nodes that may have the session, and since when
+    lost   ports of nodes that may have a former one, and that did not serve the client since. Until then records come again
+    begun  how many began anew, because the one before was not there
     """
 
     def __init__(self) -> None:
@@ -47,13 +54,7 @@ class Sessions:
         self.homes: dict[int, float] = {}
         self.lost: set[int] = set()
         self.begun = 0
-        self.is_same = False
         self._asked_at = 0.0
-
-    @property
-    def excuses_all(self) -> bool:
-        """Whether each record may come once more: the session has begun with the start of one that has not come yet."""
-        return self.is_same and bool(self.lost)
 
     def start_without_session(self, own: str) -> str:
         """The start to ask for where there is no session. Every other time it is that of the session before, as clients
@@ -61,17 +62,18 @@ class Sessions:
         return own if not self.start or self.begun % 2 else self.start
 
     def note(self, entry: Entry) -> None:
-        if entry.has_session is None:
+        if entry.kind == Kind.CONNECT:
             self._asked_at = entry.at
             self.homes.setdefault(entry.port, entry.at)
             return
-        if not entry.has_session:
+        if entry.kind == Kind.SERVED:
+            self.lost.discard(entry.port)
+            return
+        if entry.kind == Kind.ANEW:
             if self.start:
                 self.begun += 1
-                self.lost |= self.homes.keys()
-                self.is_same = entry.start == self.start
+                self.lost |= self.homes.keys() - {entry.port}
             self.start = entry.start
-        self.lost.discard(entry.port)
         self.homes = {entry.port: self._asked_at}
 
 
@@ -80,7 +82,7 @@ def begun_faults(entries: Iterable[Entry], kills: Sequence[NodeKill]) -> list[Fa
     fault = Fault("sessions that began anew without the kill of a node that had the one before")
     sessions = Sessions()
     for entry in entries:
-        if sessions.start and entry.has_session is False:
+        if sessions.start and entry.kind == Kind.ANEW:
             homes = {port: since for port, since in sessions.homes.items() if port != entry.port}
             if not any(kill.end >= homes.get(kill.port, entry.at) and kill.begin <= entry.at for kill in kills):
                 fault.add(f"at port {entry.port}, before at {', '.join(map(str, homes)) or 'the same'}")

@@ -13,6 +13,7 @@ from typing import Final
 
 from chaos_report import Report
 from chaos_run import ChaosRun
+from client_library import kafka_jars
 from clock_node import ClockNode
 from failover_run import PAUSES, FailoverReport, run_failovers
 from federation_report import FederationReport
@@ -110,6 +111,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error(f"--nodes {found.nodes}: at least 2, one is killed while another works")
     if found.kind == "links" and (found.loss or found.delay) and namespaces_missing():
         parser.error(f"--loss and --delay: {NAMESPACES_MISSING}")
+    if found.kind == "pipeline" and found.reader is Reader.KAFKA and not kafka_jars():
+        parser.error("--reader kafka: Spark's Kafka source is missing: scripts/setup --jars fetches it")
     if found.dir is not None and found.dir.exists():
         parser.error(f"--dir {found.dir}: it exists; give a new folder")
     return found

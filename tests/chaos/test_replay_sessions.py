@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from replay_sessions import Entry, NodeKill, Sessions, begun_faults
+from replay_sessions import Entry, Kind, NodeKill, Sessions, begun_faults
 
 A, B, C = 1, 2, 3
 
 
-def connects(*lines: tuple[int, bool | None] | tuple[int, bool | None, str]) -> list[Entry]:
-    """CONNECT at 10, 20, 30, …, each with a CONNACK one second later, unless the session is None: no answer."""
+Line = tuple[int, bool | None] | tuple[int, bool | None, str]
+
+
+def connects(*lines: Line) -> list[Entry]:
+    """CONNECT at 10, 20, 30, …, with a CONNACK a second later, unless Session Present is None: no answer. The client is served
+    until 8 seconds later where a text is there."""
     entries = []
     for number, (port, has_session, *start) in enumerate(lines, 1):
-        entries.append(Entry(port, number * 10))
+        entries.append(Entry(Kind.CONNECT, port, number * 10))
         if has_session is not None:
-            entries.append(Entry(port, number * 10 + 1, has_session, start[0] if start else "earliest"))
+            kind = Kind.PRESENT if has_session else Kind.ANEW
+            entries.append(Entry(kind, port, number * 10 + 1, start[0] if start else "earliest"))
+        if start:
+            entries.append(Entry(Kind.SERVED, port, number * 10 + 8))
     return entries
 
 
-def known(*lines: tuple[int, bool | None] | tuple[int, bool | None, str]) -> Sessions:
+def known(*lines: Line) -> Sessions:
     sessions = Sessions()
     for entry in connects(*lines):
         sessions.note(entry)
@@ -59,10 +66,9 @@ def test_every_other_session_begins_with_the_start_of_the_one_before() -> None:
     assert known(FIRST, (B, False), (C, False, "own")).start_without_session("later") == "own"
 
 
-def test_all_may_come_again_until_the_former_session_can_come() -> None:
-    assert not known(FIRST, (B, True)).excuses_all
-    assert known(FIRST, (B, False)).excuses_all
+def test_records_may_come_again_until_the_node_of_the_former_session_has_served_the_client() -> None:
+    assert known(FIRST, (B, True)).lost == set()
     assert known(FIRST, (B, False), (C, True)).lost == {A}
-    assert not known(FIRST, (B, False), (C, True), (A, True)).excuses_all
-    own = known(FIRST, (B, False, "own"))
-    assert (own.excuses_all, own.lost) == (False, {A})
+    assert known(FIRST, (B, False), (A, True)).lost == {A}, "it does not know the new session yet"
+    assert known(FIRST, (B, False), (A, True, "earliest")).lost == set()
+    assert known(FIRST, (B, False, "own"), (C, False)).lost == {A, B}

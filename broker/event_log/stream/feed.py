@@ -251,7 +251,7 @@ class LogFeed(Feed):
         for strand in self.strands:
             if strand.log_id:
                 logs[strand.node] = strand.place()
-        return Place(place.topic_filter, place.text, place.since_ns, place.is_last, logs).encode()
+        return Place(place.topic_filter, place.text, place.since_ns, place.is_last, logs, place.begun_ns).encode()
 
     def close(self) -> None:
         self.is_closed = True

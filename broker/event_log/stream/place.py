@@ -30,6 +30,7 @@ class Place:
     since_ns  Unix time: logs without a place begin at the first record of this time; 0 for their first record
     is_last   of the start
     logs      by node
+    begun_ns  Unix time of the SUBSCRIBE; 0 where an earlier build began it
     """
 
     topic_filter: bytes
@@ -37,6 +38,7 @@ class Place:
     since_ns: int
     is_last: bool
     logs: dict[str, LogPlace] = field(default_factory=dict)
+    begun_ns: int = 0
 
     def encode(self) -> bytes:
         logs = {node: [place.log_id, place.offset, place.barrier] for node, place in self.logs.items()}
@@ -46,21 +48,24 @@ class Place:
             "since": self.since_ns,
             "last": self.is_last,
             "logs": logs,
+            "begun": self.begun_ns,
         }
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def first_place(topic_filter: bytes, text: str, start: Start) -> Place:
-    """Return the place of a subscription that begins."""
+def first_place(topic_filter: bytes, text: str, start: Start, now_ns: int) -> Place:
+    """Return the place of a subscription that begins at this Unix time."""
     logs = {node: LogPlace("", offset) for node, offset in start.offsets.items()}
-    return Place(topic_filter, text, start.since_ns, start.is_last, logs)
+    return Place(topic_filter, text, start.since_ns, start.is_last, logs, now_ns)
 
 
 def further_place(place: Place, former: Place) -> Place:
     """Return `place`, in each log behind what a subscription of the same start has had from `former`. In a log of another id it
-    stays where it is."""
-    if (place.text, place.topic_filter) != (former.text, former.topic_filter):
+    stays where it is. Of two starts the later SUBSCRIBE holds, as in one session."""
+    if place.topic_filter != former.topic_filter:
         return place
+    if place.text != former.text:
+        return former if former.begun_ns > place.begun_ns else place
     logs = dict(place.logs)
     for node, there in former.logs.items():
         here = logs.get(node)
@@ -68,7 +73,7 @@ def further_place(place: Place, former: Place) -> Place:
             here is None or not here.log_id or (here.log_id == there.log_id and here.offset < there.offset)
         ):
             logs[node] = there
-    return replace(place, logs=logs)
+    return replace(place, logs=logs, begun_ns=max(place.begun_ns, former.begun_ns))
 
 
 def decode_place(position: bytes) -> Place:
@@ -80,6 +85,7 @@ def decode_place(position: bytes) -> Place:
             for node, (log_id, offset, barrier) in content["logs"].items()
         }
         topic_filter = str(content["filter"]).encode()
-        return Place(topic_filter, str(content["from"]), int(content["since"]), bool(content["last"]), logs)
+        begun_ns = int(content.get("begun", 0))
+        return Place(topic_filter, str(content["from"]), int(content["since"]), bool(content["last"]), logs, begun_ns)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no position of a stream: {error}") from None

@@ -59,11 +59,12 @@ class Streams(Feeds):
                 return topic_filter, known
         except ValueError:
             pass  # as where there was none
+        now_ns = self._wall_ns()
         try:
-            found = parse_start(text, self._wall_ns())
+            found = parse_start(text, now_ns)
         except StartFault as fault:
             raise MqttError(TOPIC_FILTER_INVALID, str(fault)) from None
-        return topic_filter, first_place(topic_filter, text, found).encode()
+        return topic_filter, first_place(topic_filter, text, found, now_ns).encode()
 
     def further(self, position: bytes, former: bytes) -> bytes:
         try:

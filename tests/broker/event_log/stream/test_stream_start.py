@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -97,7 +98,7 @@ def test_every_text_is_a_start_or_is_refused(text: str) -> None:
         str(fault).encode()
         return
     assert 0 <= start.since_ns <= OFFSET_MAX
-    place = first_place(b"a", text, start)
+    place = first_place(b"a", text, start, NOW)
     assert decode_place(place.encode()) == place
 
 
@@ -130,10 +131,13 @@ def test_without_start_or_filter_there_is_nothing_to_read(full: bytes, start: st
 
 
 def test_a_place_comes_back_from_its_bytes() -> None:
-    place = first_place("ä/#".encode(), "last", Start(5, True, {"n1": -2}))
+    place = first_place("ä/#".encode(), "last", Start(5, True, {"n1": -2}), NOW)
     assert place.logs == {"n1": LogPlace("", -2)}
     place.logs["n2"] = LogPlace("id", 7, 9)
-    assert decode_place(place.encode()) == place == Place("ä/#".encode(), "last", 5, True, place.logs)
+    assert decode_place(place.encode()) == place == Place("ä/#".encode(), "last", 5, True, place.logs, NOW)
+    earlier = json.loads(place.encode())
+    del earlier["begun"]
+    assert decode_place(json.dumps(earlier).encode()) == replace(place, begun_ns=0), "of an earlier build"
 
 
 @pytest.mark.parametrize("position", [b"", b"\xff", b"[]", b"{}", b'{"logs": 1}', b'{"logs": {"n": [1]}}'])
@@ -154,3 +158,11 @@ def test_a_place_that_is_behind_what_two_subscriptions_have_had() -> None:
     assert further_place(here, former) == Place(b"a", "earliest", 0, False, wanted)
     for other in (Place(b"a", "-1h", 0, False, former.logs), Place(b"b", "earliest", 0, False, former.logs)):
         assert further_place(here, other) is here
+
+
+def test_of_two_starts_the_later_subscribe_holds() -> None:
+    first = Place(b"a", "earliest", 0, False, {"n1": LogPlace("id", 5)}, NOW)
+    later = Place(b"a", '{"n1": 5}', 0, False, {"n1": LogPlace("id", 9)}, NOW + 1)
+    assert further_place(first, later) is later
+    assert further_place(later, first) is later
+    assert further_place(first, replace(first, begun_ns=NOW + 1)).begun_ns == NOW + 1
