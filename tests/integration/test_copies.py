@@ -77,8 +77,8 @@ async def test_a_keeper_publishes_the_wills_of_a_lost_node(nodes: Nodes, clients
 async def test_a_session_outlives_the_disk_of_its_node(
     nodes: Nodes, clients: Clients, tmp_path: Path, is_recovered: bool
 ) -> None:
-    """Its queue goes on at another node, and so does the node, with an empty disk, or with what was readable of it. A client that
-    comes back to that gets all that the copy had."""
+    """Its queue goes on at another node, and so does the node, with an empty disk, or with what was readable of it. A client
+    that comes back to it gets all that the copy had."""
 
     def with_store(join: list[Node], name: str) -> Node:
         plugins = {"prometheus": {"listen_address": "127.0.0.1:0"}}
