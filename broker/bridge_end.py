@@ -63,6 +63,7 @@ class BridgeEnd:
     is_released  any user may take up the session
     kept         what the store keeps of it with the session
     message_ttl  seconds that a message may wait for the other end, 0 or less for no limit
+    takes_back   a message that is refused stays with the other end; else a refusal is the end of it
     deletions    deletions of retained messages that a subscription brings, None for none
     dropped      messages of the other end that were not published, by reason
     """
@@ -75,6 +76,7 @@ class BridgeEnd:
         self.is_released = False
         self.kept = kept
         self.message_ttl = message_ttl
+        self.takes_back = True
         self.deletions: TopicMessages | None = None
         self.dropped: dict[str, int] = {}
 

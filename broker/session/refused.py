@@ -47,8 +47,8 @@ def refuse(
 
 
 def refuse_by_tap(broker: Broker, connection: Output, tap: Tap, sent: Publication, packet_id: int) -> bool:
-    """Refuse what a full tap would keep. False for QoS 1 and 2 of MQTT 3.1.1, which cannot be refused."""
-    if (sent.qos and connection.version < 5) or not tap.refuses(sent.topic):
+    """Refuse what a full tap would keep. False for QoS 1 and 2 of who cannot be told: it is held, and its answers wait."""
+    if (sent.qos and not _understands(connection)) or not tap.refuses(sent.topic):
         return False
     count_refused(connection, DROP_LOG_FULL, sent.count)
     if sent.qos == 0:
@@ -96,13 +96,19 @@ def refuse_waiting(broker: Broker, now: float) -> None:
 
 
 def _may_be_told(broker: Broker, connection: Output, text: str, reason: str, now: float) -> bool:
-    """Return whether the client can be told that its message is refused. MQTT 3.1.1 has no such answer: the client is
-    disconnected, and sends the message again."""
-    if connection.version < 5:
+    """Return whether the client can be told that its message is refused. Else it is disconnected, and sends it again."""
+    if not _understands(connection):
         broker.close_connection(connection, NO_REASON, text, now)
         return False
     count_refused(connection, reason, 1)
     return True
+
+
+def _understands(connection: Output) -> bool:
+    """Return whether there is an answer for a message that cannot be kept now: in MQTT 3.1.1 there is none, and to the upstream
+    of a link it would be the end of what waits there."""
+    end = connection.bridge_end
+    return connection.version == 5 and (end is None or end.takes_back)
 
 
 def _needs_store(route: Route, qos: int) -> bool:

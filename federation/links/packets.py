@@ -13,6 +13,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from broker.codec.packets import PUBACK, PUBCOMP, PUBLISH
+from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_ack
 from broker.errors import MalformedPacket
@@ -49,6 +50,7 @@ class Passage:
     published  PUBLISH packets that pass
     dropped    PUBLISH packets that do not
     refused    acknowledgements that are refusals, by reason code
+    has_room   the other end has not refused a message for now (0x97). Such an answer does not pass: the message stays
     """
 
     def __init__(self, changes: bool = False) -> None:
@@ -57,6 +59,7 @@ class Passage:
         self.published = 0
         self.dropped = 0
         self.refused: dict[int, int] = {}
+        self.has_room = True
         self._changes = changes
         self._parts: list[bytes] = []
         self._acks: list[bytes] = []
@@ -85,7 +88,12 @@ class Passage:
             elif first == PUBACK << 4 and end - pos > PUBACK_SIZE:
                 code_at = _body(data, pos) + 2
                 code = data[code_at] if code_at < end else 0
-                if code >= 0x80:
+                if code == QUOTA_EXCEEDED:
+                    self.has_room = False
+                    if pos > kept_from:
+                        self._parts.append(data[kept_from:pos])
+                    kept_from = end
+                elif code >= 0x80:
                     self.refused[code] = self.refused.get(code, 0) + 1
             pos = end
         if pos > kept_from:

@@ -30,6 +30,7 @@ from federation.links.bridging.ends import LinkEnd
 from federation.links.client import Client
 from federation.links.packets import Passage, packet_end
 
+NO_ROOM: Final = "the upstream has no room for a message (quota exceeded); it is sent again"
 HELD_MESSAGES_MAX: Final = 65_535  # there are no more packet identifiers, whatever Receive Maximum the upstream keeps
 
 
@@ -207,6 +208,8 @@ class Relay:
             self._confirmation.begin()
             self.connection.receive_data(data, now)
             self._confirmation.end()
+        if not self.incoming.has_room:
+            self._broker.close_connection(self.connection, NO_REASON, NO_ROOM, now)
 
     def set_writable(self, is_writable: bool, now: float) -> None:
         """The upstream takes more, or does not. Then messages for it wait in their queue, and it is not read when it is given

@@ -44,6 +44,7 @@ class TopicEnd(OwnEnd):
     ) -> None:
         relays = is_out and domain is not None
         super().__init__(consumers, domain or NO_DOMAIN, max_hops, dropped, relays, message_ttl=message_ttl)
+        self.takes_back = False
         self._interest = interest
         self._is_out = is_out
 

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from broker.codec import properties as props
-from broker.codec.packets import Properties, PubAck, Publish
+from broker.codec.packets import PingResp, Properties, PubAck, Publish
 from broker.message import Message
 from broker.origin import NAME
+from broker.session.refused import STORE_IS_FULL
+from broker.store.journal import Journal
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.headers import LinkWelcome, encode_welcome
 from federation.links.status import LinkStatus
@@ -74,10 +76,48 @@ def test_pushed_messages_that_the_upstream_refuses_are_counted() -> None:
     assert isinstance(third, Publish)
     world.receive(PubAck(first.packet_id, 0x87), PubAck(second.packet_id))
     text: dict[int, Any] = {props.REASON_STRING: "x" * 300}
-    world.receive(PubAck(third.packet_id, 0x97, text))
+    world.receive(PubAck(third.packet_id, 0x80, text))
     found = status(world)
     assert (found.sent, found.received, found.in_flight) == (3, 0, 0)
-    assert found.dropped == {"not_authorized": 1, "quota_exceeded": 1}
+    assert found.dropped == {"not_authorized": 1, "unspecified_error": 1}
+
+
+def test_a_pushed_message_for_which_the_upstream_has_no_room_now_is_sent_again() -> None:
+    world = World(OUT)
+    world.run()
+    publish(world, b"1", b"2", b"3")
+    first, second, third = world.sent()
+    assert isinstance(first, Publish)
+    assert isinstance(second, Publish)
+    assert isinstance(third, Publish)
+    world.receive(PubAck(first.packet_id), PubAck(second.packet_id, 0x97), PubAck(third.packet_id))
+    world.flush()
+    assert "quota exceeded" in status(world).last_error
+    world.until_next_try()
+    found = world.connect(session_present=True)
+    world.receive(PingResp())
+    again = [packet for packet in found + world.sent() if isinstance(packet, Publish)]
+    assert [(packet.payload, packet.dup) for packet in again] == [(b"2", True)]
+    assert status(world).dropped == {}
+
+
+def test_a_message_that_the_store_here_does_not_take_stays_at_the_upstream() -> None:
+    """To an acknowledgement with 0x97 the upstream would let it go."""
+    world = World()
+    world.want()
+    world.run(properties=OF_OURS)
+    journal = Journal()
+    world.broker.set_journal(journal)
+    journal.is_full = True
+    world.receive(Publish(b"s/a", b"x", 1, packet_id=1, retain=True))
+    world.flush()
+    assert not [packet for packet in world.sent() if isinstance(packet, PubAck)]
+    assert STORE_IS_FULL in status(world).last_error
+    journal.is_full = False
+    world.until_next_try()
+    world.connect(session_present=True, properties=OF_OURS)
+    world.receive(Publish(b"s/a", b"x", 1, dup=True, packet_id=1, retain=True))
+    assert len(world.broker.retained) == 1
 
 
 def test_messages_to_push_have_an_age_while_the_upstream_is_away() -> None:
