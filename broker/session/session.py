@@ -39,6 +39,7 @@ class Session(SendingSession):
     version, keep_alive, local_addr  of the last connection
     is_new            its client may not have the CONNACK that tells of it, and takes it for its former one without
     disconnected_at   when the last connection ended; of no meaning while there is a connection
+    came_at           when it came from another node without its client; -NEVER where it did not
     queue_seconds_max  longest time that a message waits here, 0 or less for no limit
     will              of the last connection, while its delay runs
     held              publishers that are not read while the queue is past its half, until `hold_until`; None: the backlog
@@ -54,6 +55,7 @@ class Session(SendingSession):
         self.created_at = now
         self.connected_at = now
         self.disconnected_at = 0.0
+        self.came_at = -NEVER
         self.expiry_interval = 0
         self.take_limits(context.settings)
         self.subscriptions: dict[bytes, Subscription] = {}  # by topic filter, $share/NAME/ included
@@ -136,7 +138,12 @@ class Session(SendingSession):
             return self.hold_until
         if self.connection is not None or self.ended or self.expiry_interval == EXPIRY_NEVER:
             return NEVER
-        return self.disconnected_at + self.expiry_interval
+        return self.away_from() + self.expiry_interval
+
+    def away_from(self) -> float:
+        """Return when the time begins that its client has to come back. `disconnected_at` may be of another node's clock, which
+        may be wrong by more than the client has."""
+        return max(self.disconnected_at, self.came_at)
 
     def handle_timeout(self, now: float) -> None:
         if self.held:

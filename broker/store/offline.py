@@ -91,8 +91,8 @@ FIELDS: Final = {
 # they belong to nodes; each with those before it.
 OPTIONAL: Final = {
     REPLICA: ("stored_below",),
-    SESSION: ("link", "left_groups"),
-    WILL: ("link", "left_groups"),
+    SESSION: ("link", "left_groups", "came_at"),
+    WILL: ("link", "left_groups", "came_at"),
     SUBSCRIPTION: ("wants", "replayed_to"),
     MESSAGE: ("link",),
     OUTGOING: ("topic_filter",),

@@ -172,9 +172,12 @@ def encode_session(session: Session, wall_offset: float) -> tuple[object, ...]:
     )
     end = session.bridge_end
     left = session.left_groups
-    if end is None and left is None:
+    came = connection is None and session.came_at > session.disconnected_at
+    if end is None and left is None and not came:
         return record
     kept = b"" if end is None else end.kept
+    if came:
+        return (*record, kept, tuple(left or ()), session.came_at + wall_offset)
     return (*record, kept) if left is None else (*record, kept, tuple(left))
 
 

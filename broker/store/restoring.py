@@ -297,7 +297,9 @@ def session_of(record: tuple[object, ...], broker: Broker, wall_offset: float, n
         session.bridge_end = broker.bridging.restored(cast(bytes, more[0]))
         session.take_limits(broker.settings)
     if len(more) > 1:
-        session.left_groups = dict.fromkeys(cast(tuple[bytes, ...], more[1]))
+        session.left_groups = dict.fromkeys(cast(tuple[bytes, ...], more[1])) or None
+    if len(more) > 2:
+        session.came_at = min(now, cast(float, more[2]) - wall_offset)
     if will is not None:
         topic, payload, qos, retain, properties, expiry, delay = cast(tuple[object, ...], will)
         found = Will(

@@ -103,6 +103,8 @@ def _check_session(record: Record) -> None:
         checked(bytes, more[0])
     for group in checked(tuple, more[1]) if len(more) > 1 else ():
         parse_filter(checked(bytes, group))
+    if len(more) > 2:
+        _time(more[2])
 
 
 def _check_subscription(record: Record) -> None:

@@ -108,7 +108,7 @@ def _take_head(
         session = session_of(records[0], broker, broker.wall_offset, now)
         if session.client_id != client_id:
             raise ValueError(f"it is of the client {session.client_id!r:.50}")
-        session.disconnected_at = now
+        session.came_at = now
         begin_restored(broker, session)
         if broker.commits.journal is not None:
             attach_records(session, broker.commits.journal)

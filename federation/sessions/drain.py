@@ -260,7 +260,7 @@ class Drain(Elsewhere):
                 staying_clients += session.connection is not None
             elif session.connection is not None:
                 connected.append((session.connected_at, client_id))
-            elif session.disconnected_at + RETURN_SECONDS <= now:
+            elif session.away_from() + RETURN_SECONDS <= now:
                 away.append(client_id)
         connected.sort()
         self._staying = staying
@@ -291,7 +291,7 @@ class Drain(Elsewhere):
                 self._owed -= 1.0
                 self.clients_closed += 1
                 self._broker.close_connection(connection, USE_ANOTHER_SERVER, CLOSED, now)
-            elif session.disconnected_at + RETURN_SECONDS <= now and not home.is_opening and home.claimant is None:
+            elif session.away_from() + RETURN_SECONDS <= now and not home.is_opening and home.claimant is None:
                 self._owed -= 1.0
                 on_way += 1
                 self._give(home, self._chosen(client_id, takers), now)

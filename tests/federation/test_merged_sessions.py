@@ -12,6 +12,7 @@ from federation.sessions.content import head_records, outgoing_record, take_head
 from federation.sessions.relayed import Relayed
 from federation.sessions.wire import Record
 from numbered_feeds import NumberedFeeds
+from restarts import kept, restored
 
 
 def client_of(world: World, receive_maximum: int = 10) -> Client:
@@ -135,3 +136,35 @@ def test_what_cannot_go_on_is_sent_anew(why: str) -> None:
     assert client.take_payloads() == ([b"from there"] if why == "no room" else [])
     assert session.inflight_length() == 1
     world.check()
+
+
+@pytest.mark.parametrize("clock", [0.0, -5000.0, 5000.0])
+def test_a_session_that_moves_without_its_client_tells_when_that_went(clock: float) -> None:
+    """By the clock of the node that it left, on which no session ends: the client has all its time from the move on, also
+    behind a restart and another move."""
+    former = World()
+    client_of(former).cut()
+    went = former.now
+    world = kept(World)
+    world.advance(2000.0)
+    offset = world.wall_offset + clock  # both began at START
+    records = head_records(former.broker.sessions["c"], offset, (0, 0))
+    session, _ = take_head(world.broker, "c", records, False, Relayed(), world.now)
+    shown = min(went + clock, world.now)
+    assert session.disconnected_at == shown
+    world.advance(1000.0)
+    after = restored(World, world)
+    again = after.broker.sessions["c"]
+    assert again.disconnected_at + after.wall_offset == shown + world.wall_offset
+    after.advance(2599.0)
+    assert list(after.broker.sessions) == ["c"]
+    third = kept(World)
+    third.now = after.now + after.wall_offset - third.wall_offset
+    records = head_records(again, after.wall_offset, (0, 0))
+    moved, _ = take_head(third.broker, "c", records, False, Relayed(), third.now)
+    assert moved.disconnected_at + third.wall_offset == shown + world.wall_offset
+    third.advance(3599.0)
+    assert list(third.broker.sessions) == ["c"]
+    for each in (after, third):
+        each.advance(2.0)
+        assert each.broker.sessions == {}

@@ -66,7 +66,7 @@ class World:
         """Write the changes of each turn to a store."""
         self.broker.set_journal(journal)
         self.stored = stored
-        self.wall_offset = wall_offset
+        self.wall_offset = self.broker.wall_offset = wall_offset
 
     def commit(self) -> bool:
         """Write what has changed. False when there was nothing to write."""
