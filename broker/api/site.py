@@ -96,6 +96,7 @@ class Site:
         if path == LOGOUT_PATH and request.method == hdrs.METH_POST:
             response = web.Response(status=204)
             response.del_cookie(cookie_name(request), path="/")
+            _forget_former(request, response)
             return response
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
             return None
@@ -145,12 +146,19 @@ class Site:
                 samesite="Strict",
                 secure=request.secure,
             )
+            _forget_former(request, response)
         return response
 
 
 def cookie_name(request: web.BaseRequest) -> str:
     port = request.headers.get(hdrs.HOST, "").rpartition(":")[2]
     return f"{COOKIE}-{port}" if port.isascii() and port.isdigit() else COOKIE
+
+
+def _forget_former(request: web.BaseRequest, response: web.Response) -> None:
+    """Delete the cookie of earlier builds, which has the token itself."""
+    if COOKIE in request.cookies and cookie_name(request) != COOKIE:
+        response.del_cookie(COOKIE, path="/")
 
 
 def _file_response(file: SiteFile, request: web.BaseRequest) -> web.Response:

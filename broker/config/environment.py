@@ -56,6 +56,19 @@ def insert_variables(
     root: yaml.Node, environment: Mapping[str, str], read: ReadFile
 ) -> Iterator[tuple[yaml.Node, str]]:
     """Replace `${NAME}` in each value below `root`. Yields what is wrong, with the node that has it."""
+    for node in scalars(root):
+        if "${" in node.value:
+            try:
+                node.value = REFERENCE.sub(lambda found: _referred(found, environment, read), node.value)
+            except EnvironmentFault as fault:
+                yield node, str(fault)
+                continue
+            if node.style is None:
+                node.tag = _tag(node.value)
+
+
+def scalars(root: yaml.Node) -> Iterator[yaml.ScalarNode]:
+    """Yield each value below `root` once; keys are none."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -67,14 +80,8 @@ def insert_variables(
             waiting += [value for _, value in node.value]
         elif isinstance(node, yaml.SequenceNode):
             waiting += node.value
-        elif isinstance(node, yaml.ScalarNode) and "${" in node.value:
-            try:
-                node.value = REFERENCE.sub(lambda found: _referred(found, environment, read), node.value)
-            except EnvironmentFault as fault:
-                yield node, str(fault)
-                continue
-            if node.style is None:
-                node.tag = _tag(node.value)
+        elif isinstance(node, yaml.ScalarNode):
+            yield node
 
 
 def _referred(found: re.Match[str], environment: Mapping[str, str], read: ReadFile) -> str:

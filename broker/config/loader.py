@@ -12,11 +12,12 @@ import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from broker.config.environment import MERGE_TAG, compose, insert_variables, set_keys
+from broker.config.environment import MERGE_TAG, compose, insert_variables, scalars, set_keys
 from broker.config.installed import installed_plugins, plugin_fault
 from broker.config.printer import secrets_of
 from broker.config.rules import Protects, check_settings
@@ -88,8 +89,8 @@ def load(path: str | os.PathLike[str], allow_missing: bool = False) -> LoadResul
         return _one_fault(file, f"the file cannot be read: {getattr(error, 'strerror', None) or error}")
     found = load_bytes(data, file, allow_missing, os.environ)
     if found.settings is not None and _is_read_by_all(file):
-        # What a variable gives is not in the file.
-        key = next((key for key, secret in secrets_of(found.settings) if secret.encode() in data), "")
+        texts = _own_texts(data, file)
+        key = next((key for key, secret in secrets_of(found.settings) if secret in texts), "")
         if key:
             text = "every user of this machine may read this secret; chmod o-r the file, or write ${NAME} of a variable"
             found.warnings.append(Warning(file, 0, key, text))
@@ -138,10 +139,24 @@ def _read_file(path: str, size: int) -> bytes:
 
 
 def _is_read_by_all(path: str) -> bool:
+    """Return whether the modes of the file and of all folders above let everybody read it."""
+    place = Path(os.path.realpath(path))
     try:
-        return bool(os.stat(path).st_mode & stat.S_IROTH)
+        if not place.stat().st_mode & stat.S_IROTH:
+            return False
+        return all(folder.stat().st_mode & stat.S_IXOTH for folder in place.parents)
     except OSError:
         return False
+
+
+def _own_texts(data: bytes, file: str) -> set[str]:
+    """The values that stand in a good file itself, not in variables."""
+    root = compose(data.decode("utf-8-sig"), file)
+    if root is None:
+        return set()
+    for _ in insert_variables(root, {}, _read_file):
+        pass  # a variable without a default stays as it is written
+    return {node.value for node in scalars(root)}
 
 
 def _place(node: yaml.Node) -> Place:

@@ -76,6 +76,8 @@ def secrets_of(settings: object, prefix: str = "") -> Iterator[tuple[str, str]]:
         if key.setting.secret:
             for text in value if isinstance(kind, Sequence) else (value,):
                 yield path, text
+        elif isinstance(kind, Text) and kind.is_url and "?" in value:  # its query may have a key
+            yield path, value
         elif isinstance(kind, Section):
             yield from secrets_of(value, f"{path}.")
         elif isinstance(kind, Entries):

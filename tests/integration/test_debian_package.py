@@ -106,6 +106,19 @@ async def test_install_start_serve_stop_purge(package: Path, debian: Path, clien
         inside(debian, "id", "-u", settings["User"]).strip(),
         inside(debian, "id", "-g", settings["User"]).strip(),
     )
+    # The configuration is the node's and root's alone, until the administrator says more.
+    folder = debian / "etc/gmqtt"
+    assert (folder.stat().st_uid, folder.stat().st_gid, folder.stat().st_mode & 0o777) == (0, int(gid), 0o750)
+    for user, status in (("65534:65534", 1), (f"{uid}:{gid}", 0)):
+        done = subprocess.run(  # noqa: ASYNC221
+            ["chroot", f"--userspec={user}", debian, "/bin/cat", "/etc/gmqtt/gmqttd.yml"],
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+    folder.chmod(0o755)
+    await asyncio.to_thread(inside, debian, "dpkg", "--install", "/gmqttd.deb")
+    assert folder.stat().st_mode & 0o777 == 0o755
     port, rest, grpc = free_port(), free_port(), free_port()
     log = debian.parent / "log"
     with log.open("wb") as output:

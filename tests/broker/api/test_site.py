@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from api_calls import PUBLISH, Service, api_settings
 from broker.api import site
@@ -127,8 +128,10 @@ async def test_login(session: aiohttp.ClientSession, tmp_path: Path) -> None:
     ):
         assert await log_in(body, PAGE) == status
     assert await log_in(json.dumps({"token": text}), {}) == 403  # a form of another site could send it
+    session.cookie_jar.update_cookies({"gmqttd": text}, URL(url))  # of an earlier build
     async with session.post(f"{url}/login", data=json.dumps({"token": text}), headers=PAGE) as answer:
         assert answer.status == 200
+        assert "gmqttd" not in {each.key for each in session.cookie_jar}
         cookie = answer.headers["Set-Cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=Strict" in cookie
@@ -146,7 +149,9 @@ async def test_login(session: aiohttp.ClientSession, tmp_path: Path) -> None:
     for headers, status in (({}, 401), (PAGE, 403)):
         async with session.post(f"{url}/v1/publish", data="{}", headers=headers) as answer:
             assert answer.status == status
+    session.cookie_jar.update_cookies({"gmqttd": text}, URL(url))
     async with session.post(f"{url}/logout", headers=PAGE) as answer:
         assert answer.status == 204
+    assert not list(session.cookie_jar)
     assert await who() == {"needed": True, "name": "", "role": ""}
     await api.stop()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -22,6 +24,7 @@ CONFIGS: Final = sorted((ROOT / "configs").glob("*.yml"))
 
 SECRETS: Final = {
     "plugins.auth.jwt.secret": "plugin_order: [auth]\nplugins: {auth: {jwt: {algorithms: [HS256], secret: '%s'}}}\n",
+    "plugins.auth.webhook.url": "plugin_order: [auth]\nplugins: {auth: {webhook: {url: 'https://h/a?code=%s'}}}\n",
     "persistence.redis.password": "persistence: {redis: {password: '%s'}}\n",
     "plugins.federation.encrypt_keys": "plugin_order: [federation]\nplugins: {federation: {encrypt_keys: ['%s']}}\n",
     "plugins.links.upstreams.north": (
@@ -32,19 +35,55 @@ SECRETS: Final = {
 SECRET: Final = base64.b64encode(bytes(range(32, 64))).decode().replace("/", "a").replace("+", "a")
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may enter; those of pytest's own are private."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o755)
+        if not all(each.stat().st_mode & 0o001 for each in folder.parents):
+            pytest.skip(f"not everybody may enter {folder}: set TMPDIR to a folder that is open to all")
+        yield folder
+
+
 @pytest.mark.parametrize("key", SECRETS)
 def test_a_secret_in_a_file_that_everybody_reads_draws_a_warning(
-    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    key: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "gmqttd.yml"
-    monkeypatch.setenv("SOME_SECRET", SECRET)
-    for value, mode, is_warned in ((SECRET, 0o644, True), (SECRET, 0o640, False), ("${SOME_SECRET}", 0o644, False)):
-        path.write_text(SECRETS[key] % value)
+    path = open_folder / "gmqttd.yml"
+    for variable, mode, folder_mode, is_warned in (
+        *(("", 0o644, 0o755, True), ("", 0o640, 0o755, False), ("", 0o644, 0o750, False)),
+        *(("${SOME_SECRET}", 0o644, 0o755, False), ("${SOME_OTHER:-%s}", 0o644, 0o755, True)),
+    ):
+        monkeypatch.setenv("SOME_SECRET", SECRET)
+        path.write_text(SECRETS[key] % (variable.replace("%s", SECRET) or SECRET))
         path.chmod(mode)
+        open_folder.chmod(folder_mode)
         found = load(path)
         assert found.settings is not None, [str(fault) for fault in found.faults]
         assert [each.key for each in found.warnings if "read this secret" in each.text] == ([key] if is_warned else [])
         assert SECRET not in " ".join(str(each) for each in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_warned"),
+    [
+        ("mqtt: {}\npersistence: {redis: {password: '${P}'}}\n", False),
+        ('persistence: {redis: {password: "\\x6dqtt"}}\n', True),
+        ("persistence:\n  redis:\n    password: >-\n      mqtt\n", True),
+    ],
+)
+def test_a_secret_is_one_of_the_values_of_the_file(
+    text: str, is_warned: bool, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a part of another one, nor of a key, and however it is written."""
+    monkeypatch.setenv("P", "mqtt")
+    path = open_folder / "gmqttd.yml"
+    path.write_text(text)
+    path.chmod(0o644)
+    found = load(path)
+    assert found.settings is not None, [str(fault) for fault in found.faults]
+    assert any("read this secret" in each.text for each in found.warnings) is is_warned
 
 
 # The default file of the Go broker without its comments.
