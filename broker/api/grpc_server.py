@@ -1,7 +1,8 @@
 """The gRPC side of the API: its addresses, and the bounds of requests that arrive.
 
-The C core bounds neither the time nor the number of calls whose request is not there yet. To bound them here, each method
-is served as one with a stream of requests, of which the first is taken: on the wire both are the same.
+The C core bounds connections: it closes one that comes beyond CONNECTIONS_MAX at once, and does not say so. It bounds neither
+the time nor the number of calls whose request is not there yet. To bound them here, each method is served as one with a
+stream of requests, of which the first is taken: on the wire both are the same.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from broker.server.socket_files import check_socket_path, remove_socket_files, t
 from broker.server.start_error import StartError, bind_error
 from broker.server.tls_context import server_context
 
+CONNECTIONS_MAX: Final = 256  # of one address; 16 KiB each while it is idle
+CALLS_OF_CONNECTION: Final = 256  # at once; the client keeps further ones back
 OPTIONS: Final = (
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+    ("grpc.max_concurrent_streams", CALLS_OF_CONNECTION),
     ("grpc.so_reuseport", 0),  # or a second process would share the port instead of being refused
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.server_handshake_timeout_ms", 10_000),

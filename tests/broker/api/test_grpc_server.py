@@ -75,6 +75,38 @@ async def test_requests_that_do_not_arrive_do_not_keep_others_out(
         call.cancel()
 
 
+async def test_connections_beyond_the_bound_are_closed_and_take_nothing_from_the_others(
+    make_api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = {"grpc.max_allowed_incoming_connections": 3}
+    assert bound.keys() <= dict(grpc_server.OPTIONS).keys()
+    monkeypatch.setattr(grpc_server, "OPTIONS", tuple({**dict(grpc_server.OPTIONS), **bound}.items()))
+    api, service = make_api(["127.0.0.1:0"], [])
+    await api.start()
+    address = api.grpc_addresses[0]
+    host, _, port = address.rpartition(":")
+    settings = b"\0\0\0\4\0\0\0\0\0"  # an empty frame SETTINGS [RFC 9113 6.5]
+    async with grpc.aio.insecure_channel(address) as channel:
+        publisher: Any = PublishServiceStub(channel)
+        await publisher.Publish(REQUEST)
+        others = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+        for _, writer in others:
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)
+        firsts = [await _first(reader) for reader, _ in others]
+        assert sorted(map(bool, firsts)) == [False] * 3 + [True] * 2, "each that is served gets SETTINGS"
+        await publisher.Publish(REQUEST)
+        for _, writer in others:
+            writer.close()
+    assert service.requests == [REQUEST] * 2
+
+
+async def _first(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read(1)
+    except ConnectionResetError:
+        return b""
+
+
 async def test_a_call_that_ends_without_a_request_does_nothing(make_api: Any) -> None:
     api, service = make_api(["127.0.0.1:0"], [])
     await api.start()
