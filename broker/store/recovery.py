@@ -69,7 +69,8 @@ def recover(settings: Settings, config_folder: str) -> Recovered:
         aside = _set_aside(path)
         (made / FILE_NAME).replace(path)
     except (OSError, sqlite3.Error) as error:
-        raise StoreFault(f"{path} cannot be recovered: {error}; put a copy of it back, or move it away") from error
+        text = "move it away, or restore a backup with `gmqttctl restore`"
+        raise StoreFault(f"{path} cannot be recovered: {error}; {text}") from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return Recovered(kept, damaged, reader.gaps, aside)

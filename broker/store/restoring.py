@@ -55,6 +55,7 @@ KEPT_KINDS: Final = (  # of other packages
 )
 # The last batch of the process before may be on other nodes, and not here: its numbers are not used again.
 NUMBERS_OF_A_BATCH: Final = 2**24
+START_BITS: Final = 30  # those above, in a number, are at least the number of the start (next_start)
 RETAINED_VALUES: Final = 9  # of a retained message without a stamp, at most
 
 
@@ -146,7 +147,7 @@ class Restoring:
             journal.begin_behind(self._identity_number)
         else:
             first = max(journal.newest, self._identity.newest) + 1
-            last = first + NUMBERS_OF_A_BATCH
+            last = max(first + NUMBERS_OF_A_BATCH, self._identity.starts << START_BITS)
             self._identity.leaves_out(first, last + 1)
             journal.begin_behind(last)
         self._identity.journal = journal

@@ -103,8 +103,8 @@ class SqliteStore(Store):
 
     def _damaged(self, text: str) -> StoreFault:
         return StoreFault(
-            f"{self.path} is damaged ({text}); put a copy of it back, move it away to begin without it, "
-            "or keep what is readable with `gmqttd store recover`"
+            f"{self.path} is damaged ({text}); keep what is readable with `gmqttd store recover`, "
+            "move it away to begin without it, or restore a backup with `gmqttctl restore`"
         )
 
     def _check_version(self, version: int) -> None:

@@ -13,6 +13,8 @@ from broker.server.clock_watch import STEP_SECONDS, ClockWatch
 from broker.server.committed import committed
 from broker.server.host import Host
 from broker.store.durability import Durability
+from broker.store.journal import StoredRecord
+from broker.store.kinds import RUN
 
 DAY = 86_400.0
 
@@ -37,8 +39,7 @@ async def test_times_in_the_store_follow_a_clock_that_was_set(tmp_path: Path, da
     await durability.open()
     host.broker.publish(Message(b"a", b"1", 1, True, expires_at=host.now() + DAY), host.now())
     await committed(host)
-    watch = ClockWatch(host)
-    watch.look()
+    await ClockWatch(host).look()
     await durability.close()
     host.turns.stop()
     assert await expiry_of(settings) == pytest.approx(DAY, abs=600)
@@ -54,7 +55,27 @@ async def test_a_clock_that_is_kept_right_changes_nothing(tmp_path: Path) -> Non
     journal = broker.commits.journal
     assert journal is not None
     broker.wall_offset += STEP_SECONDS / 2
-    ClockWatch(host).look()
+    await ClockWatch(host).look()
     assert journal.changes == {}
+    await durability.close()
+    host.turns.stop()
+
+
+async def test_copies_of_other_stores_are_not_written_anew(tmp_path: Path) -> None:
+    """They have the times of the other node, and may be most of what there is."""
+    host = Host(Settings(data_dir=str(tmp_path / "data")))
+    durability = Durability(host)
+    await durability.open()
+    journal = host.broker.commits.journal
+    assert journal is not None
+    journal.keep(StoredRecord((RUN, 1, 2, b"copied")))
+    host.broker.publish(Message(b"a", b"1", 1, True, expires_at=host.now() + DAY), host.now())
+    host.broker.publish(Message(b"b", b"2", 1, True), host.now())
+    await committed(host)
+    assert durability.writer is not None
+    records = durability.writer.records
+    host.broker.wall_offset -= DAY
+    await ClockWatch(host).look()
+    assert durability.writer.records == records + 1
     await durability.close()
     host.turns.stop()

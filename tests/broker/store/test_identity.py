@@ -14,7 +14,7 @@ from broker.store.identity import CLOCK_STARTS_MAX, UNSTORED_MAX, StoreIdentity,
 from broker.store.journal import Content, Journal
 from broker.store.kinds import ENDED, STORE
 from broker.store.records import encode_changes
-from broker.store.restoring import NUMBERS_OF_A_BATCH, RecordFault, Restoring
+from broker.store.restoring import NUMBERS_OF_A_BATCH, START_BITS, RecordFault, Restoring
 from broker.store.store import pack_record, unpack_record
 from federation.stream.direct_wire import PROMISED
 from federation.stream.serials import Serials
@@ -65,7 +65,7 @@ class Machine:
 
 def test_a_second_start_knows_what_the_first_one_had_left_out() -> None:
     machine = Machine({1: OLD, 10: (ENDED, "c", 1)})
-    assert machine.identity.unstored == ((11, 12 + NUMBERS_OF_A_BATCH),)
+    assert machine.identity.unstored == ((11, 1 + max(11 + NUMBERS_OF_A_BATCH, 2 << START_BITS)),)
     first = machine.journal.keep(Some())
     machine.commit()
     machine.start()
@@ -146,9 +146,11 @@ def test_a_copy_that_is_put_back_starts_with_a_number_of_its_own() -> None:
     copy = dict(machine.records)
     machine.start(TODAY)
     known = machine.identity.starts
+    newest = machine.journal.keep(Some())
     machine.records = copy
     machine.start(TODAY + 3600)
     assert machine.identity.starts > known
+    assert machine.journal.keep(Some()) > newest
 
 
 @pytest.mark.parametrize("wall", [-1e9, 0.0, TODAY - 1e8, TODAY, TODAY + 1e8, 1e12])
