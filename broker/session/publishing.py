@@ -57,6 +57,9 @@ def publish(
     if connection.bridge_end is not None:
         arrival = connection.bridge_end.receive(sent, is_resent)
         if arrival.refusal:
+            # A copy that came before may not be kept yet, and this answer lets the other end forget it.
+            broker.commits.require(broker.commits.begun())
+            broker.commits.require_promises()
             refuse(broker, connection, sent, packet_id, arrival.reason_code, arrival.refusal)
             return
     if sent.retain and not broker.settings.retain_available:
@@ -88,8 +91,8 @@ def publish(
             return
     if qos == 0:
         return
-    if reason_code >= 0x80 and connection.version < 5:
-        reason_code = SUCCESS
+    if reason_code >= 0x80 and (connection.version < 5 or connection.bridge_end is not None):
+        reason_code = SUCCESS  # only a group has no room, and who cannot be told that would send to all others again
     if qos == 2 and reason_code < 0x80:
         session.note_received(packet_id)  # one that is refused is refused again when it is resent
     answer(broker, connection, qos, packet_id, reason_code)

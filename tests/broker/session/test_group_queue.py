@@ -11,6 +11,7 @@ from broker.counters import DROP_EXPIRED, DROP_QUEUE_BYTES, DROP_QUEUE_FULL
 from broker.message import Message
 from broker.session.group_queues import GroupQueues
 from broker_world import Client, World
+from link_ends import remote_end
 
 GROUP = b"$share/workers/jobs/#"
 
@@ -92,6 +93,19 @@ def test_a_message_without_an_answer_that_could_tell_is_dropped(version: int, qo
     rejecting = Rejecting(messages_max=1, version=version)
     assert [rejecting.publish(payload, qos) for payload in (b"1", b"2")] == [SUCCESS if qos else -1] * 2
     assert rejecting.waiting() == [b"1"]
+    assert rejecting.world.drops() == {DROP_QUEUE_FULL: 1}
+
+
+def test_a_link_of_another_broker_sends_no_message_again_for_a_full_group() -> None:
+    """It takes 0x97 for room that it has to wait for, and all others have the message."""
+    rejecting = Rejecting(messages_max=1)
+    link = rejecting.world.open()
+    link.connection.bridge_end = remote_end(rejecting.world.broker, b"paris", 1)
+    link.connect("link")
+    for payload in (b"1", b"2"):
+        link.publish(b"jobs/a", payload, 1)
+    codes = [packet.reason_code for packet in link.take_packets() if isinstance(packet, PubAck)]
+    assert codes == [SUCCESS, SUCCESS]
     assert rejecting.world.drops() == {DROP_QUEUE_FULL: 1}
 
 

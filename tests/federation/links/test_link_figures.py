@@ -9,7 +9,7 @@ import pytest
 from broker.codec import properties as props
 from broker.codec.packets import PingResp, Properties, PubAck, Publish
 from broker.message import Message
-from broker.origin import NAME
+from broker.origin import NAME, Origin
 from broker.session.refused import STORE_IS_FULL
 from broker.store.journal import Journal
 from federation.links.bridging.bridging import bridging_of
@@ -201,3 +201,25 @@ def test_an_expiry_below_a_second_is_a_second() -> None:
     world.want()
     connect = world.connect()[0]
     assert connect.properties[props.SESSION_EXPIRY_INTERVAL] == 1  # type: ignore[attr-defined]
+
+
+def test_a_message_that_comes_again_is_acknowledged_when_the_first_copy_is_stored() -> None:
+    """The upstream lets it go with the acknowledgement."""
+    world = World()
+    world.want()
+    world.run(properties=OF_OURS)
+    journal = Journal()
+    world.broker.set_journal(journal)
+    numbered = Publish(b"s/a", b"x", 1, retain=True, packet_id=1, properties=header(Origin((b"paris",)).numbered(b"n1", 5).encode()))
+    world.receive(numbered)
+    world.lose()
+    world.until_next_try()
+    world.connect(session_present=True, properties=OF_OURS)
+    numbered.dup = True
+    world.receive(numbered)
+    assert [packet for packet in world.sent() if isinstance(packet, PubAck)] == []
+    assert status(world).dropped == {"link_duplicate": 1}
+    journal.take()
+    for commit in range(1, world.broker.commits.begun() + 1):
+        world.broker.commits.finish(commit)
+    assert [packet.packet_id for packet in world.sent() if isinstance(packet, PubAck)] == [1]
