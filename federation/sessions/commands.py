@@ -178,5 +178,6 @@ def _show(output: Output, status: DrainStatus) -> None:
 
 def status_line(status: DrainStatus, unix_time: float) -> str:
     text = f"{printable(status.node_name)}: {status.state} for {duration(unix_time - status.since.seconds)}"
-    text += f", {status.clients_left} clients and {status.sessions_left} sessions are left"
+    if status.state != SERVING:  # then they stay
+        text += f", {status.clients_left} clients and {status.sessions_left} sessions are left"
     return text + (f"; waits for {printable(status.waits_for)}" if status.waits_for else "")

@@ -21,6 +21,7 @@ WITHOUT_COMMANDS: Final = {
 WALKED: Final = ["README.md", *(name for name in HOW_TO if name not in WITHOUT_COMMANDS)]
 PROGRAMS: Final = ("mosquitto_sub", "curl", "openssl", "mosquitto")
 HOSTS: Final = ("oslo.example.com", "old.example.com")
+BUILD_SECONDS: Final = 1800
 TYPED: Final = {"gmqttd passwd": "secret\n"}
 
 
@@ -40,13 +41,13 @@ async def test_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(BUILD_SECONDS + 300)
 async def test_the_first_page(tmp_path: Path) -> None:
     """In the checkout, as it says. What is built and downloaded first needs the network, which the walk does not have."""
     if reason := can_walk():
         pytest.skip(reason)
     build = [ROOT / "scripts/build_fast"]
-    await asyncio.to_thread(subprocess.run, build, check=False, capture_output=True, timeout=600)
+    await asyncio.to_thread(subprocess.run, build, check=False, capture_output=True, timeout=BUILD_SECONDS)
     async with Walk(tmp_path / "reader", folder=ROOT) as walk:
         await walk.page(page("docs/index.md"))
 
