@@ -19,7 +19,7 @@ from broker.event_log.index import Segment
 from broker.event_log.reading import DamagedBlock, Picked, offset_at, pick_blocks
 from broker.event_log.segment import segment_name
 from broker.event_log.selection import Selection
-from broker.event_log.turns import ReaderTurns
+from broker.event_log.turns import Party, ReaderTurns
 
 ANSWER_BYTES_MAX: Final = 4 * 2**20
 """Of one answer. A larger one costs no less a byte; the node has it in memory up to four times while it is made and sent."""
@@ -64,10 +64,16 @@ class LogReaders:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def read(
-        self, log_id: str, start: int, end: int, max_bytes: int, filters: Sequence[bytes]
+        self,
+        log_id: str,
+        start: int,
+        end: int,
+        max_bytes: int,
+        filters: Sequence[bytes],
+        party: Party | None = None,
     ) -> tuple[bytes, int]:
         """As `read_as`: the blocks one behind the other."""
-        return await self.read_as(log_id, start, end, max_bytes, filters, join_blocks)
+        return await self.read_as(log_id, start, end, max_bytes, filters, join_blocks, party)
 
     async def read_as(
         self,
@@ -77,16 +83,19 @@ class LogReaders:
         max_bytes: int,
         filters: Sequence[bytes],
         encode: Encode[Answer],
+        party: Party | None = None,
     ) -> tuple[Answer, int]:
         """Whole blocks with records of start..end - 1, in order, and the offset to go on at.
 
         max_bytes  blocks are added while they fit; one is given whatever its size. 0 stands for ANSWER_BYTES_MAX
         filters    topic filters: blocks without a topic that matches one are left out; none for all blocks
         encode     makes the answer, in a thread
+        party      the others for whom the log is not read at the same time; None for nobody
         The answer may have no block and yet move on. Its first offset is above `start` where the log misses the records
         before. Raises LogFault.
         """
         contents = self._contents
+        line = asyncio.Lock() if party is None else party.reading
         topics = Selection(filters) if filters else None
         room = min(max_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
         while True:
@@ -97,12 +106,14 @@ class LogReaders:
             first = max(start, segment.first_offset)
             read = SegmentRead(self._path(segment), segment, first, end, room, topics)
             try:
-                return await self._read_segment(segment, read, encode)
+                return await self._read_segment(segment, read, encode, line)
             except DamagedBlock as fault:
                 await self._mend(segment, fault)
 
-    async def _read_segment(self, segment: Segment, read: SegmentRead, encode: Encode[Answer]) -> tuple[Answer, int]:
-        """As `read`, of one segment. Raises DamagedBlock, LogFault."""
+    async def _read_segment(
+        self, segment: Segment, read: SegmentRead, encode: Encode[Answer], line: asyncio.Lock
+    ) -> tuple[Answer, int]:
+        """As `read`, of one segment; `line` is held during each piece. Raises DamagedBlock, LogFault."""
 
         def go_on() -> tuple[Answer | None, float]:
             began_at = time.perf_counter()
@@ -110,9 +121,10 @@ class LogReaders:
             return answer, time.perf_counter() - began_at
 
         while True:
-            await self.turns.come()
-            answer, seconds = await self._in_thread(segment, go_on)
-            self.turns.worked(seconds)
+            async with line:
+                await self.turns.come()
+                answer, seconds = await self._in_thread(segment, go_on)
+                self.turns.worked(seconds)
             if answer is not None:
                 return answer, read.next_offset
 

@@ -52,7 +52,7 @@ class Server(Protocol):
 
     def answer(self, request: Request, connection: KafkaConnection) -> Coroutine[Any, Any, Values | None]: ...
 
-    def party_of(self, addr: str) -> Party: ...
+    def party_of(self, addr: str, is_let_in: bool) -> Party: ...
 
     def room_for(self, size: int) -> AbstractAsyncContextManager[None]: ...
 
@@ -115,7 +115,7 @@ class EndingReader(asyncio.StreamReader):
 
 class KafkaConnection:
     """identity  None before the login
-    party     whose turns this connection has
+    party     whose turns this connection has: before the login that of the strangers of its host
     taken     bytes of answers that the kernel has taken for the client
     """
 
@@ -124,7 +124,7 @@ class KafkaConnection:
     ) -> None:
         self.identity: ClientIdentity | None = None
         self.addr = socket_name_text(writer.get_extra_info("peername"))
-        self.party = server.party_of(self.addr)
+        self.party = server.party_of(self.addr, False)
         self.taken = 0
         self._server = server
         self._reader = reader
@@ -143,7 +143,7 @@ class KafkaConnection:
             request = await self.party.do(partial(decode_request, data, self._server.answered))
             answer = await self._answer(request)
             if answer is not None:
-                await self._send(await self.party.do(partial(encode_answer, request, answer)))
+                await self._send(request, answer)
             if self.identity is None and self._login is not None and self._login.is_gone:
                 raise Closed
 
@@ -175,11 +175,12 @@ class KafkaConnection:
         except TimeoutError:
             raise Closed("connections_idle") from None
 
-    async def _send(self, parts: list[bytes]) -> None:
-        left = sum(map(len, parts))
-        for some in in_writes(parts, WRITE_BYTES):
-            await self.party.do(partial(self._writer.writelines, some))
-            self._server.sending(self, left)  # from here on the client is waited for, not the turn
+    async def _send(self, request: Request, answer: Values) -> None:
+        writing = self._write(request, answer)
+        left = 1
+        while left:
+            size, left = await self.party.do(partial(next, writing))
+            self._server.sending(self, size + left)  # from here on the client is waited for, not the turn
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await self._writer.drain()
@@ -187,9 +188,17 @@ class KafkaConnection:
                 raise Closed("answers_not_taken") from None
             finally:
                 self._server.sent(self)
+            self.taken += size
+
+    def _write(self, request: Request, answer: Values) -> Iterator[tuple[int, int]]:
+        """Write an answer in pieces. Gives the bytes of each one, and of those behind it."""
+        parts = encode_answer(request, answer)
+        left = sum(map(len, parts))
+        for some in in_writes(parts, WRITE_BYTES):
+            self._writer.writelines(some)
             size = sum(map(len, some))
             left -= size
-            self.taken += size
+            yield size, left
 
     # --- requests ---
 
@@ -270,6 +279,7 @@ class KafkaConnection:
     def _let_in(self, login: Login) -> None:
         self._login = None
         self.identity = login.identity
+        self.party = self._server.party_of(self.addr, True)
         self._server.let_in(self)
         lasts = LOGIN_LASTS_SECONDS if self._server.host.broker.connect_deciders else math.inf
         self._ends_at = min(self._loop.time() + lasts, login.expires_at)

@@ -24,8 +24,8 @@ from broker.kafka.partitions import NOBODY
 FETCH_BYTES_MAX: Final = 2**20
 """Of one answer, whatever the consumer asks for; a larger record comes all the same."""
 FIRST_FETCH_BYTES: Final = 2**16
-"""Of the first answers on a connection. Policy: a further one has half of the bytes that the client has taken so far. One that
-reads nothing costs little then, whatever the kernel takes for it."""
+"""Of the first answers on a connection. Policy: a further one has as many bytes as the client has taken so far. One that reads
+nothing costs little then, whatever the kernel takes for it."""
 SLICE_SECONDS: Final = 1e-4  # of making an answer, at once
 WAKE_SECONDS: Final = 0.001
 """For each Fetch that waits for records, before one of them looks at what was written: all of them together look a thousand
@@ -201,7 +201,7 @@ class Reading:
             end = min(deadline, began_at + FOLLOWED_SECONDS) if followed.done() else deadline
             return max(end - loop.time(), 0.0)
 
-        bytes_max = min(max(request["max_bytes"], 1), FETCH_BYTES_MAX, max(asked.taken // 2, FIRST_FETCH_BYTES))
+        bytes_max = min(max(request["max_bytes"], 1), FETCH_BYTES_MAX, max(asked.taken, FIRST_FETCH_BYTES))
         bytes_min = min(max(request["min_bytes"], 0), bytes_max)
         log = self.node.log
         self._first += 1  # of several partitions another one is first each time: one with many records starves none
@@ -244,7 +244,7 @@ class Reading:
             end = log.next_offset
             try:
                 blocks, following = await log.readers.read(
-                    log.log_id, writer.next_offset, end, room, (topic.topic_filter,)
+                    log.log_id, writer.next_offset, end, room, (topic.topic_filter,), party
                 )
             except OutOfRange:  # the retention was faster
                 progress.error = errors.OFFSET_OUT_OF_RANGE

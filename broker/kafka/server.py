@@ -64,7 +64,10 @@ class KafkaServer:
         self.context: LiveContext | None = None
         self._settings = settings
         self._turns = turns
-        self._parties: WeakValueDictionary[str, Party] = WeakValueDictionary()  # by host
+        self._strangers = Party(turns)  # all who have not logged in
+        self._parties: WeakValueDictionary[tuple[str, bool], Party] = (
+            WeakValueDictionary()
+        )  # by host, and who is let in
         self._log = log
         self._listening: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()  # of all connections
@@ -167,12 +170,12 @@ class KafkaServer:
 
     # --- bounds ---
 
-    def party_of(self, addr: str) -> Party:
-        """All connections of a host have turns like one, except for reading the log."""
-        host = addr.rpartition(":")[0]
-        party = self._parties.get(host)
+    def party_of(self, addr: str, is_let_in: bool) -> Party:
+        """All connections of a host have turns like one, and before they log in all hosts together."""
+        key = addr.rpartition(":")[0], is_let_in
+        party = self._parties.get(key)
         if party is None:
-            party = self._parties[host] = Party(self._turns)
+            party = self._parties[key] = Party(self._turns if is_let_in else self._strangers)
         return party
 
     @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from broker.kafka import reading as kafka_reading
 from broker.kafka.messages import FETCH, METADATA
 from broker.server.lifecycle import Server
 from kafka_client import KafkaClient, fetch_request, read_rows
-from kafka_server import address, publish, samples, with_kafka
+from kafka_server import address, plugin, publish, samples, with_kafka
 from node_process import free_port
 from waiting import eventually
 
@@ -111,6 +112,19 @@ async def test_answers_are_made_in_turns(server: Server, monkeypatch: pytest.Mon
     # One of reading the log, of the request, of its answer; at least four slices, and five parts.
     assert len(worked) >= 12
     assert all(seconds > 0 for seconds in worked)
+
+
+async def test_strangers_have_turns_of_their_own(server: Server) -> None:
+    await publish(server, ("sensors/1", b"x"))
+    async with KafkaClient(address(server)) as client, KafkaClient(address(server)) as stranger:
+        await client.fetch("sensors", 0)
+        kafka = plugin(server)._server
+        assert kafka is not None
+        async with kafka._strangers._line:
+            waiting = asyncio.ensure_future(stranger.fetch("sensors", 0))
+            assert await client.rows("sensors", 0, 1)
+            assert not waiting.done()
+        assert read_rows((await waiting)["records"])[1] == 1
 
 
 async def test_answers_grow_with_what_a_client_has_taken(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

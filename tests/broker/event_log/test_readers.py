@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from broker.event_log import reading
 from broker.event_log.readers import PIECE_BYTES
 from broker.event_log.records import records
+from broker.event_log.turns import Party
 from event_log_reader import MakeLog, read_all
 
 
@@ -36,3 +39,15 @@ async def test_small_blocks_are_picked_some_at_a_time(
     blocks, following = await log.readers.read(log.log_id, 2, 9, 0, (b"t",))
     assert following == 9
     assert [record.payload for record in records(blocks)] == [b"%d" % number for number in (2, 4, 5, 7, 8)]
+
+
+async def test_the_log_is_read_for_one_of_a_party_at_a_time(make_log: MakeLog) -> None:
+    log = await make_log()
+    log.append(b"t", b"x")
+    await log.flush()
+    party = Party(log.readers.turns)
+    async with party.reading:
+        waiting = asyncio.ensure_future(log.readers.read(log.log_id, 0, 1, 0, (), party))
+        others = [await log.readers.read(log.log_id, 0, 1, 0, (), other) for other in (None, Party(log.readers.turns))]
+        assert not waiting.done()
+    assert [await waiting] * 2 == others

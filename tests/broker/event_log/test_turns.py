@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.event_log.turns import REST, Party, ReaderTurns
+from broker.event_log.turns import PIECE_SECONDS, REST, Party, ReaderTurns
 
 
 class Writing:
@@ -32,46 +32,60 @@ async def settle() -> None:
 
 
 async def test_a_piece_waits_until_records_are_written() -> None:
+    """The first one, too."""
     writing = Writing(True)
     turns = writing.turns()
-    done: list[int] = []
-    await turns.do(lambda: done.append(1))
     turns.worked(3_600.0)
-    second = asyncio.ensure_future(turns.do(lambda: done.append(2)))
+    done: list[int] = []
+    first = asyncio.ensure_future(turns.do(lambda: done.append(1)))
     await settle()
-    assert done == [1]
+    assert not done
     writing.end()
-    await second
-    assert done == [1, 2]
+    await first
+    assert done == [1]
     assert turns.rested > 0
 
 
-async def test_beside_publishers_who_write_always_a_piece_waits_for_its_rest_only() -> None:
+@pytest.mark.parametrize("pieces", [1, 5])
+async def test_beside_publishers_who_write_always_each_piece_waits_for_its_rest_only(pieces: int) -> None:
+    """Also where they come at once, and none has ended."""
     turns = Writing(True).turns()
-    turns.worked(1e-3)
-    turns.worked(1e-3)  # of another reader at the same time: the rests follow each other
-    began_at = time.perf_counter()
-    await turns.come()
-    assert time.perf_counter() - began_at > REST * 1e-3
-    assert turns.rested > REST * 1e-3
+    await asyncio.gather(*(turns.come() for _ in range(pieces)))
+    assert turns.rested >= pieces * REST * PIECE_SECONDS
+
+
+@given(st.lists(st.floats(PIECE_SECONDS, 1.0), min_size=1, max_size=50))
+def test_the_rests_are_so_many_times_as_long_as_the_pieces(seconds: list[float]) -> None:
+    """Of many pieces together; the last ones are those to come."""
+
+    turns = ReaderTurns(lambda: True, asyncio.Future)
+    rests = 0.0
+    for piece in seconds + [PIECE_SECONDS] * 200:
+        rests += turns.rest
+        turns.worked(piece)
+    assert rests == pytest.approx(REST * (sum(seconds) + 200 * PIECE_SECONDS), rel=1e-6)
 
 
 async def test_nobody_waits_while_nothing_is_written() -> None:
     turns = Writing(False).turns()
     turns.worked(3_600.0)
-    turns.worked(3_600.0)
     await turns.come()
     assert turns.rested < 3_600.0
 
 
-async def test_what_was_read_before_publishers_came_counts_once() -> None:
-    writing = Writing(False)
-    turns = writing.turns()
-    for _ in range(100):
-        turns.worked(3_600.0)
-    turns.worked(0.0)
-    writing.is_writing = True
-    await turns.come()
+async def test_the_parties_of_a_party_have_turns_like_one() -> None:
+    turns = Writing(False).turns()
+    order: list[str] = []
+    strangers = Party(turns)
+    parties = {"a": Party(turns), **{f"stranger {number}": Party(strangers) for number in range(3)}}
+
+    async def twice(name: str) -> None:
+        for _ in range(2):
+            await parties[name].do(lambda: order.append(name))
+
+    await asyncio.gather(*map(twice, parties))
+    assert len(order) == 2 * len(parties)
+    assert order.index("a", order.index("a") + 1) <= 3, "at most two strangers came before its second piece"
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5))
