@@ -28,7 +28,7 @@ def server_context(settings: TlsSettings, key: str, protocols: tuple[str, ...]) 
     if settings.cacert:
         context.verify_mode = ssl.CERT_REQUIRED if settings.verify else ssl.CERT_OPTIONAL
         # A resumed session is let in without a look at the certificate, which may have expired or been revoked meanwhile.
-        # TLS 1.2 still resumes by session id, until the next reload: Python cannot turn the server's cache off.
+        # TLS 1.2 still resumes by session id, as Python cannot turn the server's cache off: TlsLayer refuses that.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
     return context

@@ -86,6 +86,13 @@ class TlsLayer(Layer):
         except ssl.SSLError as error:
             self._is_broken = True
             raise LayerError(f"TLS handshake: {self._reason(error)}") from None
+        if self.is_server and self._tls.session_reused and self._tls.getpeercert(True) is not None:
+            # The certificate may have expired or been revoked since. OpenSSL forgets a session that ends without
+            # close_notify, so the client's next handshake is a full one.
+            self._is_broken = True
+            raise LayerError(
+                f"TLS handshake: the {self._other_end} resumes a session instead of showing its certificate"
+            )
         self.is_open = True
         self.certificate_name = _common_name(self._tls)
         return True

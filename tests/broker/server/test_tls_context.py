@@ -126,7 +126,7 @@ def test_no_session_is_resumed_past_its_certificate(
     authority: Authority, version: ssl.TLSVersion, verify: bool
 ) -> None:
     """A certificate that is revoked at a reload is refused from a client that comes back, too. The connections end without
-    close_notify: after it TLS 1.2 would resume by session id."""
+    close_notify: after it TLS 1.2 resumes by session id, which TlsLayer refuses."""
     pair, device = authority.pair("server"), authority.pair("device")
     crl = authority.revocation_list()
     live = LiveContext(TlsSettings(authority.cacert, pair.cert, pair.key, verify=verify, crl=crl), "l.tls", ())

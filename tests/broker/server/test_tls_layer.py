@@ -22,10 +22,10 @@ PLAIN: Final = b"the plain text that must not be seen" * 3
 class Peer:
     """The client side."""
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, session: ssl.SSLSession | None = None) -> None:
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost", session=session)
 
     def handshake(self, data: bytes) -> bytes:
         self.incoming.write(data)
@@ -122,6 +122,40 @@ def test_a_chunk_of_many_small_records_is_decoded_in_slices(certificates: Certif
     while layer.has_more:
         sizes.append(len(layer.receive_data(b"")))
     assert sizes == [RECORDS_MAX] * 5
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(("verify", "has_certificate"), [(True, True), (False, True), (False, False)])
+def test_no_session_is_resumed_with_a_certificate(
+    certificates: Certificates, version: ssl.TLSVersion, verify: bool, has_certificate: bool
+) -> None:
+    """Both sides close in order, and OpenSSL keeps the session. TLS 1.2 resumes it by its id, TLS 1.3 has no ticket. The next
+    handshake is a full one."""
+    pair = certificates.server
+    server = server_context(TlsSettings(certificates.authority.cacert, pair.cert, pair.key, verify=verify), "tls", ())
+    client = certificates.context(certificates.client if has_certificate else None)
+    client.maximum_version = version
+
+    def connect(session: ssl.SSLSession | None) -> ssl.SSLSession | None:
+        layer, peer = TlsLayer(server), Peer(client, session)
+        shake_hands(layer, peer)
+        assert peer.read(layer.encode(b"x")) == b"x"
+        found = peer.tls.session
+        with pytest.raises(ssl.SSLWantReadError):
+            peer.tls.unwrap()
+        layer.receive_data(peer.outgoing.read())
+        assert layer.is_ended
+        peer.incoming.write(layer.close())
+        peer.tls.unwrap()
+        return found
+
+    session = connect(None)
+    if version is ssl.TLSVersion.TLSv1_2 and has_certificate:
+        with pytest.raises(LayerError, match="resumes"):
+            connect(session)
+        assert server.session_stats()["hits"] == 1
+    connect(session)
+    assert server.session_stats()["hits"] == (version is ssl.TLSVersion.TLSv1_2)
 
 
 @pytest.mark.parametrize(("verify", "has_certificate"), [(True, True), (False, True), (False, False)])
