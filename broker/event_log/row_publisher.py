@@ -19,18 +19,20 @@ ROWS_OF_STEP: Final = 100
 
 
 class RowPublisher:
-    """The rows of one block. `first` is the number of its first row; rows in `logged` are left out.
+    """The rows of one block. `first` is the number of its first row. The log gets no rows in `logged`, and of these nobody
+    else gets those below `routed`, and those of QoS 0.
 
     row  number of the next row
     """
 
-    def __init__(self, block: StagedBlock, prefix: str, first: int, logged: RowSet) -> None:
+    def __init__(self, block: StagedBlock, prefix: str, first: int, logged: RowSet, routed: int) -> None:
         self.row = first
         self._block = block
         self._prefix = prefix
         self._first = first
         self._end = first + block.records
         self._logged = logged
+        self._routed = routed
         self._has_logged = logged.has_any(first, self._end)
         self._at = 0  # of the next payload in the heap
 
@@ -64,18 +66,19 @@ class RowPublisher:
         broker.slices.begin()
         try:
             while self.row < end and not publisher.held and not broker.slices.is_over():
-                self._publish(block, broker, publisher, now)
+                self._publish(block, broker, tap, publisher, now)
         finally:
-            tap.is_forced = False
+            tap.is_forced = tap.has_logged = False
 
-    def _publish(self, block: StagedBlock, broker: Broker, publisher: Publisher, now: float) -> None:
+    def _publish(self, block: StagedBlock, broker: Broker, tap: LogTap, publisher: Publisher, now: float) -> None:
         section = (self.row - self._first) * SECTION_FIELDS
         fields = block.fields
         size = fields[section + 4]
-        if not self._has_logged or self.row not in self._logged:
+        flags = fields[section + 7]
+        tap.has_logged = self._has_logged and self.row in self._logged
+        if not tap.has_logged or (flags & QOS_BITS and self.row >= self._routed):
             extra = fields[section + 6]
             own = block.extras[extra - 1][EXPIRY_BYTES:] if extra else b""
-            flags = fields[section + 7]
             message = Message(
                 block.topics[fields[section + 2]],
                 block.heap(self._at, size),

@@ -1,8 +1,10 @@
 """The sink of pipelines on one node: rows are staged on disk, and published once when their batch is committed.
 
 The log is the record of progress: each row is logged with a marker (staged_rows.MARKER). After a crash the node looks up in
-its log which rows of a commit are there, and publishes the others. A hold keeps the records since the commit began. Subscribers
-may get rows again that were published in the turns before the crash, as with QoS 1.
+its log which rows of a commit are there, and publishes the others. A hold keeps the records since the commit began.
+
+The queues of subscribers are in the store and on other nodes, which a crash may catch at another row than the log. The file of
+the commit tells every UNSURE_ROWS_MAX rows that they are there; from that row on subscribers get rows of QoS 1 and 2 again.
 """
 
 # not a core: waits in the loop
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 COMMITS_MAX: Final = 16  # of different queries at once
 QUERIES_MAX: Final = 100  # whose last batch is remembered
+UNSURE_ROWS_MAX: Final = 10_000  # that went to subscribers before it is written down that these have them
 SCAN_BYTES: Final = 4 * 2**20  # of the log that is looked through at once after a crash
 LOOK_SECONDS: Final = 60.0  # between two looks for commits that have not ended, and for batches that have expired
 HOLD_GROUP: Final = MARKER  # of the holds on this node's log, one for each query with a commit that has begun
@@ -92,6 +95,7 @@ class Sink:
         self._log = get_logger("event_log")
         self._thread = ThreadPoolExecutor(1, "event-log-sink")
         self._running: dict[str, tuple[int, asyncio.Task[tuple[int, bool]]]] = {}  # by query: its batch, its commit
+        self._routed: dict[str, int] = {}  # by query whose commit has not ended: rows that went out in this process
         self._looking: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -210,38 +214,54 @@ class Sink:
         """Publish the rows that are not logged yet, until the log has them all, and end the commit."""
         while not await self._publish_missing(commit, logged):
             logged = await self._logged(commit)
+        await self._delivered()
+        await self._in_thread(self._staging.finish, commit)
+        self._routed.pop(commit.query, None)
+        await self._event_log.release(HOLD_GROUP, commit.query)
+
+    async def _delivered(self) -> None:
+        """Wait until a crash takes nothing from the subscribers of what was published so far. Raises NotWritten."""
         try:
             await committed(self._server, promises=True)
         except NotCommitted as fault:
             raise NotWritten(str(fault)) from None
-        await self._in_thread(self._staging.finish, commit)
-        await self._event_log.release(HOLD_GROUP, commit.query)
 
     async def _publish_missing(self, commit: Commit, logged: RowSet) -> bool:
         """False when the log lost records meanwhile, perhaps some of these."""
         log = self._event_log
         lost = log.appender.lost
         prefix = marker_prefix(commit.query, commit.batch)
-        row = 0
+        row = unsure = 0
+        routed = max(commit.delivered, self._routed.get(commit.query, 0))
         for partition in commit.partitions:
             blocks = self._staging.blocks(commit, partition)
             while block := await self._in_thread(next, blocks, None):
                 if log.appender.lost != lost:
                     return False
-                await self._publish_block(block, RowPublisher(block, prefix, row, logged), commit.batch)
+                rows = RowPublisher(block, prefix, row, logged, routed)
+                if await self._publish_block(block, rows, commit):
+                    unsure += block.records
                 row += block.records
+                if unsure >= UNSURE_ROWS_MAX and row > commit.delivered:
+                    await self._delivered()
+                    commit = replace(commit, delivered=row)
+                    await self._in_thread(self._staging.keep, commit)
+                    unsure = 0
         await log.flush()
         return log.appender.lost == lost
 
-    async def _publish_block(self, block: StagedBlock, rows: RowPublisher, batch: int) -> None:
+    async def _publish_block(self, block: StagedBlock, rows: RowPublisher, commit: Commit) -> bool:
+        """Returns whether any of the rows may have reached a subscriber."""
         await self.publisher.wait_free()
         rows.publish_all(*self._now())
+        reached_nobody = rows.is_done
         while not rows.is_done:
-            await self._long_calls.run(self._publish_some(rows, batch))
+            await self._long_calls.run(self._publish_some(rows, commit))
             await self.publisher.wait_free()
         self._server.flush_soon()
+        return not reached_nobody
 
-    def _publish_some(self, rows: RowPublisher, batch: int) -> Steps[None]:
+    def _publish_some(self, rows: RowPublisher, commit: Commit) -> Steps[None]:
         """Publish rows until all are published or the publisher is held."""
         while not rows.is_done and not self.publisher.held:
             try:
@@ -250,7 +270,9 @@ class Sink:
                 if error.reason_code == QUOTA_EXCEEDED:
                     raise NotWritten(error.text) from None
                 # The settings have changed since it was staged.
-                raise StagingFault(f"row {rows.row} of batch {batch}: {error.text}") from None
+                raise StagingFault(f"row {rows.row} of batch {commit.batch}: {error.text}") from None
+            finally:
+                self._routed[commit.query] = max(rows.row, self._routed.get(commit.query, 0))
             self._server.flush_soon()
             yield
 
@@ -260,6 +282,8 @@ class Sink:
             raise NotWritten(STOPPING_TEXT)
         if self._event_log.appender.state is State.DROPPING:
             raise NotWritten(f"node {self._event_log.node} logs nothing at present")
+        if self._server.broker.commits.takes_nothing():  # subscribers would lose what comes now
+            raise NotWritten(f"the store of node {self._event_log.node} takes no changes at present")
         return self._server.broker, self._tap, self.publisher, self._server.now()
 
     async def _logged(self, commit: Commit) -> RowSet:

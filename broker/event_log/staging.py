@@ -54,13 +54,14 @@ class Partition:
 @dataclass(frozen=True, slots=True)
 class Commit:
     """A commit that has begun. `partitions` are in the order of their publication; no row of them was logged before the
-    offset `log_offset` of the log with the id `log_id`."""
+    offset `log_offset` of the log with the id `log_id`. The subscribers have the first `delivered` rows, also after a crash."""
 
     query: str
     batch: int
     partitions: tuple[Partition, ...]
     log_offset: int
     log_id: str
+    delivered: int = 0
 
     @property
     def rows(self) -> int:

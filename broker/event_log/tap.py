@@ -22,7 +22,8 @@ WAITING_BYTES_MAX: Final = 16 * 2**20  # of records that wait for the writer; th
 
 
 class LogTap(Tap):
-    """is_forced  everything is logged, whatever the topics are: set while a pipeline publishes
+    """is_forced   everything is logged, whatever the topics are: set while a pipeline publishes
+    has_logged  the log has what is published: set while rows of a pipeline go to the subscribers alone
 
     With `waits` acknowledgements wait until the record of their message is on disk.
     """
@@ -38,6 +39,7 @@ class LogTap(Tap):
     ) -> None:
         super().__init__()
         self.is_forced = False
+        self.has_logged = False
         self._broker = broker
         self._appender = appender
         self._selection = selection
@@ -122,7 +124,7 @@ class LogTap(Tap):
 
     def keeps(self, topic: bytes) -> bool:
         """Return whether messages of this topic are logged."""
-        return self._selection.has(topic) or self.is_forced
+        return (self._selection.has(topic) or self.is_forced) and not self.has_logged
 
     def _hold(self, publisher: Publisher) -> None:
         """Hold a publisher until the writer takes what waits."""

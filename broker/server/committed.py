@@ -28,8 +28,7 @@ async def committed(host: Host, promises: bool = False) -> None:
     here, as for a PUBACK. Raises NotCommitted after COMMIT_SECONDS_MAX, and at once while the store takes nothing, so that the
     number of callers that wait is bounded."""
     commits = host.broker.commits
-    journal = commits.journal
-    if journal is not None and (journal.is_full or journal.is_short):
+    if commits.takes_nothing():
         raise NotCommitted("not stored: the store takes no changes now")
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waiter = FutureWaiter(future)

@@ -122,6 +122,11 @@ class Commits:
         journal.is_touched = False
         return journal.is_full or journal.is_short
 
+    def takes_nothing(self) -> bool:
+        """Return whether the store takes no changes now."""
+        journal = self.journal
+        return journal is not None and (journal.is_full or journal.is_short)
+
     def is_due(self) -> bool:
         """Return whether the packet being handled has to wait."""
         journal = self.journal

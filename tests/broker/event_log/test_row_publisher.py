@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from broker.codec.packets import SubscribeFilter
 from broker.config.settings import Settings
 from broker.errors import MqttError
 from broker.event_log.appender import Appender, State
@@ -17,8 +18,10 @@ from broker.event_log.staged_block import StagedBlock
 from broker.event_log.staged_rows import MARKER, RowSet, marker_prefix
 from broker.event_log.tap import LogTap
 from broker.hooks import Tap
+from broker.message import Message
 from broker.publisher import Publisher
 from broker.server.host import Host
+from broker.session.session import Session
 from row_blocks import Row, a_row, block_of
 
 NOW = 100.0
@@ -33,11 +36,11 @@ class World:
         self.broker.add_tap(self.tap)
         self.publisher = Publisher(None)
 
-    def rows(self, *given: Row, logged: RowSet | None = None) -> RowPublisher:
+    def rows(self, *given: Row, logged: RowSet | None = None, routed: int = 1_000) -> RowPublisher:
         data = block_of(given)
         header = read_header(data)
         assert header is not None
-        return RowPublisher(StagedBlock(data, 0, header), marker_prefix("q", 1), FIRST, logged or RowSet())
+        return RowPublisher(StagedBlock(data, 0, header), marker_prefix("q", 1), FIRST, logged or RowSet(), routed)
 
     def publish_all(self, rows: RowPublisher) -> None:
         rows.publish_all(self.broker, self.tap, self.publisher, NOW)
@@ -107,6 +110,21 @@ async def test_rows_that_are_logged_are_left_out(world: World) -> None:
     found = world.logged()
     assert row_numbers(found) == [FIRST, FIRST + 2]
     assert [record.payload for record in found] == [b"1", b"333"]
+
+
+async def test_logged_rows_that_subscribers_may_lack_go_to_these_alone(world: World) -> None:
+    session = world.broker.sessions["c"] = Session(world.broker, "c", NOW)
+    world.broker.subscribe("c", [SubscribeFilter(b"a", 1, False, False, 0)], 0, NOW)
+    logged = RowSet()
+    for row in range(FIRST, FIRST + 4):
+        logged.add(row)
+    given = [a_row("a", b"%d" % number, 0 if number == 2 else 1) for number in range(5)]
+    world.publish_some(world.rows(*given, logged=logged, routed=FIRST + 1))
+    payloads = [one.message.payload for one in session.queued() if one.message is not None]
+    assert payloads == [b"1", b"3", b"4"], "not the one below, and not that of QoS 0"
+    assert row_numbers(world.logged()) == [FIRST + 4]
+    world.tap.published(Message(b"other/x", b"", 1, False), None, NOW)
+    assert len(world.logged()) == 1, "messages of clients are logged as before"
 
 
 async def test_retained_rows_are_published_one_by_one(world: World) -> None:
