@@ -59,7 +59,7 @@ def credentials(connection: Connection) -> grpc.ChannelCredentials:
         try:
             contents.append(Path(file).read_bytes() if file else None)
         except OSError as error:
-            raise OptionError(name, file, f"cannot be read: {error}") from None
+            raise OptionError(name, file, f"cannot be read: {error.strerror or error}") from None
     # gRPC would only print that a file is wrong, and not connect.
     try:
         context = ssl.create_default_context(cafile=connection.ca_file or None)

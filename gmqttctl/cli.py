@@ -94,7 +94,7 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:  # click ends without a word
                 raise
-            fault = str(error)
+            fault = f"{error.filename or 'the output'}: {error.strerror or error}"
         except ModuleNotFoundError as error:
             how_to_install = context.meta.get(HOW_TO_INSTALL)
             if not how_to_install:

@@ -109,7 +109,7 @@ def read_token(file: str) -> str:
     try:
         lines = Path(file).expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(TOKEN_FILE, file, f"cannot be read: {error}") from None
+        raise OptionError(TOKEN_FILE, file, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not lines or not lines[0].strip():
         raise OptionError(TOKEN_FILE, file, "has no token in its first line")
     return lines[0].strip()

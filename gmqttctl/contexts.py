@@ -48,7 +48,7 @@ def read_contexts() -> Contexts:
     except FileNotFoundError:
         return contexts
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path} cannot be read: {error}") from None
+        raise CommandError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     import yaml
 
     try:

@@ -185,7 +185,7 @@ def test_output_that_finds_no_space_is_one_line() -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert (done.returncode, len(done.stderr.splitlines())) == (EXIT_FAILED, 1), done.stderr
-    assert "No space left" in done.stderr
+    assert "output: No space left" in done.stderr
 
 
 def test_a_time_that_is_none_is_a_wrong_command_line() -> None:
