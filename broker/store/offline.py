@@ -101,7 +101,7 @@ OPTIONAL: Final = {
     STORE: ("formerly", "unstored", "newest"),
     OUTBOX: ("is_kept",),
     HOME: ("adopted", "includes", "lineage"),
-    DEPARTING: ("adopted", "includes", "lineage", "switched"),
+    DEPARTING: ("adopted", "includes", "lineage", "switched", "said"),
 }
 KINDS: Final = {
     **{"session": SESSION, "subscription": SUBSCRIPTION, "message": MESSAGE},

@@ -143,7 +143,7 @@ class Handing:
         """Return the first of the numbers that came with these, and one above the last."""
         first = self._journal.next_number
         frame = self._frame
-        self._moves.take(frame._replace(more=(frame.more[0], records, frame.more[2])), now)
+        self._moves.take(frame._replace(more=(frame.more[0], records, frame.more[2])), now, True)
         return first, self._journal.next_number
 
 

@@ -80,6 +80,7 @@ class Departing(Sources):
     asked_until
     copied   messages whose records have numbers from the first to below the second are there already: by a copy
     tail     those of these that perhaps are not
+    copy     (COPIED, ...) of what is in both (wire)
     is_adopted  that is one of this store: who has adopted it hands on what is in it, and this node does not
     relayed  those of the others that were relayed for a lost home
     record   number of its record in the store, 0 for none
@@ -109,6 +110,7 @@ class Departing(Sources):
         self.is_handed = False
         self.copied = 0, 0
         self.tail: Tail = ()
+        self.copy = NOT_COPIED
         self.is_adopted = False
         self.relayed: Relayed | None = None
         self.adopted: AllAdopted = ()
@@ -122,9 +124,10 @@ class Departing(Sources):
         self._own_name = own_name
         self._known = dict(waiting)  # nodes that say when they switch, or have said it
 
-    def restore_switched(self, names: tuple[str, ...], now: float) -> None:
-        """These have switched; others that the process before this one did not know send here still."""
+    def restore_switched(self, names: tuple[str, ...], said: Epoch, now: float) -> None:
+        """These have switched; others that the process before this one did not know send here still. said: as in the store."""
         self._known.update(dict.fromkeys(names))
+        self.said = said
         self.older_until = now + OLDER_SECONDS
 
     def note_adopted(self, below: int) -> None:
@@ -138,15 +141,16 @@ class Departing(Sources):
         self.adopted = adopted
         self.includes = includes
         self.unstored = unstored
-        for store_id, _, first, end, _, tail in adopted:
+        for store_id, _, first, end, since, tail in adopted:
             if store_id == self.epoch[1]:  # it goes back to where the copy is from
                 self.copied = first, end
                 self.tail = tail
+                self.copy = COPIED, store_id, since
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
         """(DEPARTING, number of the session's record, counter, store id, since, node, nodes that still send here, whether its
         head has left, how it had arrived here (Arriving.values), None when all of it was here); behind them
-        former_values in full, and the nodes that have switched, which a store of an earlier build does not have."""
+        former_values in full, the nodes that have switched, and `said`, which a store of an earlier build does not have."""
         records = self.session.records
         assert records is not None
         counter, store_id = self.epoch
@@ -161,6 +165,7 @@ class Departing(Sources):
             *former,
             *NO_FORMER[len(former) :],
             tuple(self.switched_nodes()),
+            self.said,
         )
 
     def takes(
@@ -177,16 +182,18 @@ class Departing(Sources):
             return False
         if self.before is not None and not self.before.takes(message, qos, retain, identifiers, publisher, now):
             return False
-        if self.due is not None:
-            self.due[self] = None
+        self._is_due()
         return True
 
     def passed_on(self, store_id: str, counter: int, now: float) -> None:
         """All that the home with this epoch hands over has gone on: what waits for it here comes behind that."""
         if self.before is not None:
             self.before.includes({store_id: counter}, now)
-            if self.due is not None:
-                self.due[self] = None
+            self._is_due()
+
+    def _is_due(self) -> None:
+        if self.due is not None:
+            self.due[self] = None
 
     def switched(self, name: str, epoch: Epoch) -> None:
         """Messages of the node that follow are for the home with this epoch: one after this one, if not the next."""
@@ -196,6 +203,7 @@ class Departing(Sources):
             self._known[name] = None
         if self.before is not None:
             self.before.switched(name, epoch, own)
+        self._is_due()
 
     def switched_nodes(self) -> list[str]:
         """Return the nodes that have said that their messages are not for this home any more."""
@@ -313,10 +321,15 @@ class Departing(Sources):
         return (NOT_COPIED,)
 
     def _marks_back(self, number: int | None) -> Before | None:
-        """The message is from the copy of the store that it goes to. number: of its record there, as number_there."""
+        """The message is from the copy of the store that it goes to, or went to before that was lost once more: who has what
+        that home had has the copy, too. number: of its record there, as number_there."""
         if number is None:
             return None
-        return ((BLOCK_OF, self.home, self.epoch[1], number),) if number else (NOT_COPIED,)
+        _, store_id, since = self.copy
+        block = BLOCK_OF, self.home, store_id, number
+        if store_id == self.epoch[1] and number:
+            return (block,)
+        return (block, self.copy) if number and since else (NOT_COPIED,)
 
     def _received_of_tail(self) -> list[Record]:
         """Packet identifiers of the client that are from the newest of the copy, behind records that say so."""
@@ -325,7 +338,7 @@ class Departing(Sources):
             for packet_id, record in self.session.incoming.items():
                 number = number_there(self.tail, record)
                 if number:
-                    records += [(BLOCK_OF, self.home, self.epoch[1], number), (RECEIVED, 0, packet_id)]
+                    records += [(BLOCK_OF, self.home, self.copy[1], number), (RECEIVED, 0, packet_id)]
         return [*records, NOT_COPIED] if records else records
 
     def take_end(self, living: list[str]) -> list[bytes]:

@@ -174,7 +174,6 @@ class Moves:
         for departing in self.departing.get(client_id, ()):
             departing.switched(name, epoch)
             self._changed(departing)
-            self.due[departing] = None
 
     def move_heard(self, name: str, frame: SessionFrame, names: list[str], now: float) -> None:
         """The session arrives at the node `name`, and these were its homes before. What this node publishes goes there from now
@@ -202,6 +201,7 @@ class Moves:
             self.switched(self.name, client_id, epoch)
         else:  # it is for what leaves here, whose subscriptions are not there yet, and for no home before that
             leaving.said = epoch
+            self._changed(leaving)
             self.switches.say(client_id, epoch, [home for home in names if home != name], now)
 
     def _leaving(self, client_id: str) -> Departing | None:
@@ -223,8 +223,8 @@ class Moves:
         if departing.record and self._homes.journal is not None:
             self._homes.journal.change(departing.record, departing)
 
-    def take(self, frame: SessionFrame, now: float) -> Home | None:
-        """Records of a session that another node has, or had, come here. Return its home where it can be served by now."""
+    def take(self, frame: SessionFrame, now: float, is_copy: bool = False) -> Home | None:
+        """Records of a session that another node has, or had, or its copy, come here. Return its home if it can be served."""
         homes, contents, since, adopted = checked_hand(frame.more)
         client_id = frame.client_id
         home = self._homes.by_client.get(client_id)
@@ -252,7 +252,7 @@ class Moves:
             if kind == HEAD_END:
                 if head is not None:
                     home.adopts_told(adopted)
-                    self._head_came(home, head, homes, since, now)
+                    self._head_came(home, head, homes, since, is_copy, now)
                     served = home
             elif kind == HANDED:
                 if home.arriving is not None:
@@ -368,10 +368,10 @@ class Moves:
             if not name:
                 self.take_early(client_id, now)
 
-    def _head_came(self, home: Home, head: Head, homes: list[str], since: int, now: float) -> None:
+    def _head_came(self, home: Home, head: Head, homes: list[str], since: int, is_copy: bool, now: float) -> None:
         head.forget(self.heads, self._homes.journal)
         former = self._senders.get(homes[0])
-        behind_copy = former is not None and home.was_not_lost(former.peer_store_id, since)
+        behind_copy = not is_copy and former is not None and home.was_not_lost(former.peer_store_id, since)
         known = self._broker.sessions.get(home.client_id)
         others_send = known is not None and bool(known.subscriptions)
         # Else the client has begun anew here.

@@ -54,7 +54,9 @@ def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: i
     if len(more) > 2 and departing.before is not None:
         departing.before.take_lineage(more[2])
     if len(more) > 3:
-        departing.restore_switched(checked(tuple, more[3]), now)
+        said_counter, said_store = checked(tuple, more[4]) if len(more) > 4 else (0, "")
+        said = checked(int, said_counter), checked(str, said_store)
+        departing.restore_switched(checked(tuple, more[3]), said, now)
     departing.record = number
     journal.kept[number] = departing
     moves.begin_departure(departing)

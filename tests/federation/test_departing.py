@@ -15,7 +15,7 @@ from federation.sessions.arriving import HANDING_SECONDS_MAX
 from federation.sessions.content import checked_hand
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks
 from federation.sessions.stored import restore
-from federation.sessions.wire import BLOCK_OF, CLAIM, COPIED, HAND, HANDED, HEAD_END, SWITCH, Record
+from federation.sessions.wire import BLOCK_OF, CLAIM, COPIED, HAND, HANDED, HEAD_END, MOVE, NOT_COPIED, SWITCH, Record
 from federation.stream.frames import FrameError
 from session_home import STORES, Home, session_records
 from stored_node import STORE_ID
@@ -52,19 +52,24 @@ def test_a_process_that_has_just_started_takes_messages_of_nodes_that_it_did_not
     assert not takes(departing, "n4", OLDER_SECONDS)
 
 
-def test_a_restart_keeps_which_nodes_have_switched() -> None:
+def test_a_restart_keeps_which_nodes_have_switched_and_what_homes_were_told() -> None:
     home = Home()
     home.sessions.homes.starting_until = 10.0
     departing = leaving(home)
     departing.session.expiry_interval = 60
     attach_records(departing.session, home.journal)
     home.hear("n2", SWITCH, NEXT)
+    departing.said = (9, STORES["n3"])
     record = departing.values(0.0)
     again = Home()
     again.journal.kept[900] = StoredDeparture(record, Session(again.broker, "c", 0.0))
     restore(again.broker, again.sessions.homes, again.sessions.moves)
     (restored,) = again.sessions.moves.departing["c"]
     assert restored.switched_nodes() == ["n2"]
+    assert restored.said == (9, STORES["n3"])
+    again.journal.kept[900] = StoredDeparture(record[:-1], Session(again.broker, "d", 0.0))  # of an earlier build
+    restore(again.broker, again.sessions.homes, again.sessions.moves)
+    assert again.sessions.moves.departing["d"][0].said == (0, "")
     assert [takes(restored, name, 1.0) for name in ("n1", "n2", "n3")] == [True, False, True]
     assert not takes(restored, "n3", OLDER_SECONDS)
 
@@ -118,6 +123,35 @@ def test_what_waits_for_a_hand_over_that_has_gone_past_follows_it() -> None:
     frames = [frame.more[1] for frame in home.said("n4") if frame.operation == HAND]
     records = [record for part in frames if isinstance(part, tuple) for record in part]
     assert [record[2][2] for record in records if record[0] == OUTGOING] == [b"former", b"direct"]
+
+
+def test_the_newest_of_a_copy_go_on_as_such_where_its_home_is_lost_once_more() -> None:
+    """It goes back to n2, where the copy is from, and then to n3, which has what n2 had. Once the number of the record at n2
+    was told as one of n3."""
+    home = Home()
+    departing = leaving(home)
+    session, lost = departing.session, STORES["n2"]
+    session.expiry_interval = 60
+    attach_records(session, home.journal)
+    for payload in (b"old", b"newest", b"own"):
+        session.deliver(Message(b"t", payload, 2, False), 2, False, (), None, 0.0)
+    _, newest, own = [each.record for each in session.queued()]
+    departing.came(((lost, 50, 1, own, 3, ((newest, own, 40),)),), None, {})
+    departing.asked, departing.asked_until = {"n4": None}, 1.0
+    home.node.senders["n2"].is_living = False
+    home.hear("n3", MOVE, (9, STORES["n3"]), "n2")
+    home.said("n3")
+    home.sessions.moves.turn_ended(1.0)
+    home.commit()
+    found: list[object] = []
+    for frame in home.said("n3"):
+        _, records, *_ = frame.more
+        for record in records if frame.operation == HAND and isinstance(records, tuple) else ():
+            if record[0] in (COPIED, BLOCK_OF):
+                found.append(record)
+            elif record[0] == OUTGOING:
+                found.append(record[2][2])
+    assert found == [(BLOCK_OF, "n3", lost, 40), (COPIED, lost, 3), b"newest", NOT_COPIED, b"own"]
 
 
 def outgoing(payload: bytes) -> Record:

@@ -269,6 +269,7 @@ def test_a_home_that_was_told_to_get_no_messages_gets_none(has_subscription: boo
     home.hear("n4", CLAIM, (25, STORES["n4"]), False, False, False)
     for name in STORES:
         home.said(name)
+    home.commit()
     newest = (40, STORES["n3"])
     home.hear("n3", MOVE, newest, "n2")
     assert [home.switches(name) for name in STORES] == [[newest], [] if has_subscription else [newest], []]
@@ -278,6 +279,8 @@ def test_a_home_that_was_told_to_get_no_messages_gets_none(has_subscription: boo
     assert sessions is not None
     (leaving,) = sessions.moves.departing["c"]
     assert ("n1" in leaving.waiting) is has_subscription
+    home.commit()
+    assert home.disk[leaving.record] == leaving.values(0.0), "the store has what was said"
     home.hear("n3", MOVE, newest, "n2", "n4", "n1")
     assert home.switches("n3") == [newest]
     assert "n1" not in leaving.waiting

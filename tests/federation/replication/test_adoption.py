@@ -225,8 +225,15 @@ INCLUDED = (("0a" * 16, 800),)
 
 @pytest.mark.parametrize(
     "former",
-    [(), (("0a" * 16, 5, 1, 2, 3),), (None, INCLUDED), (None, INCLUDED, LINEAGE), (None, INCLUDED, LINEAGE, ("n5",))],
-    ids=["none", "adopted", "includes", "lineage", "switched"],
+    [
+        (),
+        (("0a" * 16, 5, 1, 2, 3),),
+        (None, INCLUDED),
+        (None, INCLUDED, LINEAGE),
+        (None, INCLUDED, LINEAGE, ("n5",)),
+        (None, INCLUDED, LINEAGE, ("n5",), (9, "0b" * 16)),
+    ],
+    ids=["none", "adopted", "includes", "lineage", "switched", "said"],
 )
 def test_a_session_that_leaves_knows_after_a_restart_where_it_came_from(former: tuple[object, ...]) -> None:
     broker = Broker(MqttSettings(), random.Random(1), 0.0)
@@ -240,7 +247,21 @@ def test_a_session_that_leaves_knows_after_a_restart_where_it_came_from(former: 
     assert broker.commits.journal is not None
     kept = broker.commits.journal.kept[3]
     assert isinstance(kept, Departing)
-    assert kept.values(0.0) == (*leaving, *(None, (), ((), ()), ())[len(former) :])
+    assert kept.values(0.0) == (*leaving, *(None, (), ((), ()), (), (0, ""))[len(former) :])
+
+
+def test_two_sessions_of_a_client_in_one_copy_are_no_hand_over_of_their_home() -> None:
+    """One was leaving when the client came back. Once the second one was taken for what the home itself hands over behind its
+    adoption: the next node left out the newest messages, which nobody else had (first_flights_are_lost 5)."""
+    leaving = (DEPARTING, 1, 900, "0e" * 16, 800, "n3", (), False, None)
+    station = kept_in_runs(session("c"), leaving, session("c"), (HOME, "c", 1_000, False, None))
+    station.node.handle_timeout(2.0 + FederationSettings().replication.adopt_after)
+    while station.node.turn_ended(40.0):
+        station.commit()
+    assert station.node.sessions is not None
+    home = station.node.sessions.homes.by_client["c"]
+    assert [(adopted[0], adopted[4]) for adopted in home.adopted] == [(LOST, 1_000)]
+    assert not home.has_all_of((1_000, LOST))
 
 
 def test_a_session_that_leaves_a_lost_home_knows_where_it_came_from() -> None:

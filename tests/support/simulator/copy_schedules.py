@@ -277,8 +277,8 @@ def clocks_jump_while_clients_move(seed: int) -> None:
 
 
 def nodes_of_two_builds(seed: int) -> None:
-    """Clients move between nodes with and without the newest extension, as in a build before it, which die, are lost with their
-    disks while all stores are whole, or are cut off."""
+    """Clients move between nodes of this build and of one before the newest extension, between which its records are not on the
+    wire (earlier_frames). They die, are lost with their disks while all stores are whole, or are cut off."""
     count = 3 + seed % 3
     rng = Random(f"builds {seed}")
     copied = Copied(seed, count, before=frozenset(rng.sample(range(1, count + 1), rng.randint(1, count - 1))))

@@ -20,6 +20,7 @@ from federation.settings import FederationSettings, ReplicationSettings
 from federation.shell.sibling_workers import know_siblings
 from federation.tags import EXTENSION_SESSIONS, TAG_DRAINING, TAG_EXTENSIONS, TAG_WORKER_OF, own_tags
 from simulator.client import Client, ClientEnd
+from simulator.earlier_frames import hear_as_before
 from simulator.event_streams import FEDERATION_PORT, UNIX, EventStreams
 from simulator.network import Stream
 from simulator.node_store import WALL_START, Disk, NodeStore
@@ -223,6 +224,7 @@ class NodeProcess(SerfProcess):
         if self.retry_join is not None:
             self.retry_join.members_changed(self.serf.alive_others(), now)
         self.node.member_events([self._as_known(event) for event in events], now)
+        hear_as_before(self.node)
         if self.node.has_left and self.serf.phase == SerfPhase.ALIVE:
             self.node.joined(self.serf.members(), now)
 
