@@ -214,10 +214,10 @@ class Commits:
         """Return whether the commit and all before it are on disk."""
         return number <= self._finished
 
-    def written(self, batch: dict[int, tuple[object, ...] | None]) -> None:
+    def written(self, batch: dict[int, tuple[object, ...] | None], now: float) -> None:
         """The store begins to write a batch of records."""
         if self.replicator is not None:
-            self.replicator.written(batch)
+            self.replicator.written(batch, now)
 
     def stored(self, numbers: list[int]) -> None:
         """The store has all that was taken from the journal, which these commits wait for."""

@@ -10,8 +10,8 @@ from mypy_extensions import mypyc_attr
 class Replicator:
     """Copies what the store is given. A batch that has failed is given again, with more."""
 
-    def written(self, batch: dict[int, tuple[object, ...] | None]) -> None:
-        """The store begins to write these records; None is one that is deleted."""
+    def written(self, batch: dict[int, tuple[object, ...] | None], now: float) -> None:
+        """The store begins to write these records now; None is one that is deleted."""
         raise AssertionError("a subclass implements this")
 
     def stored(self, below: int, numbers: list[int]) -> None:

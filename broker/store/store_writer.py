@@ -94,7 +94,7 @@ class StoreWriter(TurnEnd):
             self._fail(error)
             return
         self._changes = {}
-        self._broker.commits.written(self._batch)
+        self._broker.commits.written(self._batch, self._host.loop.time())
         self._move(State.WRITING)
         if self._batch or self._call == self._store.replace:
             self._thread.submit(self._write_batch, (self._call, self._batch), self._written)

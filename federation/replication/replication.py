@@ -167,12 +167,11 @@ class Replication(Replicator):
 
     # --- the store's side ---
 
-    def written(self, batch: dict[int, Record | None]) -> None:
+    def written(self, batch: dict[int, Record | None], now: float) -> None:
         if not self.keepers:
             return
         records = copied(batch)
         if records:
-            now = self._broker.now
             self.kept.add(records, now)
             for keeper in self.keepers.values():
                 keeper.batch_begun(now)

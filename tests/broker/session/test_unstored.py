@@ -133,7 +133,7 @@ def test_a_message_of_qos_2_that_waits_for_the_store_is_asked_for_again_and_is_p
 class SlowCopies(Replicator):
     """Copies of the store that have nothing yet."""
 
-    def written(self, batch: dict[int, tuple[object, ...] | None]) -> None:
+    def written(self, batch: dict[int, tuple[object, ...] | None], now: float) -> None:
         """Nothing arrives."""
 
     def stored(self, below: int, numbers: list[int]) -> None:

@@ -58,16 +58,16 @@ class Station:
         self.broker.set_journal(self.journal)
         self._begun: list[int] = []
 
-    def begin(self) -> None:
+    def begin(self, now: float = 0.0) -> None:
         self._begun.append(self.journal.commit or self.broker.commits.begin())
-        self.broker.commits.written(encode_changes(self.journal.take(), 0.0))
+        self.broker.commits.written(encode_changes(self.journal.take(), 0.0), now)
 
     def end(self) -> None:
         begun, self._begun = self._begun, []
         self.broker.commits.stored(begun)
 
-    def commit(self) -> None:
-        self.begin()
+    def commit(self, now: float = 0.0) -> None:
+        self.begin(now)
         self.end()
 
 
@@ -223,13 +223,26 @@ def test_a_slow_keeper_is_not_waited_for_until_it_has_caught_up() -> None:
     assert (pair.replication.whole(), pair.replication.short_since()) == (0, pair.now)
     pair.home.journal.drop(number)
     pair.home.journal.keep(Note("two"))
-    pair.home.broker.now = pair.now
-    pair.home.commit()
+    pair.home.commit(pair.now)
     assert pair.is_acknowledged()
     pair.until_stored()
     assert (pair.replication.whole(), pair.replication.short_since()) == (1, NEVER)
     assert list(pair.copied().values()) == ["two"]
     assert pair.keeper.bases == 1
+
+
+def test_the_first_batch_of_a_node_that_was_idle_waits_for_its_keeper() -> None:
+    """No client has told the broker the time for long."""
+    pair = whole()
+    pair.now = 10 * KEEPER_SECONDS
+    pair.home.journal.keep(Note("one"))
+    pair.home.commit(pair.now)
+    pair.replication.handle_timeout(pair.now)
+    assert pair.replication.whole() == 1
+    assert not pair.is_acknowledged()
+    pair.until_stored()
+    assert pair.is_acknowledged()
+    assert pair.keeper.times_short == 0
 
 
 def test_a_keeper_goes_on_where_it_was() -> None:

@@ -42,7 +42,7 @@ def connected(node: Station, client_id: str, expiry: int = 0) -> Client:
     client = Client(node.broker, client_id, 1.0, expiry=expiry)
     commits = node.broker.commits
     begun = node.journal.commit or commits.begin()
-    commits.written(encode_changes(node.journal.take(), 0.0))
+    commits.written(encode_changes(node.journal.take(), 0.0), 0.0)
     commits.stored([begun])
     client.set_reading(1.0)
     client.take(1.0)

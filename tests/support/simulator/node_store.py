@@ -67,7 +67,7 @@ class NodeStore:
         if journal.commit or not self._begun:
             self._begun.append(journal.commit or self._broker.commits.begin())
         self._batch.update(encode_changes(journal.take(), self._broker.wall_offset))
-        self._broker.commits.written(self._batch)
+        self._broker.commits.written(self._batch, now)
         self._fails = self._disk.is_full
         if self._rng.random() < 0.5 and not self._fails:
             self._write()
