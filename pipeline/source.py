@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from gmqttctl.connection import Given
+from gmqttctl.errors import CommandError
 from pipeline.client import NodeClient
 from pipeline.cluster import Cluster, Members, find_position, state_of
 from pipeline.errors import NodeError, OutOfRange, PipelineError, WrongLog
@@ -72,9 +73,12 @@ class MqttDataSource(DataSource):
             raise PipelineError('messages cannot be overwritten; the sink has outputMode("append") and ("update") only')
         return MqttStreamWriter(sink_options(self.options, is_stream=True), schema)
 
-    def streamReader(self, schema: StructType) -> MqttStreamReader:
-        check_schema(schema, self.schema())
-        return MqttStreamReader(read_stream_options(self.options))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            check_schema(schema, self.schema())
+            return MqttStreamReader(read_stream_options(self.options))
+        except CommandError as fault:
+            return RefusedStream(fault)
 
 
 def check_schema(schema: StructType, known: StructType) -> None:
@@ -184,6 +188,26 @@ def narrow_range(whole: Range, wanted: Narrow, client: NodeClient) -> Range:
     if high < END and start < end:
         end = min(end, client.find(whole.log_id, high))
     return replace(whole, start=start, end=max(start, end))
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Raises the error when Spark asks for offsets. Where there is no reader Spark 4.3 ends with an error of its own about that
+    (`cannot access local variable 'reader'`)."""
+
+    def __init__(self, fault: CommandError) -> None:
+        self._fault = fault
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._fault
+
+    def latestOffset(self, *_: object) -> dict[str, Any]:
+        raise self._fault
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
+        raise self._fault
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._fault
 
 
 class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import grpc
@@ -16,10 +17,11 @@ from broker.event_log.block import NO_EXPIRY, encode_extra
 from broker.event_log.staged_rows import MARKER
 from driven_readers import Query, batch, numbers, rows_of
 from event_log_node import SECOND, TIME, become_members, event_log_nodes
+from gmqttctl.errors import CommandError
 from pipeline.errors import DataLoss, OptionError, PipelineError
 from pipeline.options import read_batch_options
 from pipeline.schema import ARROW_SCHEMA
-from pipeline.source import MqttReader, check_schema
+from pipeline.source import MqttDataSource, MqttReader, check_schema
 
 pytestmark = pytest.mark.usefixtures("asks_at_once")
 
@@ -46,6 +48,23 @@ def test_a_schema_that_does_not_match_is_named() -> None:
         with pytest.raises(PipelineError, match=text) as raised:
             check_schema(schema, columns)
         assert "source mqtt has node string, log string, offset bigint" in str(raised.value)
+
+
+def test_a_stream_with_a_wrong_option_or_schema_is_refused_when_spark_asks_for_offsets() -> None:
+    columns = from_arrow_schema(ARROW_SCHEMA)
+    given = {"servers": "127.0.0.1:1"}
+    for options, schema, text in (
+        (given | {"endingOffsets": "latest"}, columns, "endingOffsets: .*spark.read only"),
+        (given, StructType(columns.fields[:1]), "schema has columns node string;"),
+    ):
+        reader = MqttDataSource(options).streamReader(schema)
+        for ask in (
+            reader.initialOffset,
+            partial(reader.latestOffset, {}, ReadAllAvailable()),
+            partial(reader.partitions, {}, {}),
+        ):
+            with pytest.raises(CommandError, match=text):
+                ask()
 
 
 def test_offsets_and_timestamps_bound_a_batch() -> None:
