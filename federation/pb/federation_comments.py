@@ -5,6 +5,7 @@
 COMMENTS: dict[str, str] = {
     "gmqtt.federation.api.Ack.event_id": "Every event up to and including this one was handled.",
     "gmqtt.federation.api.ClientHello.store_id": "The store whose serial numbers the events have.",
+    "gmqtt.federation.api.Event.ends_block": "With serial: this is the last event of the block.",
     "gmqtt.federation.api.Event.frame": "Only to nodes that announce stamps1, session1 or a process: a frame of the direct stream that is no event of the Go broker (docs/protocol-extensions.md).",
     "gmqtt.federation.api.Event.serial": "Only to nodes that announce fed_ext, and only of messages: the serial number of the block in the outbox, and which event of it this is, from 1 on. With the store id of ClientHello they tell an event that was done before, over all sessions.",
     "gmqtt.federation.api.Event.state_mark": "Only to nodes that announce fed_ext: a Go broker ends on an event that it does not know.",

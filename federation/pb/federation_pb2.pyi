@@ -79,6 +79,7 @@ class Event(_message.Message):
     SERIAL_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
     FRAME_FIELD_NUMBER: _builtins.int
+    ENDS_BLOCK_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     state_mark: Global___StateMark.ValueType
     """Only to nodes that announce fed_ext: a Go broker ends on an event that it does not know."""
@@ -91,6 +92,8 @@ class Event(_message.Message):
     """Only to nodes that announce stamps1, session1 or a process: a frame of the direct stream that is no event of the Go broker
     (docs/protocol-extensions.md).
     """
+    ends_block: _builtins.bool
+    """With serial: this is the last event of the block."""
     @_builtins.property
     def Subscribe(self) -> Global___Subscribe: ...
     @_builtins.property
@@ -108,10 +111,11 @@ class Event(_message.Message):
         serial: _builtins.int = ...,
         place: _builtins.int = ...,
         frame: _builtins.bytes = ...,
+        ends_block: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "message", b"message", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "frame", b"frame", "id", b"id", "message", b"message", "place", b"place", "serial", b"serial", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "ends_block", b"ends_block", "frame", b"frame", "id", b"id", "message", b"message", "place", b"place", "serial", b"serial", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_Event: _TypeAlias = _typing.Literal["Subscribe", "message", "unsubscribe", "state_mark"]  # noqa: Y015
     _WhichOneofArgType_Event: _TypeAlias = _typing.Literal["Event", b"Event"]  # noqa: Y015

@@ -494,7 +494,7 @@ class Adoptions:
         if receiver is None:
             return
         known = position.take(serial, done, count)
-        if known == count:
-            return
-        Relay(self._broker, self._sessions, home, home, ALL, receiver, self._adopters).apply(data, known, now)
-        self._positions.changed(position)
+        if known < count:
+            Relay(self._broker, self._sessions, home, home, ALL, receiver, self._adopters).apply(data, known, now)
+            position.done_whole(serial)
+            self._positions.changed(position)

@@ -24,6 +24,7 @@ from broker.store.shapes import count_of
 Epoch = tuple[int, str]
 """(counter, store id) of a claim (federation/sessions/home.py)."""
 
+NO_HOME: Final[Epoch] = (0, "")
 HANDING_SECONDS_MAX: Final = 2.0
 LIVING_SECONDS_MAX: Final = (
     15.0  # for a node that others do not take for failed: it has much to do, or waits for others
@@ -39,6 +40,7 @@ class Arriving(Sources):
     lost     ids of the lost stores from whose copies it comes, by the names of these homes
     relayed  by lost home and node: for which home the messages of the node are that it has for the lost one, by its epoch
     expected  homes that will hand over, as others say, and of which nothing has come: their counters by store id
+    elsewhere  home with a greater epoch than this one that nodes have said to send to, NO_HOME for none; in memory
     until    when `handing` and `expected` are not waited for any more
     quiet_since  nothing was handed over
     """
@@ -52,6 +54,7 @@ class Arriving(Sources):
         self.lost: dict[str, str] = {}
         self.relayed: dict[tuple[str, str], Epoch] = {}
         self.expected: dict[str, int] = {}
+        self.elsewhere = NO_HOME
         self.move_number = 0
         self.until = NEVER
         self.quiet_since = 0.0
@@ -102,6 +105,11 @@ class Arriving(Sources):
                 del self.expected[store_id]
                 if not self.waits_for_older():
                     self._deliver_later(now)
+
+    def does_not_come(self, store_id: str, now: float) -> None:
+        """The home with this store hands over what it has to the next home of the session, and not here."""
+        if self.expected.pop(store_id, None) is not None and not self.waits_for_older():
+            self._deliver_later(now)
 
     def waits_for_older(self) -> bool:
         """Return whether what comes directly is newer than what is still handed over."""

@@ -209,6 +209,10 @@ class Departing(Sources):
         """Return the nodes that have said that their messages are not for this home any more."""
         return [name for name in self._known if name not in self.waiting]
 
+    def is_known_home(self) -> bool:
+        """Return whether nodes had said, before the session left, that their messages are for the home that it leaves to."""
+        return self.before is not None and self.before.elsewhere >= self.epoch
+
     def waiting_messages(self) -> list[object]:
         return [] if self.before is None else self.before.waiting_messages()
 

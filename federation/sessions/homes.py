@@ -103,6 +103,19 @@ class Homes(Told):
             arriving.expect(epoch, now)
             self.wait_for_hand_over(home, arriving.until)
 
+    def leaves(self, home: Home, epoch: Epoch, now: float) -> None:
+        """The session leaves to the node with this claim, which gives nothing of it."""
+        if home.arriving is not None:
+            home.arriving.does_not_come(epoch[1], now)
+        self.arriving.pop(home, None)
+
+    def hand_over_there(self, arriving: Arriving, names: list[str], now: float) -> None:
+        """The session goes on to a node to which these homes hand over what they have, or did."""
+        for store_id in list(arriving.expected):
+            sender = self.sender_of(store_id)
+            if sender is not None and sender.name in names:
+                arriving.does_not_come(store_id, now)
+
     def sender_of(self, store_id: str) -> PeerSender | None:
         """Return the sender to the node with this store, as far as it is known."""
         for sender in self.senders.values():

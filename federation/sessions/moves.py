@@ -81,7 +81,7 @@ class Moves:
         )
         if sender.knows_adoptions:
             departing.came(home.adopted, home.includes, home.unstored)
-        self._homes.arriving.pop(home, None)
+        self._homes.leaves(home, epoch, now)
         journal = self._homes.journal
         if journal is not None:
             if home.record:
@@ -120,7 +120,7 @@ class Moves:
         if departing.before is not None:
             self._homes.arrives(home, departing.before)
         switched = departing.switched_nodes()
-        if switched:  # what they send to the other home comes from there
+        if switched or departing.is_known_home():  # what nodes send to the other home comes from there
             arriving = home.arriving or self.arrives(home, session, {})
             arriving.waiting.update(dict.fromkeys(switched))
             arriving.homes[departing.home] = None
@@ -130,10 +130,9 @@ class Moves:
                 epoch = self._homes.epoch_of(home)
                 self.switches.switch(home.client_id, epoch, [departing.home], self._broker.now)
                 self.switched(self.name, home.client_id, epoch)
-        if home.arriving is not None:
-            if home.arriving.waits_for_older():
-                self._homes.wait_for_hand_over(home, home.arriving.until)
-            self._homes.tell_move(home)
+        if home.arriving is not None and home.arriving.waits_for_older():
+            self._homes.wait_for_hand_over(home, home.arriving.until)
+        self._homes.tell_move(home)
         self._homes.keep(home)
 
     def _take_back(self, departing: Departing, now: float) -> None:
@@ -148,9 +147,8 @@ class Moves:
             self._broker.end_session(session, now)
             return
         self.passed_on.pop(client_id, None)
-        home = self._homes.by_client[client_id] = self._homes.made(
-            client_id, self._homes.counter_above(departing.epoch[0])
-        )
+        counter = self._homes.counter_above(departing.epoch[0])
+        home = self._homes.by_client[client_id] = self._homes.made(client_id, counter)
         departing.before = None
         self.bring_back(departing, home)
         self._homes.tell_claim(client_id)
@@ -188,6 +186,9 @@ class Moves:
             self.pass_on(client_id, name, epoch)
         for departing in self.departing.get(client_id, ()):
             sender = self._senders.get(departing.home)
+            if departing.home == name and departing.before is not None:
+                self._homes.hand_over_there(departing.before, names, now)
+                self.due[departing] = None
             if departing.marks is not None and departing.home in names and departing.epoch < epoch:
                 if sender is not None and not sender.is_living:  # the other node has adopted what that home had
                     departing.home, departing.epoch = name, epoch
@@ -296,8 +297,7 @@ class Moves:
         home.number = self._homes.next_number()
         self._homes.keep(home)
         self._homes.tell_claim(home.client_id)
-        if home.arriving is not None:
-            self._homes.tell_move(home)
+        self._homes.tell_move(home)
 
     def _go_on(self, frame: SessionFrame, homes: list[str], name: str, epoch: Epoch, now: float) -> None:
         """The session has gone on to another node, or has ended, while records of it come."""

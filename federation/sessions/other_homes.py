@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.broker import Broker
 from broker.message import NEVER
 from broker.session.session import Session
 from federation.sessions.arriving import Epoch
@@ -26,25 +27,33 @@ CLAIMS_OF_A_TURN: Final = 256
 
 
 class OtherHomes:
-    def __init__(self, homes: Homes, moves: Moves) -> None:
+    def __init__(self, broker: Broker, homes: Homes, moves: Moves) -> None:
+        self._broker = broker
         self._homes = homes
         self._moves = moves
         # By client id, the oldest first: until when it is waited for, and its epoch.
         self._waiting: dict[str, tuple[float, Epoch]] = {}
 
-    def stays(self, home: Home, session: Session, epoch: Epoch, adopted: list[object], now: float) -> bool:
+    def stays(
+        self, home: Home, session: Session, epoch: Epoch, adopted: list[object], now: float, is_refusal: bool = False
+    ) -> bool:
         """Return whether the client is here, and the home with this greater epoch has adopted its session from this store and
-        had no client since. Then it hears of an epoch above that. adopted: of its claim (wire)."""
-        is_own = len(adopted) > 2 and bool(adopted[2]) and self._homes.epoch_of(home)[1] in adopted
-        if not is_own or not self.may_stay(home, session, epoch):
+        had no client since. Then it hears of an epoch above that, and hands over what it has. adopted: of its claim, or of its
+        refusal, which does not say whether a client was there (wire)."""
+        is_deserted = is_refusal or (len(adopted) > 2 and bool(adopted[2]))
+        is_own = is_deserted and self._homes.epoch_of(home)[1] in adopted
+        return is_own and self._stays(home, session, epoch, now)
+
+    def _stays(self, home: Home, session: Session, epoch: Epoch, now: float) -> bool:
+        if not self.may_stay(home, session, epoch):
             return False
         self._hands_over(home, session, epoch, now)
         self._homes.claim_above(home, epoch)
         return True
 
     def may_stay(self, home: Home, session: Session, epoch: Epoch) -> bool:
-        """Return whether the client is here, and this may be the epoch of who has adopted its session: the one behind that
-        which this home had in the copy. Its claim says."""
+        """Return whether the client is here, and this is the epoch of who has adopted its session: the one behind that which
+        this home had in the copy. A client that connects there while this node is away raises it."""
         return session.connection is not None and epoch[0] <= home.counter + 1
 
     def sent_there(self, home: Home, session: Session, name: str, epoch: Epoch, now: float) -> None:
@@ -54,6 +63,8 @@ class OtherHomes:
         is_here = epoch < self._homes.epoch_of(home)
         if is_here:
             self._hands_over(home, session, epoch, now)
+        else:
+            arriving.elsewhere = max(arriving.elsewhere, epoch)
         if name not in arriving.waiting:
             arriving.waiting[name] = None
             self._homes.keep(home)
@@ -84,13 +95,17 @@ class OtherHomes:
         return NEVER
 
     def take_due(self, now: float) -> list[tuple[Home, Epoch]]:
-        """Some that are waited for no more, with the home here of the same client, which has a lower epoch."""
+        """Some that are waited for no more, with the home here of the same client, which has a lower epoch, and does not
+        stay."""
         found: list[tuple[Home, Epoch]] = []
         for client_id, (until, epoch) in list(self._waiting.items())[:CLAIMS_OF_A_TURN]:
             if until > now:
                 break
             del self._waiting[client_id]
             home = self._homes.by_client.get(client_id)
-            if home is not None and self._homes.epoch_of(home) < epoch:
+            if home is None or self._homes.epoch_of(home) >= epoch:
+                continue
+            session = self._broker.sessions.get(client_id)
+            if session is None or not self._stays(home, session, epoch, now):
                 found.append((home, epoch))
         return found

@@ -84,7 +84,7 @@ class Sessions(Ownership):
         # Whose sessions open in this turn, unless their connections end before.
         self._let_in_next: dict[Home, Claimant] = {}
         self._answers = Answers(senders)
-        self._others = OtherHomes(self.homes, self.moves)
+        self._others = OtherHomes(broker, self.homes, self.moves)
 
     def begin(self) -> None:
         """The store is open, or there is none: all sessions of the broker are at home here, or on their way. Raises ValueError
@@ -180,10 +180,10 @@ class Sessions(Ownership):
         return True
 
     def _is_awaited(self, name: str, sender: PeerSender, now: float) -> bool:
-        """Return whether the node may answer soon. Its stream may have ended with its process, which is back."""
+        """Return whether the node may answer soon: its process may be back, or a cut is over that gossip has still to tell."""
         if now < self._asked_until((name,)):
             return True
-        if not (sender.is_living or name in self.siblings) and now >= self.homes.starting_until:
+        if not (sender.is_living or sender.reachable or name in self.siblings) and now >= self.homes.starting_until:
             return False
         if sender.outbox.claims_told < self.silent.get(name, 0):
             return False
@@ -441,13 +441,13 @@ class Sessions(Ownership):
                 self.homes.claim_anew(home, epoch[0])
                 if not self._ask(home, claimant, now):
                     self._let_in(home)
-            elif session is not None:
-                self._give(session, home, sender, SessionFrame(CLAIM, frame.client_id, epoch, ()), False, False, now)
-                self.moves.asked_keepers.told(frame.client_id, epoch, adopted)
-            else:
+            elif session is None:
                 self._end(home, False)
                 self.moves.pass_on(frame.client_id, name, epoch)
                 self.moves.take_early(frame.client_id, now)
+            elif not self._others.stays(home, session, epoch, adopted, now, True):
+                self._give(session, home, sender, SessionFrame(CLAIM, frame.client_id, epoch, ()), False, False, now)
+                self.moves.asked_keepers.told(frame.client_id, epoch, adopted)
 
     def peer_removed(self, name: str, now: float) -> None:
         """The node is no member any more."""

@@ -10,6 +10,8 @@ METADATA_NODE_NAME: Final = "node_name"
 MESSAGE_BYTES_MIN: Final = 16 * 2**20  # smallest bound of one batch or event, for a small max_packet_size
 BATCH_OVERHEAD_MAX: Final = 2**20  # bytes of a batch beside one message of max_packet_size
 KEEPALIVE_SECONDS: Final = 10  # of silence, after which gRPC pings the other end; the answer has as long
+# The server gives up before the client, as the direct stream (SILENCE_SECONDS_MAX of federation/stream/direct_server.py).
+SERVER_ANSWER_SECONDS: Final = 5
 
 # What clients without a login may keep open. A node makes one Hello or one event stream on a connection.
 STREAMS_MAX: Final = 16  # calls on one connection
@@ -31,6 +33,9 @@ def server_options(bytes_max: int) -> Options:
         ("grpc.max_send_message_length", -1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 500),
         ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
+        ("grpc.keepalive_timeout_ms", SERVER_ANSWER_SECONDS * 1000),
+        ("grpc.http2.max_pings_without_data", 0),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
         ("grpc.max_connection_idle_ms", int(IDLE_SECONDS_MAX * 1000)),
         ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_SECONDS_MAX * 1000)),

@@ -32,7 +32,9 @@ ACK_SECONDS: Final = 0.02  # so long an acknowledgement may wait for others
 ACK_BATCHES: Final = 16  # or for so many batches: half of what the client sends before it gathers
 ACK_BYTES: Final = 8192  # or not at all for so much at once
 HELLO_SECONDS_MAX: Final = 5.0
-SILENCE_SECONDS_MAX: Final = 35.0  # the client pings after 10 s of quiet
+# The client pings after 10 s of quiet, and gives the stream up after 20 s. What comes on it later, when a cut is over, it may
+# have given to a node that has adopted the sessions here.
+SILENCE_SECONDS_MAX: Final = 15.0
 
 
 class DirectServer(ServedStream):

@@ -143,6 +143,7 @@ def encode_events(block: Block, next_event_id: int, now: float) -> list[bytes]:
             if has_places:
                 event.serial = block.serial
                 event.place = block.done + event_id - block.first_id + 1
+                event.ends_block = event is events[-1]
             expiry = event.message.message_expiry if elapsed and event.HasField("message") else 0
             if expiry:
                 event.message.message_expiry = max(EXPIRY_MIN, expiry - elapsed)
@@ -248,7 +249,10 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
     event_id = event.id
     kind = event.WhichOneof("Event")
     is_copy = kind is None and is_awaited_copy(event.frame[0] if event.frame else 0, event.frame, HEADER_SIZE)
-    if not receiver.accept_event(stream, event_id, event.serial, event.place, is_copy):
+    is_new = receiver.accept_event(stream, event_id, event.serial, event.place, is_copy)
+    if event.ends_block:
+        receiver.position.done_whole(event.serial)
+    if not is_new:
         return event_id
     try:
         if kind == "message":

@@ -7,12 +7,15 @@ import pytest
 from broker.hooks import NO_GROUPS
 from broker.message import Message
 from broker.session.session import Session
-from broker.store.kinds import RECEIVED
+from broker.store.kinds import OUTGOING, RECEIVED
 from federation.serf.events import Member, MemberFailed, MemberStatus
 from federation.sessions.arriving import HANDING_SECONDS_MAX, LIVING_SECONDS_MAX, Arriving
+from federation.sessions.content import checked_hand
 from federation.sessions.home import NOT_TAKEN
+from federation.sessions.other_homes import KNOWN_SECONDS_MAX
 from federation.sessions.relayed import RELAYED_MAX, Relayed
 from federation.sessions.wire import (
+    ANSWER,
     BLOCK_OF,
     CLAIM,
     COPIED,
@@ -20,10 +23,14 @@ from federation.sessions.wire import (
     HANDED,
     HEAD_END,
     INCLUDES,
+    MOVE,
     NOT_COPIED,
+    REFUSED,
     SWITCH,
     Record,
+    SessionFrame,
     decode_session_frame,
+    encode_session_frame,
 )
 from federation.stream.frames import HEADER_SIZE
 from federation.stream.positions import BLOCKS_MAX, Positions
@@ -67,6 +74,11 @@ def outgoing(payload: bytes) -> Record:
     _, (kind, number, message, *rest) = session_records()
     assert isinstance(message, tuple)
     return (kind, number, (*message[:2], payload, *message[3:]), *rest)
+
+
+def checked_records(frame: SessionFrame) -> list[Record]:
+    """Of a HAND."""
+    return checked_hand(frame.more)[1]
 
 
 def hand_over(home: Home, *records: Record, since: int = ADOPTER[0]) -> None:
@@ -158,6 +170,65 @@ def test_a_client_that_is_here_stays_where_its_session_was_only_adopted(
         assert list(arriving(home).expected) == [STORES["n3"]]
         assert home.broker.sessions["c"].connection is not None
         assert arriving(home).takes_from("n2") is not is_told
+
+
+@pytest.mark.parametrize("store_id", [STORE_ID, STORES["n4"]])
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_client_stays_whichever_way_its_home_hears_that_its_session_was_adopted(
+    store_id: str, is_refused: bool
+) -> None:
+    """n3 refuses a claim of before, or is not met, while n2 sends there."""
+    home = at_home()
+    DurableClient("c", 5, {}, 0, False).connect(home.broker, 0.0)
+    own = home.sessions.homes.epoch_of(home.sessions.homes.by_client["c"])
+    epoch = own[0] + 1, STORES["n3"]
+    if is_refused:
+        home.hear("n3", ANSWER, own, REFUSED, *epoch, store_id, 5)
+    else:
+        home.hear("n2", SWITCH, epoch)
+        home.sessions.handle_timeout(KNOWN_SECONDS_MAX)
+    stays = store_id == STORE_ID or not is_refused
+    assert ("c" in home.sessions.homes.by_client) is stays
+    if stays:
+        assert home.sessions.homes.epoch_of(home.sessions.homes.by_client["c"]) > epoch
+        assert list(arriving(home).expected) == [STORES["n3"]]
+
+
+def test_a_client_that_is_back_before_its_session_left_waits_for_what_nodes_have_sent_elsewhere() -> None:
+    home = at_home()
+    client = DurableClient("c", 5, {}, 0, False)
+    client.connect(home.broker, 0.0)
+    epoch = home.sessions.homes.by_client["c"].counter + 1, STORES["n3"]
+    home.hear("n2", SWITCH, epoch)
+    claim = encode_session_frame(CLAIM, "c", epoch, (False, False, False, STORE_ID, 5, False))
+    home.sessions.receive("n3", claim[HEADER_SIZE:], 0.0)
+    assert home.sessions.moves.departing["c"][0].marks is not None
+    client.lose()
+    client.connect(home.broker, 0.0)
+    assert arriving(home).expected == {STORES["n3"]: epoch[0]}
+
+
+@pytest.mark.parametrize("next_home", ["n3", "n4"])
+def test_a_session_that_leaves_waits_for_nothing_that_goes_to_its_next_home(next_home: str) -> None:
+    """It waits for n3, which claims the session, or hands over to n4."""
+    home = at_home()
+    home.hear("n2", SWITCH, ADOPTER)
+    home.hear("n2", SWITCH, OWN)
+    publish(home, "n2", b"1")
+    epoch = 30, STORES[next_home]
+    home.hear(next_home, CLAIM, epoch, False, False, False)
+    (departing,) = home.sessions.moves.departing["c"]
+    assert departing.before is not None
+    assert departing.before.waits_for_older() is (next_home == "n4")
+    home.hear(next_home, MOVE, epoch, "n4")
+    assert departing.before.waits_for_older() is (next_home == "n4"), "n3 has not handed over to it"
+    home.hear(next_home, MOVE, epoch, "n3")
+    assert not departing.before.waits_for_older()
+    home.node.turn_ended(0.0)
+    records = [record for frame in home.said(next_home) if frame.operation == HAND for record in checked_records(frame)]
+    messages = [record[2] for record in records if record[0] == OUTGOING]
+    assert [message[2] for message in messages if isinstance(message, tuple)] == [b"1"]
+    assert records[-1] != (HANDED,), "others still send here"
 
 
 def test_a_home_that_is_back_leaves_out_what_it_had_done_of_what_was_relayed() -> None:

@@ -135,7 +135,7 @@ def test_silence_ends_a_stream_after_its_due_acknowledgement() -> None:
     served.now += 0.03
     served.server.handle_timeout(served.now)
     answers = served.end()
-    assert (answers.end_text, answers.end_malformed) == ("nothing for 35 s", False)
+    assert (answers.end_text, answers.end_malformed) == (f"nothing for {SILENCE_SECONDS_MAX:g} s", False)
     assert served.world.nodes["n1"].receivers.get("n2").stream is None
 
 

@@ -150,6 +150,22 @@ def test_every_frame_becomes_one_event_and_a_block_one_for_each_packet() -> None
     assert not state.message.HasField("groups")
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_block_is_known_as_done_when_its_last_event_has_come(first: int) -> None:
+    """The stream breaks behind the first event, or not at all."""
+    world, receiver, stream = serve()
+    block = block_with(Message(b"t", b"0", 1, False), Message(b"t", b"1", 1, False))
+    block.serial = 7
+    events = events_of(block)
+    assert [event.ends_block for event in events] == [False, True]
+    assert [event.ends_block for event in events_of(block, first)] == [False, True][first:]
+    store_id = receiver.position.store_id
+    receive(world, receiver, stream, events[0])
+    assert not receiver._positions.has_done("n2", store_id, 7)
+    receive(world, receiver, stream, *events_of(block, first))
+    assert receiver._positions.has_done("n2", store_id, 7)
+
+
 def test_events_that_are_done_are_not_sent_again() -> None:
     block = numbered(block_with(*(Message(b"t", b"%d" % number, 1, False) for number in range(5))), 10)
     assert [event.id for event in events_of(block, 13)] == [13, 14]
