@@ -24,8 +24,16 @@ SLOW_SECONDS: Final = 3.0
 class Copied(Roaming):
     """Clients move, and sessions are adopted."""
 
-    def __init__(self, seed: int, count: int, copies: int = 2, when_short: str = "serve", **options: Any) -> None:
-        replication = ReplicationSettings(copies, when_short, ADOPT_SECONDS)
+    def __init__(
+        self,
+        seed: int,
+        count: int,
+        copies: int = 2,
+        when_short: str = "serve",
+        adopt_after: float = ADOPT_SECONDS,
+        **options: Any,
+    ) -> None:
+        replication = ReplicationSettings(copies, when_short, adopt_after)
         self.cut_off: list[Host] = []
         super().__init__(seed, count, is_rough=True, replication=replication, **options)
         for station in self.stations.values():

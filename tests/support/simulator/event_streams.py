@@ -111,7 +111,7 @@ class EventStreams:
             self._beginnings[stream] = data
             if data.startswith(GRPC_PREFACE):
                 del self._beginnings[stream]
-                self._ends[stream] = GoServerEnd(self._node.receivers, stream)
+                self._ends[stream] = GoServerEnd(self._node.receivers, stream, now)
                 data = data[len(GRPC_PREFACE) :]
             elif data.startswith(KEEPER_PREFACE) and self._node.copies is not None:
                 del self._beginnings[stream]

@@ -80,7 +80,10 @@ def _broken(promises: Promises) -> str:
                 continue
             if payload in seen:
                 if min(qos, sent.qos) == 2 and sent.node in durable and not client.has_begun_anew:
-                    if client.may_begin_anew and (sent.has_moved or client.was_on_both_sides):  # or its publisher was
+                    # Its publisher was on both sides, or the client itself.
+                    if sent.has_moved and (client.may_begin_anew or not promises.moves_are_ordered):
+                        continue
+                    if client.may_begin_anew and client.was_on_both_sides:
                         continue
                     return f"P1: {client.client_id} got {payload[:30]!r} twice with QoS 2"
                 continue

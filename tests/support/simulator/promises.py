@@ -176,19 +176,23 @@ class Promises:
                 host.settle()
 
     def _clients_act(self, host: Host) -> None:
+        for client in self.stations[host].clients:
+            self._client_acts(host, client)
+
+    def _client_acts(self, host: Host, client: DurableClient) -> None:
+        """A client of the node, in one step."""
         station = self.stations[host]
         now = self.world.now
-        for client in station.clients:
-            if not client.is_open:
-                if station.away.get(client, 0.0) <= now and self.rng.random() < 0.5:
-                    self._connect(host, client)
-                continue
-            chance = self.rng.random()
-            if chance < 0.005:
-                client.disconnect(chance < 0.002, now)
-                station.away[client] = now + self.rng.choice((0.0, 1.0, 30.0)) * self.rng.random()
-            else:
-                client.answer(self.rng.randrange(ANSWERS_MAX), now)
+        if not client.is_open:
+            if station.away.get(client, 0.0) <= now and self.rng.random() < 0.5:
+                self._connect(host, client)
+            return
+        chance = self.rng.random()
+        if chance < 0.005:
+            client.disconnect(chance < 0.002, now)
+            station.away[client] = now + self.rng.choice((0.0, 1.0, 30.0)) * self.rng.random()
+        else:
+            client.answer(self.rng.randrange(ANSWERS_MAX), now)
 
     def _connect(self, host: Host, client: DurableClient) -> None:
         node = self.federation.node(host)

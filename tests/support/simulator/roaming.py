@@ -47,28 +47,27 @@ class Roaming(Promises):
             if home is host:
                 client.lose()
 
-    def _clients_act(self, host: Host) -> None:
+    def _client_acts(self, host: Host, client: DurableClient) -> None:
         station = self.stations[host]
         now = self.world.now
-        for client in station.clients:
-            chance = self.rng.random()
-            home = self.where.get(client, host)
-            if client.is_online:
-                self._served(client, home)
-            if not client.is_open or chance < 0.03 or (client.is_unheard and client.is_online):
-                if client.is_unheard and client.is_online:
-                    station.away[client] = now + self._flights.choice((0.0, 5.0, 30.0)) * self._flights.random()
-                if client.is_open and chance < 0.01 and home in self.awake:
-                    client.disconnect(chance < 0.005, now)
-                    home.settle()
-                client.lose()
-                if station.away.get(client, 0.0) <= now and self.rng.random() < 0.5:
-                    self._connect(self.rng.choice(self.awake), client)
-                elif self.rng.random() < 0.2:
-                    station.away[client] = now + self.rng.choice((0.0, 1.0, 10.0)) * self.rng.random()
-            elif home in self.awake:
-                client.answer(self.rng.randrange(40), now)
+        chance = self.rng.random()
+        home = self.where.get(client, host)
+        if client.is_online:
+            self._served(client, home)
+        if not client.is_open or chance < 0.03 or (client.is_unheard and client.is_online):
+            if client.is_unheard and client.is_online:
+                station.away[client] = now + self._flights.choice((0.0, 5.0, 30.0)) * self._flights.random()
+            if client.is_open and chance < 0.01 and home in self.awake:
+                client.disconnect(chance < 0.005, now)
                 home.settle()
+            client.lose()
+            if station.away.get(client, 0.0) <= now and self.rng.random() < 0.5:
+                self._connect(self.rng.choice(self.awake), client)
+            elif self.rng.random() < 0.2:
+                station.away[client] = now + self.rng.choice((0.0, 1.0, 10.0)) * self.rng.random()
+        elif home in self.awake:
+            client.answer(self.rng.randrange(40), now)
+            home.settle()
 
     def _connect(self, host: Host, client: DurableClient) -> None:
         before = self.where.get(client)

@@ -11,6 +11,7 @@ from typing import Final
 from federation.serf.events import MemberStatus
 from simulator.change_schedules import CHANGE_SCHEDULES
 from simulator.copy_schedules import COPY_SCHEDULES
+from simulator.cut_schedules import CUT_SCHEDULES
 from simulator.definition_schedules import definitions_converge, one_clock_is_wrong
 from simulator.domain_schedules import DOMAIN_SCHEDULES
 from simulator.drain_schedules import DRAIN_SCHEDULES
@@ -292,6 +293,7 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         *RETAINED_SCHEDULES,
         *ROAMING_SCHEDULES,
         *COPY_SCHEDULES,
+        *CUT_SCHEDULES,
         *DRAIN_SCHEDULES,
         *GROUP_SCHEDULES,
         *WORKER_SCHEDULES,

@@ -18,6 +18,7 @@ from typing import Final
 
 from broker.message import NEVER
 from federation.pb import federation_pb2 as pb
+from federation.shell.grpc_options import KEEPALIVE_SECONDS, SERVER_ANSWER_SECONDS
 from federation.stream.direct_client import PingTimer
 from federation.stream.go_client import GoClient
 from federation.stream.go_server import GoServer
@@ -116,14 +117,16 @@ class GoServerEnd(StreamEnd):
 
     core: GoServer
 
-    def __init__(self, receivers: Receivers, stream: Stream) -> None:
+    def __init__(self, receivers: Receivers, stream: Stream, now: float) -> None:
         super().__init__(GoServer(receivers), stream)
         self._receivers = receivers
         self._messages = Messages()
         self._to_read: deque[bytes] = deque()  # events while receivers are full
         self._is_end_told = False
+        self._received_at = now
 
     def received(self, data: bytes, now: float) -> None:
+        self._received_at = now
         for kind, body in self._messages.receive(data):
             if kind == HELLO:
                 self._hello(body, now)
@@ -155,6 +158,18 @@ class GoServerEnd(StreamEnd):
 
     def closed(self, reason: str, now: float) -> None:
         self.core.close()
+
+    def _silent_at(self) -> float:
+        """Return when gRPC ends the connection: the client, which pings, is not reached."""
+        return NEVER if self.core.is_over else self._received_at + KEEPALIVE_SECONDS + SERVER_ANSWER_SECONDS
+
+    def next_timeout(self) -> float:
+        return min(super().next_timeout(), self._silent_at())
+
+    def handle_timeout(self, now: float) -> None:
+        super().handle_timeout(now)
+        if now >= self._silent_at():
+            self.core.close()
 
     def flush(self, now: float) -> bool:
         ack = self.core.take_ack()

@@ -160,6 +160,8 @@ class World:
         self._by_ip: dict[str, Host] = {}
         self._groups: dict[str, int] = {}
         self._cuts: set[tuple[str, str]] = set()
+        self._keeps_streams = False
+        self._kept: list[Callable[[], None]] = []  # what is to arrive on streams when the partition heals
         self._rng = Random(seed)
         self.schedule_rng = Random(f"schedule {seed}")
         """For what a test decides by chance: the network's own chances do not move with it."""
@@ -219,8 +221,10 @@ class World:
         self._by_ip[ip] = host
         return host
 
-    def partition(self, *groups: list[Host]) -> None:
-        """Hosts of different groups do not reach each other; hosts in no group are one more group."""
+    def partition(self, *groups: list[Host], keeps_streams: bool = False) -> None:
+        """Hosts of different groups do not reach each other; hosts in no group are one more group. keeps_streams: what is
+        written to streams meanwhile arrives when it heals, as that of TCP does; else these are gone."""
+        self._keeps_streams = keeps_streams
         self._groups = {host.ip: number for number, group in enumerate(groups, 1) for host in group}
         self.log(f"partition into groups of {[len(group) for group in groups]}")
 
@@ -239,6 +243,10 @@ class World:
     def heal(self) -> None:
         self._groups = {}
         self._cuts.clear()
+        self._keeps_streams = False
+        for action in self._kept:
+            self.at(self.now, action)
+        self._kept.clear()
         self.log("partition heals")
 
     def is_cut(self) -> bool:
@@ -314,6 +322,8 @@ class World:
         if near.closed or not self._is_alive(near):
             return
         if not (self.reaches(near.host.ip, destination[0]) and self.reaches(destination[0], near.host.ip)):
+            if self._keeps_streams:
+                self._kept.append(lambda: self._connect(near, destination))
             return  # nobody answers: the process's own timeout ends it
         host = self._by_ip.get(destination[0])
         if host is None or host.process is None:
@@ -360,7 +370,7 @@ class World:
             self.at(stream.opens_at, lambda: self._arrive(stream, data))
             return
         peer = stream.peer
-        if not self._gets_through(stream, peer):
+        if self._is_kept(stream, lambda: self._arrive(stream, data)) or not self._gets_through(stream, peer):
             return
         assert peer is not None
         self._hash.update(f"{self.now!r} {stream.host.ip} {peer.host.ip} {len(data)} ".encode())
@@ -369,12 +379,20 @@ class World:
 
     def _arrive_close(self, stream: Connection, error: str) -> None:
         peer = stream.peer
-        if not self._gets_through(stream, peer):
+        if self._is_kept(stream, lambda: self._arrive_close(stream, error)) or not self._gets_through(stream, peer):
             return
         assert peer is not None
         peer.closed = True
         peer.host.streams.pop(peer, None)
         self._to_process(peer, lambda process: process.stream_closed(peer, error, self.now))
+
+    def _is_kept(self, stream: Connection, action: Callable[[], None]) -> bool:
+        """It arrives when the partition heals."""
+        peer = stream.peer
+        if not self._keeps_streams or peer is None or self.reaches(stream.host.ip, peer.host.ip):
+            return False
+        self._kept.append(action)
+        return True
 
     def _gets_through(self, stream: Connection, peer: Connection | None) -> bool:
         if peer is None or peer.closed or stream.cut:

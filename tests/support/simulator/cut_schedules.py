@@ -1,0 +1,68 @@
+"""Schedules for nodes that are cut off while some of their clients stay there, and others move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from simulator.copy_schedules import Copied
+from simulator.durable_client import DurableClient
+from simulator.promises import Promises
+from simulator.roaming import check_roaming
+from simulator.world import Host
+
+REST_SECONDS: Final = 20.0
+"""Until what waits for a former home has come."""
+
+
+class Settled(Copied):
+    """The first publisher and the first two subscribers of each node stay there: nothing of what is promised to a client that
+    is never on the other side of a cut is left out for them."""
+
+    def __init__(self, seed: int, count: int, **options: Any) -> None:
+        super().__init__(seed, count, adopt_after=5.0, **options)
+        self.moves_are_ordered = False
+        for station in self.stations.values():
+            for client in station.clients:
+                if self._stays(client):
+                    client.may_begin_anew = False
+
+    def _stays(self, client: DurableClient) -> bool:
+        return client.client_id.startswith(("publisher 0", "subscriber 0", "subscriber 1"))
+
+    def _client_acts(self, host: Host, client: DurableClient) -> None:
+        if self._stays(client):
+            Promises._client_acts(self, host, client)
+        else:
+            super()._client_acts(host, client)
+
+    def _connect(self, host: Host, client: DurableClient) -> None:
+        if self._stays(client):
+            host = next(each for each, station in self.stations.items() if client in station.clients)
+        super()._connect(host, client)
+
+
+def nodes_are_cut_off_with_their_clients(seed: int) -> None:
+    """One node is cut off, shorter or longer than until its sessions are adopted. Half of the time its keeper has just
+    started."""
+    settled = Settled(seed, 3 + seed % 3)
+    rng = settled.rng
+    for _ in range(2):
+        settled.run(rng.random() * 4.0, 30.0)
+        victim = rng.choice(settled.federation.hosts)
+        if rng.random() < 0.5:
+            for keeper in settled.keepers_of(victim):
+                settled.kill(keeper)
+                settled.run(rng.random() * 3.0, 20.0)
+                settled.start(keeper)
+                settled.run(rng.random() * 4.0, 20.0)
+        settled.cut_off = [victim]
+        settled.world.partition([victim], keeps_streams=rng.random() < 0.7)
+        settled.run(5.0 + rng.random() * 35.0, 20.0)
+        settled.world.heal()
+        settled.run(REST_SECONDS, 20.0)
+        settled.cut_off = []
+    check_roaming(settled)
+
+
+CUT_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (nodes_are_cut_off_with_their_clients,)
