@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.durable import sync
+from pipeline.durable import sync, sync_names
 from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -104,7 +105,19 @@ def prepare(spec: TableSpec) -> DeltaTable:
     added = _new_columns(spec.place, table, spec.schema)
     if added:
         table.alter.add_columns(added)
+    _sync_log(spec.place, table)
     return table
+
+
+def _sync_log(place: Path, since: DeltaTable) -> None:
+    """Put what was added to the table's log on disk, this version and all later ones; deltalake does not."""
+    log = place / LOG
+    first = f"{since.version():020}"
+    for path in log.iterdir():
+        if path.name >= first:  # `_last_checkpoint`, too
+            with suppress(FileNotFoundError):  # another writer's, before it has its name
+                sync(path)
+    sync_names(log, place.parent)
 
 
 def check_columns(place: Path, schema: pa.Schema) -> None:
@@ -206,7 +219,7 @@ class _File:
         self._writer.close()
         path = self._place / self._path
         sync(path)
-        sync(path.parent)
+        sync_names(path.parent, self._place)
         bytes_ = path.stat().st_size
         return DataFile(self._path, bytes_, self._rows, self._partition, self._low, self._high, self._nulls)
 
@@ -240,6 +253,7 @@ def commit(spec: TableSpec, query: str, batch: int, files: Sequence[DataFile]) -
         )
     except DeltaError as error:
         raise PipelineError(f"{spec.place} does not take batch {batch}: {error}") from None
+    _sync_log(spec.place, table)
     return True
 
 

@@ -15,6 +15,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_names(folder: Path, top: Path) -> None:
+    """Put the names in a folder on disk, and those in the folders above it up to `top`. Raises OSError."""
+    sync(folder)
+    while folder != top:
+        folder = folder.parent
+        sync(folder)
+
+
 def publish_file(part: Path, path: Path) -> None:
     """Give a written file its name, in one step. Raises OSError."""
     sync(part)

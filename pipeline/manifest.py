@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.durable import replace_text, sync
+from pipeline.durable import replace_text, sync, sync_names
 from pipeline.errors import PipelineError
 
 FILE: Final = "manifest.json"
@@ -80,11 +80,7 @@ def sync_files(folder: Path, top: Path) -> None:
     """Put the files of a folder, and the folders from there up to `top`, on disk."""
     for path in folder.iterdir():
         sync(path)
-    while True:
-        sync(folder)
-        if folder == top:
-            return
-        folder = folder.parent
+    sync_names(folder, top)
 
 
 def compacted_files(folder: str | Path) -> list[str]:

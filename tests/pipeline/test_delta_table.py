@@ -94,6 +94,43 @@ def test_a_batch_is_added_once(tmp_path: Path) -> None:
     assert kept_aside(wanted.place) == {"undecoded": 3}
 
 
+class Disk:
+    """What a power failure leaves: the content that a file, and the names that a folder, had at its last fsync."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._synced: dict[Path, object] = {}
+        monkeypatch.setattr("os.fsync", self._fsync)
+
+    def _fsync(self, descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        self._synced[path] = self._state(path)
+
+    def _state(self, path: Path) -> object:
+        return {each.name for each in path.iterdir()} if path.is_dir() else path.read_bytes()
+
+    def lacks(self, top: Path) -> list[str]:
+        return [str(path) for path in (top, *top.rglob("*")) if self._synced.get(path) != self._state(path)]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc/self/fd")
+def test_a_batch_that_is_in_the_table_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    wanted = spec(tmp_path)
+    prepare(wanted)
+    assert disk.lacks(tmp_path) == []
+    commit(wanted, "q", 0, write(wanted, *range(10)))
+    assert disk.lacks(tmp_path) == []
+    wider = spec(tmp_path, SCHEMA.append(pa.field("more", pa.int64())))
+    prepare(wider)
+    assert disk.lacks(tmp_path) == []
+    monkeypatch.setattr("pipeline.delta_table._sync_log", lambda *_: None)
+    commit(wanted, "q", 1, write(wanted, 10))  # killed before the log was on disk
+    monkeypatch.undo()
+    disk = Disk(monkeypatch)
+    assert not commit(wanted, "q", 1, write(wanted, 10)), "Spark repeats it"
+    assert f"{3:020}.json" not in "".join(disk.lacks(tmp_path))
+
+
 def test_files_without_a_commit_do_not_count(tmp_path: Path) -> None:
     """A kill -9 leaves them."""
     wanted = spec(tmp_path)
