@@ -28,6 +28,9 @@ PARTS: Final = re.compile(rf"\n\n(?=\$ |{FILE.pattern}$)", re.MULTILINE)
 # These do not end by themselves.
 GOES_ON: Final = re.compile(r"(gmqttd start|mosquitto -p|mosquitto_sub)\b(?!.* -(C|W|E)\b)")
 SERVES: Final = "serving"  # in the log of a node
+# It says when it has subscribed, and at once: the next command may publish.
+SAYS_MORE: Final = 'mosquitto_sub() { stdbuf -oL mosquitto_sub -d "$@"; }'
+SUBSCRIBED: Final = "Subscribed (mid: 1)"
 UNSHARE: Final = (
     *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
     *(() if os.geteuid() == 0 else ("--user", "--map-root-user")),
@@ -118,6 +121,7 @@ class Walk:
             *UNSHARE, "bash", cwd=self._folder, env=environment, stdin=asyncio.subprocess.PIPE
         )
         self._type(f"set -m; ip link set lo up; mount --bind {out}/hosts /etc/hosts")
+        self._type(SAYS_MORE)
         return self
 
     async def __aexit__(self, *fault: object) -> None:
@@ -162,6 +166,8 @@ class Walk:
         if goes_on:
             if "gmqttd start" in command.text:
                 await eventually(lambda: SERVES in output.read_text(), f"`{command.text}` serves", SECONDS)
+            elif "mosquitto_sub" in command.text:
+                await eventually(lambda: SUBSCRIBED in output.read_text(), f"`{command.text}` subscribes", SECONDS)
             return output
         said, status = output.read_text(), ended.read_text().strip()
         missing = missing_line(command.output, said)
