@@ -29,6 +29,10 @@ class HoldingSession(ReceivingSession):
     def inflight_length(self) -> int:
         return len(self.inflight) if self.inflight is not None else 0
 
+    def is_in_flight(self, packet_id: int) -> bool:
+        """Return whether a message that was sent has the packet identifier."""
+        return self.inflight is not None and self.inflight.find(packet_id) is not None
+
     def _is_queued(self) -> bool:
         return self.queue is not None and self.queue.count > 0
 

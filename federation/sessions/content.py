@@ -146,12 +146,12 @@ def take_received(session: Session, packet_id: int) -> None:
 
 
 def take_outgoing(broker: Broker, session: Session, record: Record, is_new: bool, came: Came, now: float) -> None:
-    """One message for the session. is_new: it keeps its packet identifier, which no other message has."""
+    """One message for the session. is_new: it keeps its packet identifier, which no other message has; else it is sent anew."""
     journal = broker.commits.journal
     first = 0 if journal is None else journal.next_number
     outgoing = outgoing_of(record, message_in(record, broker.wall_offset), broker.wall_offset, now)
     message = outgoing.message
-    if is_new and outgoing.state != QUEUED:
+    if is_new and outgoing.state != QUEUED and not session.is_in_flight(outgoing.packet_id):
         session.restore(outgoing)
         if session.records is not None:
             session.records.restored(outgoing)

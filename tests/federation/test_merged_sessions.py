@@ -100,6 +100,20 @@ def test_a_packet_identifier_that_is_in_use_here_stays_that_of_its_message() -> 
     assert world.broker.sessions["c"].inflight_length() == 0
 
 
+def test_of_two_messages_with_one_packet_identifier_in_a_head_none_is_lost() -> None:
+    """No node hands over such; the first one keeps it."""
+    *head, sent = session_elsewhere(False)
+    message = sent[2]
+    assert isinstance(message, tuple)
+    second = (*sent[:2], (*message[:2], b"second", *message[3:]), *sent[3:])
+    world = World()
+    take_head(world.broker, "c", [*head, sent, second], True, Relayed(), START)
+    client = client_of(world)
+    found = client.take_publishes()
+    assert [(packet.payload, packet.packet_id) for packet in found] == [(b"from there", 1), (b"second", 2)]
+    world.check()
+
+
 @pytest.mark.parametrize("is_connected", [True, False])
 def test_what_was_sent_is_sent_again_with_its_packet_identifier(is_connected: bool) -> None:
     """The client may have it, and sent a PUBREC that was lost: under another identifier it would be another message."""
