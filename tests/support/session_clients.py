@@ -287,7 +287,7 @@ class SessionSubscriber(SessionClient):
     """Subscribes to all topics.
 
     numbers  by topic: what came, QoS 2 without the PUBLISH packets that were sent again
-    is_ordered  False where a publisher comes to another worker while a node does not answer (docs/stores.md)
+    is_ordered  False where a publisher comes to another worker while a node or a worker does not answer (docs/stores.md)
     """
 
     def __init__(self, port: int | Path, client_id: str, is_ordered: bool = True) -> None:
@@ -345,14 +345,19 @@ class SessionSubscriber(SessionClient):
                 came = sorted(came)
             if topic.endswith("/2"):
                 if came != list(range(count)):
-                    faults.append(f"{self.client_id}: {topic}: not each of {count} once, in order: {_first_odd(came)}")
+                    faults.append(
+                        f"{self.client_id}: {topic}: not each of {count} once, in order: {_first_odd(came, count)}"
+                    )
             elif (firsts := list(dict.fromkeys(came))) != list(range(count)):
-                faults.append(f"{self.client_id}: {topic}: not all of {count} in order: {_first_odd(firsts)}")
+                faults.append(f"{self.client_id}: {topic}: not all of {count} in order: {_first_odd(firsts, count)}")
         return faults
 
 
-def _first_odd(came: list[int]) -> str:
+def _first_odd(came: list[int], count: int) -> str:
+    missing = sorted(set(range(count)) - set(came))
+    text = f"missing {missing[:4]} ({len(missing)})"
     for index, number in enumerate(came):
         if number != index:
-            return f"{number} at place {index}, behind {came[max(0, index - 3) : index]}, before {came[index + 1 : index + 4]}"
-    return f"{len(came)} came"
+            near = f"behind {came[max(0, index - 3) : index]}, before {came[index + 1 : index + 4]}"
+            return f"{text}, {number} at place {index}, {near}"
+    return f"{text}, {len(came)} came"
