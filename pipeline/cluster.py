@@ -185,7 +185,7 @@ class Cluster:
             return NotTrusted(
                 address,
                 f"not asked at {address}, because that would tell the token to an address that gossip gives: name it in "
-                "servers, or give tlsCaFile",
+                "servers (each worker of a node has a port of its own), or give tlsCaFile",
             )
         until, fault = self._away.get(address, (0.0, None))
         if fault is not None and time.monotonic() < until:
