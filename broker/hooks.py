@@ -69,11 +69,11 @@ class Peer:
         """As forward_copy, of a copy that was here: no publisher waits for it, so the store keeps it until it is there."""
         raise AssertionError("a subclass that takes copies implements this")
 
-    def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
-        """Queue `count` contiguous PUBLISH packets of one topic: QoS 0, no RETAIN, no DUP, no properties
+    def forward_run(self, data: bytes, count: int, version: int, qos: int, now: float) -> None:
+        """Queue `count` contiguous PUBLISH packets of one topic: QoS 0 or 1, no RETAIN, no DUP, no properties
         but User Properties.
 
-        data     their bytes as received
+        data     their bytes as received, with any packet identifiers
         version  4 for MQTT 3.1 and 3.1.1, which have the same PUBLISH, or 5
         """
         raise AssertionError("a subclass implements this")

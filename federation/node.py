@@ -439,11 +439,11 @@ class Node(Nodes):
 
     # --- time and events ---
 
-    def next_timeout(self) -> float:
-        """Return when to call handle_timeout; NEVER for not at all. The broker has its own."""
+    def next_timeout(self, gathers: bool = True) -> float:
+        """Return when to call handle_timeout; NEVER for not at all. Not of the broker. gathers: for blocks that do, too."""
         at = 0.0 if self.outlets.ready else NEVER
         for sender in self.senders.values():
-            at = min(at, sender.next_timeout())
+            at = min(at, sender.next_timeout(), sender.gathered_at() if gathers else NEVER)
         for receiver in self.receivers.by_name.values():
             at = min(at, receiver.next_timeout())
         for given_up_at in self._given_up_at.values():
@@ -478,7 +478,7 @@ class Node(Nodes):
         if self.promises is not None:
             self.promises.handle_timeout(now)
         for sender in self.senders.values():
-            if sender.next_timeout() <= now:
+            if min(sender.next_timeout(), sender.gathered_at()) <= now:
                 sender.handle_timeout(now)
                 sender.want_attention()
         for name, receiver in self.receivers.by_name.items():

@@ -274,6 +274,7 @@ class FederationPlugin(Plugin):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._outlet_flush.stop()
         if self._outlet_flush in self.server.turns.ends:
             self.server.turns.ends.remove(self._outlet_flush)
         self.node.stopped()
@@ -396,23 +397,19 @@ class FederationPlugin(Plugin):
         self.server.flush_soon()
 
     def _acked(self) -> None:
-        """An acknowledgement came on a direct stream. It seldom changes anything here."""
+        """An acknowledgement came on a direct stream."""
         if self._drained is not None:
             self._look_whether_drained()
-        broker = self.server.broker
-        promises = self.node.promises
-        is_kept = promises is not None and promises.settle()
-        sessions = self.node.sessions
-        is_kept = is_kept or (sessions is not None and sessions.active)
-        if is_kept or broker.reading_changes or broker.dirty or broker.acks_awaited:
-            self.server.flush_soon()
+        if self.node.promises is not None:
+            self.node.promises.settle()
+        self.server.flush_soon()
 
     def _drain_changed(self) -> None:
         self._arm_timer()
         self.server.flush_soon()
 
     def _arm_timer(self) -> None:
-        at = self.node.next_timeout()
+        at = self.node.next_timeout(gathers=False)
         if self.node.senders:
             at = min(at, self.server.now() + TICK_SECONDS)
         timer = self._timer

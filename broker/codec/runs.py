@@ -17,6 +17,7 @@ from broker.message import NEVER, Message, Publication
 RUN_MAX: Final = 256  # packets of one run; publishers are held between two runs
 PUBLISH_QOS0: Final = 0x30  # first byte, without DUP and RETAIN
 PUBLISH_QOS1: Final = 0x32
+NO_PACKET_ID: Final = "PUBLISH with packet identifier 0 [MQTT-2.2.1-3]"
 
 
 def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int, known: bytes = b"") -> int:
@@ -54,7 +55,7 @@ def bare_message(
     get it as it came, with a packet identifier of theirs. Raises ProtocolViolation for packet identifier 0."""
     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
     if data[topic_end] | data[topic_end + 1] == 0:
-        raise ProtocolViolation("PUBLISH with packet identifier 0 [MQTT-2.2.1-3]")
+        raise ProtocolViolation(NO_PACKET_ID)
     properties = b""
     if payload_at > topic_end + 3:  # after the length, which has one byte
         properties = data[topic_end + 3 : payload_at]
@@ -65,8 +66,25 @@ def bare_message(
     return message
 
 
+def bare_run(
+    data: bytes, start: int, body: int, end: int, payload_at: int, version: int, client_id: str, size: int
+) -> Run:
+    """The PUBLISH data[start:end], which `bare_payload_at` recognizes, and those that follow it in data[end:size] with the same
+    topic, properties and length. Raises ProtocolViolation for packet identifier 0 of the first one."""
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    id_at = topic_end if data[start] == PUBLISH_QOS1 else 0
+    if id_at and data[id_at] | data[id_at + 1] == 0:
+        raise ProtocolViolation(NO_PACKET_ID)
+    run = Run(data[body + 2 : topic_end], data, start, end, payload_at, version, client_id, size, id_at)
+    properties_at = topic_end + (3 if id_at else 1)  # after the length, which has one byte
+    if payload_at > properties_at:
+        run.properties = data[properties_at:payload_at]
+    return run
+
+
 class Run(Publication):
-    """`count` contiguous PUBLISH packets with QoS 0, without DUP and RETAIN, up to data[stop].
+    """`count` contiguous PUBLISH packets with QoS 0 or 1, without DUP and RETAIN, up to data[stop]. Only other nodes get one of
+    QoS 1 as it is (`Route.is_passed_on`); receivers get its messages one by one.
 
     packet_size  bytes of each packet
     version      4 (also for MQTT 3.1 and 3.1.1, whose PUBLISH is the same) or 5
@@ -74,7 +92,9 @@ class Run(Publication):
 
     __slots__ = (
         "_data",
+        "_head",
         "_head_size",
+        "_id_at",
         "_messages",
         "_other",
         "_own",
@@ -94,24 +114,33 @@ class Run(Publication):
         version: int,
         client_id: str,
         size: int,
+        id_at: int = 0,
     ) -> None:
         """The packet data[start:end] and the whole packets with its topic, properties and length that follow in data[end:size],
-        at most RUN_MAX together. `payload_at` is the offset of the first payload."""
+        at most RUN_MAX together. `payload_at` is the offset of the first payload, `id_at` that of the first packet identifier,
+        0 for QoS 0."""
         packet_size = end - start
         count = 1
         stop = end
         limit = min(size, start + packet_size * RUN_MAX)
         if stop + packet_size <= limit:
-            head = data[start:payload_at]
+            head = data[start : id_at or payload_at]
+            rest = data[id_at + 2 : payload_at] if id_at else b""  # properties of MQTT 5
+            at = stop + id_at - start
             while stop + packet_size <= limit and data.startswith(head, stop):
+                if id_at and (data[at] | data[at + 1] == 0 or (rest and not data.startswith(rest, at + 2))):
+                    break
+                at += packet_size
                 stop += packet_size
                 count += 1
-        super().__init__(topic, 0, False, b"", client_id, None, count)
+        super().__init__(topic, 1 if id_at else 0, False, b"", client_id, None, count)
         self.stop = stop
         self.packet_size = packet_size
         self.version = version
         self._data = data
         self._start = start
+        self._id_at = id_at
+        self._head = b""  # of QoS 1, up to the packet identifier
         self._head_size = payload_at - start
         self._own = b""
         self._other = b""
@@ -122,8 +151,17 @@ class Run(Publication):
         """Bytes of each payload."""
         return self.packet_size - self._head_size
 
+    def pubacks(self) -> bytes:
+        """A PUBACK of four bytes for each packet of QoS 1, in order: without a reason code [MQTT5 3.4.2.1]."""
+        data = self._data
+        answers = bytearray(b"\x40\x02\0\0" * self.count)
+        answers[2::4] = data[self._id_at : self.stop : self.packet_size]
+        answers[3::4] = data[self._id_at + 1 : self.stop : self.packet_size]
+        return bytes(answers)
+
     def encoded(self, version: int) -> bytes:
-        """The packets for a receiver of this protocol version: as received, or encoded once for the other form."""
+        """The packets for a receiver of this protocol version: as received, or encoded once for the other form, without packet
+        identifiers of their own."""
         if (version < 5) == (self.version < 5):
             if not self._own:
                 data = self._data
@@ -132,7 +170,7 @@ class Run(Publication):
         if not self._other:
             self._other = b"".join(
                 [
-                    encode_publish(version, self.topic, message.payload, 0, False, False, 0, b"")
+                    encode_publish(version, self.topic, message.payload, self.qos, False, False, self.qos, b"")
                     for message in self.messages()
                 ]
             )
@@ -152,21 +190,23 @@ class Run(Publication):
         messages = self._messages
         if messages is None:
             messages = self._messages = []
-            data = self._data
             at = self._start
             while at < self.stop:
-                end = at + self.packet_size
-                messages.append(
-                    Message(
-                        self.topic,
-                        data[at + self._head_size : end],
-                        0,
-                        False,
-                        self.properties,
-                        NEVER,
-                        self.client_id,
-                        self.origin,
-                    )
-                )
-                at = end
+                messages.append(self.message(at))
+                at += self.packet_size
         return messages
+
+    def message(self, at: int) -> Message:
+        """The message of the packet that begins at data[at]. Receivers of its protocol version get one of QoS 1 as it came,
+        with a packet identifier of theirs."""
+        data = self._data
+        payload = data[at + self._head_size : at + self.packet_size]
+        message = Message(self.topic, payload, self.qos, False, self.properties, NEVER, self.client_id, self.origin)
+        if self._id_at:
+            id_at = self._id_at - self._start
+            if not self._head:
+                self._head = data[at : at + id_at]
+            message.head = self._head
+            message.tail = payload if self.version < 5 else data[at + id_at + 2 : at + self.packet_size]
+            message.head_version = 4 if self.version < 5 else 5
+        return message

@@ -4,10 +4,19 @@
 from __future__ import annotations
 
 from broker.codec.packets import Publish
-from broker.codec.reader import decode_publish
-from broker.codec.runs import bare_message
+from broker.codec.wire import decode_varint
+from broker.errors import MalformedPacket
 from broker.message import NEVER, Message
 from broker.origin import NAME, carried_origin, split_properties
+
+
+def publish_at(data: bytes, pos: int, size: int) -> tuple[int, int]:
+    """(body, end) of the whole PUBLISH at data[pos:size]: where its variable header begins, and what follows it. Raises
+    MalformedPacket for anything else."""
+    remaining, body = decode_varint(data, pos + 1, size)
+    if data[pos] >> 4 != 3 or remaining < 0 or body + remaining > size:
+        raise MalformedPacket("block of packets contains something other than a whole PUBLISH")
+    return body, body + remaining
 
 
 def carried_message(publish: Publish, now: float) -> Message:
@@ -21,13 +30,3 @@ def carried_message(publish: Publish, now: float) -> Message:
     return Message(
         publish.topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, "", origin
     )
-
-
-def block_message(
-    first: int, data: bytes, start: int, body: int, end: int, payload_at: int, version: int, now: float
-) -> Message:
-    """The message of the PUBLISH data[start:end] of another node: as it came where `bare_payload_at` recognizes it with QoS 1.
-    It may have expired. Raises MqttError."""
-    if payload_at >= 0:
-        return bare_message(data, start, body, end, payload_at, version, "")
-    return carried_message(decode_publish(first, data, body, end, version), now)

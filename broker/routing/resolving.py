@@ -77,5 +77,6 @@ def resolve(context: Context, tree: Trie, topic: bytes) -> Route:
             route.whole_runs = False
     if context.bridging is not None:
         route.bridge = context.bridging.route(topic, bridged, remote)
+    route.is_passed_on = bool(route.peers) and not (route.receivers or route.groups) and route.bridge is None
     route.is_kept = authorization is None or authorization.failed == failed_before
     return route

@@ -100,6 +100,7 @@ class Route:
     receivers    ordinary clients
     bridge       the receivers that are other brokers, None for none
     whole_runs   every receiver can get a run of QoS 0 messages unchanged
+    is_passed_on  only other nodes get the messages, and a run of QoS 1 as well
     is_reserved  clients never publish to the topic: `$SYS/#`
     is_judged    not every client may publish to the topic
     is_kept      the route may be cached: no authorizer failed
@@ -111,6 +112,7 @@ class Route:
         "groups",
         "is_judged",
         "is_kept",
+        "is_passed_on",
         "is_reserved",
         "peers",
         "receivers",
@@ -126,10 +128,15 @@ class Route:
         self.peers: list[Peer] = []
         self.bridge: Bridge | None = None
         self.whole_runs = True
+        self.is_passed_on = False
         self.is_reserved = is_reserved(topic)
         self.is_judged = is_authorized or self.is_reserved
         self.is_kept = True
         self.size = 0
+
+    def is_empty(self) -> bool:
+        """Return whether nobody gets messages of the topic."""
+        return not (self.receivers or self.groups or self.peers) and self.bridge is None
 
     def group_of(self, copy: GroupCopy) -> GroupRoute | None:
         """Return the group of a copy, None where it has no members any more."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final, cast
 
 from broker.bridging import needs_origin
+from broker.codec.reader import decode_publish
 from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS
-from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
-from broker.codec.wire import decode_varint
+from broker.codec.runs import Run, bare_payload_at, bare_run
 from broker.context import Context
 from broker.counters import (
     DROP_FROM_PEER_EXPIRED,
@@ -20,11 +20,11 @@ from broker.counters import (
     DROP_GROUP_GONE,
     DROP_RETAINED_FULL,
 )
-from broker.errors import MalformedPacket, MqttError
+from broker.errors import MqttError
 from broker.hooks import NO_GROUPS, Peer
 from broker.message import Message, Publication
 from broker.publisher import Publisher
-from broker.routing.carried import block_message
+from broker.routing.carried import carried_message, publish_at
 from broker.routing.group_choice import choose, choose_by, choose_other, keyed, pick
 from broker.routing.group_copy import GroupCopy
 from broker.routing.resolving import resolve
@@ -33,7 +33,6 @@ from broker.routing.route import GroupRoute, Route
 from broker.routing.route_cache import RouteCache
 from broker.routing.shared import GroupMember
 from broker.routing.strategy import LOCAL_FIRST
-from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
 from broker.routing.trie import Trie
 from broker.slices import Work
@@ -43,19 +42,22 @@ NO_CHOICE: Final[dict[str, list[tuple[bytes, bytes]]]] = {}
 
 
 class Router:
-    """`publisher` is the source of the message and may be held; None for messages of the server itself."""
+    """`publisher` is the source of the message and may be held; None for messages of the server itself.
+
+    last  the route of the last lookup: many publishers repeat their topic
+    """
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.tree = Trie()  # the local tree: topic filter -> FilterEntry
         self.cache = RouteCache()
-        self._last: Route | None = None  # of the last lookup: many publishers repeat their topic
+        self.last: Route | None = None
 
     # --- the cache ---
 
     def lookup(self, topic: bytes) -> Route:
         """The route of a topic name. Raises MqttError for an invalid topic name."""
-        last = self._last
+        last = self.last
         if last is not None and last.topic == topic:
             return last
         route = self.cache.routes.get(topic)
@@ -63,17 +65,17 @@ class Router:
             route = resolve(self.context, self.tree, topic)
             if self.cache.keep(route):
                 self.context.counters.routes_cleared += 1
-        self._last = route if route.is_kept else None
+        self.last = route if route.is_kept else None
         return route
 
     def forget_routes(self) -> None:
         """Clear the cache: a filter with wildcards changed, which may match any topic."""
-        self._last = None
+        self.last = None
         self.cache.clear()
 
     def forget_topic(self, topic: bytes) -> None:
         """Remove one topic from the cache: a filter without wildcards changed."""
-        self._last = None
+        self.last = None
         self.cache.remove(topic)
 
     def forget_filter(self, topic_filter: bytes, wildcard: bool) -> None:
@@ -86,9 +88,8 @@ class Router:
     def reaches_nobody(self, topics: list[bytes]) -> bool:
         """Return whether a message of these topics that is not retained has no receiver, here and on other nodes.
         Raises MqttError for an invalid topic name."""
-        for topic in topics:
-            route = self.lookup(topic)
-            if route.receivers or route.groups or route.peers or route.bridge is not None:
+        for topic in topics:  # noqa: SIM110 (compiled without a generator)
+            if not self.lookup(topic).is_empty():
                 return False
         return True
 
@@ -322,7 +323,7 @@ class Router:
         tap = context.tap
         if tap is not None:
             tap.published_run(run, publisher, now)
-        if not route.receivers and not route.groups and not route.peers and route.bridge is None:
+        if route.is_empty():
             context.counters.without_receivers += run.count
             return NO_MATCHING_SUBSCRIBERS
         bridge = route.bridge
@@ -342,7 +343,7 @@ class Router:
                     for message in run.messages():
                         peer.forward(message, NO_GROUPS, now)
                 else:
-                    peer.forward_run(run.encoded(version), run.count, version, now)
+                    peer.forward_run(run.encoded(version), run.count, version, run.qos, now)
                 if peer.congested and publisher is not None:
                     context.hold_for_peer(peer, publisher, now)
             context.counters.messages_to_peers += run.count * len(route.peers)
@@ -401,23 +402,21 @@ class Router:
             slices.steps += 1
             end = size
             try:
+                body, end = publish_at(data, pos, size)
                 first = data[pos]
-                remaining, body = decode_varint(data, pos + 1, size)
-                if first >> 4 != 3 or remaining < 0 or body + remaining > size:
-                    raise MalformedPacket("block of packets contains something other than a whole PUBLISH")
-                end = body + remaining
                 payload_at = bare_payload_at(data, first, body, end, version)
-                if payload_at >= 0 and first == PUBLISH_QOS0:
-                    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-                    route = self.lookup(data[body + 2 : topic_end])
-                    run = Run(route.topic, data, pos, end, payload_at, version, "", size)
-                    if payload_at > topic_end + 1:
-                        run.properties = data[topic_end + 1 : payload_at]
-                    end = run.stop
-                    counters.messages_from_peers += run.count
-                    self._deliver_run_here(route, run, publisher, now)
+                if payload_at >= 0:
+                    run = bare_run(data, pos, body, end, payload_at, version, "", size)
+                    route = self.lookup(run.topic)
+                    run.topic = route.topic  # one object for all messages of the topic
+                    if run.qos:
+                        end = self._deliver_singly(route, run, pos, publisher, now)
+                    else:
+                        end = run.stop
+                        self._deliver_run_here(route, run, publisher, now)
+                    counters.messages_from_peers += (end - pos) // run.packet_size
                 else:
-                    message = block_message(first, data, pos, body, end, payload_at, version, now)
+                    message = carried_message(decode_publish(first, data, body, end, version), now)
                     if message.expires_at > now:
                         self.publish_remote(message, NO_GROUPS, publisher, now)
                     else:
@@ -427,6 +426,17 @@ class Router:
                 counters.drop(DROP_FROM_PEER_INVALID, 1, 0)
             pos = end
         return size
+
+    def _deliver_singly(self, route: Route, run: Run, pos: int, publisher: Publisher | None, now: float) -> int:
+        """Deliver the messages of a run of QoS 1 that begins at `pos` to subscribers on this node, until the publisher is held
+        or its slice is over. Returns the position behind them."""
+        slices = self.context.slices
+        while True:
+            self._deliver(route, run.message(pos), publisher, now)
+            pos += run.packet_size
+            if pos >= run.stop or (publisher is not None and (publisher.held or slices.is_over())):
+                return pos
+            slices.steps += 1
 
     def _deliver_run_here(self, route: Route, run: Run, publisher: Publisher | None, now: float) -> None:
         """Deliver a run to subscribers on this node, without shared groups."""
@@ -439,18 +449,15 @@ class Router:
                 if session.sources is None:
                     session.deliver_run(run, publisher, now)
                 else:
-                    self._deliver_moving(session, run, publisher, now)
+                    for message in run.messages():
+                        sources = session.sources
+                        if sources is None or sources.takes(message, 0, False, NO_IDENTIFIERS, publisher, now):
+                            session.deliver(message, 0, False, NO_IDENTIFIERS, publisher, now)
             if route.bridge is not None:
                 route.bridge.deliver(run, publisher, now)
         else:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)
-
-    def _deliver_moving(self, session: Subscriber, run: Run, publisher: Publisher | None, now: float) -> None:
-        sources = session.sources
-        for message in run.messages():
-            if sources is None or sources.takes(message, 0, False, NO_IDENTIFIERS, publisher, now):
-                session.deliver(message, 0, False, NO_IDENTIFIERS, publisher, now)
 
     # --- retained messages ---
 

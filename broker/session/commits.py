@@ -15,6 +15,7 @@ from collections import deque
 from typing import Final
 
 from broker.codec.packets import PUBACK, PUBREC
+from broker.counters import SHORT_PUBACK_BYTES
 from broker.hooks import Waiter
 from broker.session.output import Output
 from broker.store.journal import Journal
@@ -139,11 +140,7 @@ class Commits:
     def acknowledge(self, connection: Output, data: bytes) -> None:
         """Write a packet that speaks of what the packet being handled has changed: now, or after all commits that have
         begun. It never overtakes another one of its connection."""
-        if self.journal is None and self._begun == self._finished:
-            connection.write_answer(data)
-            return
-        is_due = self.is_due()
-        if connection.acks_waiting == 0 and not is_due:
+        if self._waits_for_nothing(connection):
             connection.write_answer(data)
             return
         if connection.acks_promised or self.promise_due > self._kept:
@@ -155,6 +152,21 @@ class Commits:
         if connection.acks_waiting >= ACKS_WAITING_MAX and not connection.acks_held:
             connection.acks_held = True
             connection.context.hold(connection)
+
+    def acknowledge_run(self, connection: Output, pubacks: bytes) -> None:
+        """As `acknowledge`, of PUBACK packets of four bytes."""
+        if self._waits_for_nothing(connection):
+            connection.write_pubacks(pubacks)
+            return
+        for at in range(0, len(pubacks), SHORT_PUBACK_BYTES):
+            self.acknowledge(connection, pubacks[at : at + SHORT_PUBACK_BYTES])
+
+    def _waits_for_nothing(self, connection: Output) -> bool:
+        """Return whether what speaks of the packet being handled may be written now."""
+        if self.journal is None and self._begun == self._finished:
+            return True
+        is_due = self.is_due()  # also where others wait: the store begins a commit
+        return connection.acks_waiting == 0 and not is_due
 
     def write_stored(self, connection: Output, data: bytes) -> None:
         """As `acknowledge`, of a packet to another client than that of the packet being handled: it waits for no promise to

@@ -20,7 +20,7 @@ from broker.codec.reason_codes import (
     SERVER_BUSY,
     SERVER_UNAVAILABLE,
 )
-from broker.codec.runs import PUBLISH_QOS0, Run, bare_message, bare_payload_at
+from broker.codec.runs import PUBLISH_QOS0, bare_message, bare_payload_at, bare_run
 from broker.codec.wire import decode_length
 from broker.context import STOOD_STILL
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
@@ -285,7 +285,7 @@ class Connection(Output):
                 if first == PUBLISH_QOS0:
                     end = self._receive_run(data, pos, body, end, payload_at, now)
                 else:
-                    self._receive_qos1(data, pos, body, end, payload_at, now)
+                    end = self._receive_qos1(data, pos, body, end, payload_at, now)
             elif first == 0x40 and remaining == 2 and version and data[body] | data[body + 1]:
                 self.count_packet(PUBACK, end - pos)
                 session = self.session
@@ -350,20 +350,27 @@ class Connection(Output):
     # --- PUBLISH: three ways to read it, `publish` has the rules ---
 
     def _receive_run(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> int:
-        """Read a QoS 0 PUBLISH that `bare_payload_at` recognizes, together with the following ones of the same topic,
-        properties and length. Returns the position behind them."""
-        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-        run = Run(data[body + 2 : topic_end], data, start, end, payload_at, self.version, self.client_id, len(data))
-        if payload_at > topic_end + 1:
-            run.properties = self._properties = data[topic_end + 1 : payload_at]
+        """Read a PUBLISH that `bare_payload_at` recognizes, together with the following ones of the same topic, properties and
+        length. Returns the position behind them."""
+        run = bare_run(data, start, body, end, payload_at, self.version, self.client_id, len(data))
+        if run.properties:
+            self._properties = run.properties
         session = self.session
         assert session is not None
         publish(self.broker, self, session, run, 0, False, now)
         self.count_publishes(run.count)
         return run.stop
 
-    def _receive_qos1(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> None:
-        """Read a QoS 1 PUBLISH that `bare_payload_at` recognizes. The PUBACKs of one chunk leave in one write."""
+    def _receive_qos1(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> int:
+        """Read a QoS 1 PUBLISH that `bare_payload_at` recognizes, and those that follow it where only other nodes get them.
+        Returns the position behind them. The PUBACKs of one chunk leave in one write."""
+        broker = self.broker
+        route = broker.router.last
+        is_watched = broker.tap is not None or broker.publishing is not None or self.bridge_end is not None
+        if route is not None and route.is_passed_on and not is_watched:
+            topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+            if data[body + 2 : topic_end] == route.topic:
+                return self._receive_run(data, start, body, end, payload_at, now)
         message = bare_message(data, start, body, end, payload_at, self.version, self.client_id)
         if message.properties:
             self._properties = message.properties
@@ -373,6 +380,7 @@ class Connection(Output):
         session = self.session
         assert session is not None
         publish(self.broker, self, session, message, packet_id, False, now)
+        return end
 
     def _receive_publish(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
         """Read any PUBLISH [MQTT5 3.3]."""

@@ -173,6 +173,12 @@ class Output(Publisher):
             self._count_answer(data)
             self.write_packets(data, 1)
 
+    def write_pubacks(self, data: bytes) -> None:
+        """Write PUBACK packets of four bytes."""
+        count = len(data) // SHORT_PUBACK_BYTES
+        self.context.counters.short_pubacks_sent += count
+        self.write_packets(data, count)
+
     def write_answers(self, answers: list[bytes]) -> None:
         """Write packets. The router has counted those that are PUBLISH."""
         for answer in answers:

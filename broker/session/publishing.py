@@ -39,7 +39,7 @@ def publish(
 ) -> None:
     """Handle what a PUBLISH, or a run of them, says. Raises MqttError for an error of the client.
 
-    packet_id  0 for QoS 0
+    packet_id  0 for QoS 0, and for a run
     is_resent  DUP is set
     """
     if broker.publishing is not None and broker.run_publishing is None and isinstance(sent, Run):
@@ -72,7 +72,7 @@ def publish(
     if store_is_full and refuse_unstored(broker, connection, session, route, sent, packet_id, now):
         return
     if qos and broker.memory_level == MEMORY_FULL:
-        refuse_without_memory(broker, connection, qos, packet_id, now)
+        refuse_without_memory(broker, connection, sent, packet_id, now)
         return
     if broker.tap is not None and refuse_by_tap(broker, connection, broker.tap, sent, packet_id):
         return
@@ -95,7 +95,7 @@ def publish(
         reason_code = SUCCESS  # only a group has no room, and who cannot be told that would send to all others again
     if qos == 2 and reason_code < 0x80:
         session.note_received(packet_id)  # one that is refused is refused again when it is resent
-    answer(broker, connection, qos, packet_id, reason_code)
+    answer(broker, connection, sent, packet_id, reason_code)
 
 
 def _is_repeated(broker: Broker, connection: Output, session: Session, packet_id: int, is_resent: bool) -> bool:

@@ -8,8 +8,9 @@ from typing import Final, cast
 from broker.broker import MEMORY_IS_FULL, NO_REASON, Broker
 from broker.codec.packets import PUBACK, PUBREC
 from broker.codec.reason_codes import QUOTA_EXCEEDED, SUCCESS
+from broker.codec.runs import Run
 from broker.codec.writer import encode_ack
-from broker.counters import DROP_LOG_FULL
+from broker.counters import DROP_LOG_FULL, SHORT_PUBACK_BYTES
 from broker.hooks import Tap
 from broker.message import Publication
 from broker.routing.route import Route
@@ -22,9 +23,21 @@ NOT_STORED: Final = "not_stored"  # why a message of another broker is dropped
 NO_MEMORY: Final = "no_memory"  # likewise
 
 
-def answer(broker: Broker, connection: Output, qos: int, packet_id: int, reason_code: int) -> None:
+def answer(broker: Broker, connection: Output, sent: Publication, packet_id: int, reason_code: int) -> None:
     """Write PUBACK or PUBREC when all that it speaks of is kept, behind those that wait [MQTT-4.6.0-2]. Only MQTT 5 has the
-    reason code."""
+    reason code. A run has packet identifiers of its own."""
+    if not isinstance(sent, Run):
+        _answer(broker, connection, sent.qos, packet_id, reason_code)
+        return
+    pubacks = sent.pubacks()
+    if reason_code == SUCCESS or connection.version != 5:
+        broker.commits.acknowledge_run(connection, pubacks)
+        return
+    for at in range(0, len(pubacks), SHORT_PUBACK_BYTES):
+        _answer(broker, connection, 1, pubacks[at + 2] << 8 | pubacks[at + 3], reason_code)
+
+
+def _answer(broker: Broker, connection: Output, qos: int, packet_id: int, reason_code: int) -> None:
     if qos == 1 and (reason_code == SUCCESS or connection.version != 5):
         data = b"\x40\x02" + PACKET_ID_BYTES[packet_id]
     else:
@@ -41,9 +54,9 @@ def refuse(
     if sent.qos == 0 or connection.version < 5:
         broker.counters.drop_for_client(drop_reason, sent.count, sent.qos, connection.client_id)
     elif reason_code >= 0x80:
-        broker.counters.publishes_refused += 1
+        broker.counters.publishes_refused += sent.count
     if sent.qos:
-        answer(broker, connection, sent.qos, packet_id, reason_code)
+        answer(broker, connection, sent, packet_id, reason_code)
 
 
 def refuse_by_tap(broker: Broker, connection: Output, tap: Tap, sent: Publication, packet_id: int) -> bool:
@@ -54,7 +67,7 @@ def refuse_by_tap(broker: Broker, connection: Output, tap: Tap, sent: Publicatio
     if sent.qos == 0:
         broker.counters.drop_of_topic(DROP_LOG_FULL, sent.count, 0, sent.topic)
     else:
-        answer(broker, connection, sent.qos, packet_id, QUOTA_EXCEEDED)
+        answer(broker, connection, sent, packet_id, QUOTA_EXCEEDED)
     return True
 
 
@@ -66,17 +79,17 @@ def refuse_unstored(
     qos = sent.qos
     if qos == 0 or not (sent.retain or (qos == 2 and session.records is not None) or _needs_store(route, qos)):
         return False
-    broker.counters.publishes_not_stored += 1
-    if _may_be_told(broker, connection, STORE_IS_FULL, NOT_STORED, now):
-        answer(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
+    broker.counters.publishes_not_stored += sent.count
+    if _may_be_told(broker, connection, STORE_IS_FULL, NOT_STORED, sent.count, now):
+        answer(broker, connection, sent, packet_id, QUOTA_EXCEEDED)
     return True
 
 
-def refuse_without_memory(broker: Broker, connection: Output, qos: int, packet_id: int, now: float) -> None:
+def refuse_without_memory(broker: Broker, connection: Output, sent: Publication, packet_id: int, now: float) -> None:
     """Refuse a QoS 1 or 2 PUBLISH because the memory is full."""
-    broker.counters.publishes_without_memory += 1
-    if _may_be_told(broker, connection, MEMORY_IS_FULL, NO_MEMORY, now):
-        answer(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
+    broker.counters.publishes_without_memory += sent.count
+    if _may_be_told(broker, connection, MEMORY_IS_FULL, NO_MEMORY, sent.count, now):
+        answer(broker, connection, sent, packet_id, QUOTA_EXCEEDED)
 
 
 def refuse_waiting(broker: Broker, now: float) -> None:
@@ -90,17 +103,17 @@ def refuse_waiting(broker: Broker, now: float) -> None:
             # The message is routed. A PUBREC with an error would end the exchange [MQTT5 4.3.3], and its repetition would be a
             # second one; so the client asks once more.
             broker.close_connection(connection, NO_REASON, STORE_IS_FULL, now)
-        elif _may_be_told(broker, connection, STORE_IS_FULL, NOT_STORED, now):
+        elif _may_be_told(broker, connection, STORE_IS_FULL, NOT_STORED, 1, now):
             packet_id = waiting[2] << 8 | waiting[3]
             connection.write_answer(encode_ack(PUBACK, packet_id, QUOTA_EXCEEDED, 5))
 
 
-def _may_be_told(broker: Broker, connection: Output, text: str, reason: str, now: float) -> bool:
-    """Return whether the client can be told that its message is refused. Else it is disconnected, and sends it again."""
+def _may_be_told(broker: Broker, connection: Output, text: str, reason: str, count: int, now: float) -> bool:
+    """Return whether the client can be told that messages are refused. Else it is disconnected, and sends them again."""
     if not _understands(connection):
         broker.close_connection(connection, NO_REASON, text, now)
         return False
-    count_refused(connection, reason, 1)
+    count_refused(connection, reason, count)
     return True
 
 

@@ -12,8 +12,8 @@ from federation.stream.direct_client import DirectClient
 
 
 class DirectConnection(asyncio.Protocol):
-    """`changed` is called when the stream begins or ends, and `acked` after each acknowledgement; `failed` with a fault of
-    ours."""
+    """`changed` is called when the stream begins or ends; `acked` after each acknowledgement, which releases what leaves at the
+    end of the turn; `failed` with a fault of ours."""
 
     def __init__(
         self,
@@ -45,7 +45,8 @@ class DirectConnection(asyncio.Protocol):
         now = self._time()
         try:
             core.receive_data(data, now)
-            self.flush(now)
+            if not self._is_streaming:
+                self.flush(now)
         except Exception as error:
             self._failed(error)
             core.connection_lost("internal error", now)

@@ -52,7 +52,7 @@ class DirectServerProtocol(asyncio.Protocol):
             self._failed(error)
         if self._is_open:
             if self._turns is not None:
-                self._turns.flush_now(now)
+                self._turns.chunk_handled(len(data), now)
             else:
                 self._host.changed()
         elif self.core.receiver is not None:
@@ -84,7 +84,8 @@ class DirectServerProtocol(asyncio.Protocol):
             self._failed(error)
         self._follow_reading()
         self._write(now)
-        self._host.changed()
+        if self._turns is None or self.core.is_over:
+            self._host.changed()
 
     def _follow_reading(self) -> None:
         transport = self._transport

@@ -3,8 +3,10 @@
 # compiled with mypyc
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
+from broker.message import NEVER
 from broker.server.turns import TurnEnd
 from federation.node import Node
 from federation.shell.direct_client import DirectConnection
@@ -47,19 +49,23 @@ class OutletFlush(TurnEnd):
         self._outlets = node.outlets
         self._arm = arm
         self._flush_soon = flush_soon
+        self._loop = asyncio.get_running_loop()
+        self._gathering: asyncio.TimerHandle | None = None  # until blocks that gather are to leave
 
     def turn_ended(self, now: float) -> None:
         """Flush the outlets; set the timer when a new deadline may be near."""
-        gathers = False
+        gathered_at = NEVER
         outlets = self._outlets
         for sender in outlets.take_ready():
             outlet = sender.outlet
             if outlet is not None:
                 outlet.flush_at(now)
-            gathers = gathers or sender.gathers()
+            gathered_at = min(gathered_at, sender.gathered_at())
         # A search for the next deadline in every turn would cost more than the turn. New and near can only be the deadline of
-        # a block that gathers and the rest of a full state; the timer finds the others.
-        if gathers or not self.is_watched or outlets.ready:
+        # a block that gathers, which has a timer here, and the rest of a full state; the timer of all finds the others.
+        if gathered_at != NEVER and self._gathering is None:
+            self._gathering = self._loop.call_at(gathered_at, self._gathered)
+        if not self.is_watched or outlets.ready:
             self._arm()
         promises = self._node.promises
         sessions = self._node.sessions
@@ -78,3 +84,17 @@ class OutletFlush(TurnEnd):
             acks_due.clear()
             for stream in streams:
                 stream.carry_out()
+
+    def _gathered(self) -> None:
+        """Blocks that have gathered long enough leave."""
+        self._gathering = None
+        for sender in self._node.senders.values():
+            if sender.gathered_at() != NEVER:
+                sender.want_attention()
+        self.turn_ended(self._loop.time())
+
+    def stop(self) -> None:
+        """Cancel the timer."""
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None

@@ -83,7 +83,7 @@ class DirectClient:
         self._sender.hello_sent(self.attempt)
 
     def receive_data(self, data: bytes, now: float) -> None:
-        """Bytes came. After it, data_to_send."""
+        """Bytes came. After it, data_to_send; behind an acknowledgement the sender stands in `outlets` for it."""
         sender = self._sender
         if self.is_over or sender.attempt != self.attempt:
             self.is_over = True
@@ -109,6 +109,7 @@ class DirectClient:
             return
         if answers.ack >= 0:
             sender.ack(self.attempt, answers.ack, now)
+            sender.want_attention()
         if answers.end_text is not None:
             self.is_over = True
             if answers.end_malformed:

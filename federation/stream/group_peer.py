@@ -73,8 +73,12 @@ class GroupPeer(PromisedPeer):
 
     def forward_copy(self, message: Message, copy: GroupCopy, now: float) -> None:
         self._append_copy(message, copy, now)
-        if message.qos and self.promises is not None:
-            self.promise_message(message.qos, self.promises)
+        self.promise_newest(message.qos)
+
+    def promise_newest(self, qos: int) -> None:
+        """A publisher waits for what was appended last, if that has QoS 1 or 2."""
+        if qos and self.promises is not None:
+            self.promise_message(qos, self.promises)
 
     def forward_again(self, message: Message, copy: GroupCopy, now: float) -> None:
         self._append_copy(message, copy, now)

@@ -93,6 +93,7 @@ class Outbox(BlockOwner):
 
     def append_run(self, data: bytes, count: int, version: int, now: float) -> bool:
         """Append `count` PUBLISH packets without RETAIN and expiry. True when a block is full and should be sent."""
+        self.is_dropped = False
         size = len(data) + CHUNK_OVERHEAD
         if self.size + size > self.bytes_max and not self._make_room(size, count):
             return False

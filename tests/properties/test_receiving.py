@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.authorization import ALLOW, DENY, NO_OPINION, Authorizer, ClientIdentity, Verdict
@@ -32,7 +32,7 @@ from broker.codec.reason_codes import NOT_AUTHORIZED
 from broker.codec.runs import Run
 from broker.codec.wire import decode_varint
 from broker.codec.writer import encode_packet
-from broker.hooks import Tap
+from broker.hooks import Forwarder, Peer, RemoteRoute, Tap
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.slices import SLICE_STEPS
@@ -45,7 +45,12 @@ UNBOUNDED: Final = 2**40  # steps of a slice
 REFUSED: Final = b"refused"  # a topic that the client may not publish to
 PLUGIN_REFUSES: Final = b"plugin/refuses"
 PLUGIN_MOVES: Final = b"plugin/moves"
-TOPICS: Final = (b"a", b"a/b", b"c/d/e", b"$x", "é/ü".encode(), REFUSED, PLUGIN_REFUSES, PLUGIN_MOVES)
+BEYOND: Final = b"$beyond"  # a topic that another node wants, and no client here
+REFUSED_BEYOND: Final = b"$refused"  # likewise, and the client may not publish to it
+TOPICS: Final = (
+    *(b"a", b"a/b", b"c/d/e", b"$x", "é/ü".encode(), REFUSED, PLUGIN_REFUSES, PLUGIN_MOVES, REFUSED_BEYOND),
+    *(BEYOND, BEYOND, BEYOND),
+)
 FILTERS: Final = (b"a", b"a/#", b"+/b", b"#", b"$share/g/a", b"$share/g/+/b", b"$share/h/#", b"c/+/e", b"refused")
 PAIR: Final = b"\x26\0\1k\0\1v"
 PACKET_IDS: Final = st.integers(1, 5)  # few, so that packets and acknowledgements meet
@@ -99,7 +104,7 @@ class Case:
 
 class Rights(Authorizer):
     def may_publish(self, client: ClientIdentity, topic: bytes) -> Verdict:
-        return DENY if topic == REFUSED else ALLOW
+        return DENY if topic in (REFUSED, REFUSED_BEYOND) else ALLOW
 
     def may_read(self, client: ClientIdentity, topic: bytes) -> Verdict:
         return DENY if topic == b"$x" else ALLOW
@@ -122,6 +127,38 @@ class Recorder(Tap):
 
     def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         self.messages += [fields_of(message) for message in run.messages()]
+
+
+class Other(Peer):
+    """Another node, and all that it gets."""
+
+    def __init__(self, name: str, names_groups: bool) -> None:
+        super().__init__(name, names_groups)
+        self.messages: list[Publish] = []
+
+    def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
+        self.messages.append(
+            Publish(message.topic, message.payload, message.qos, message.retain, properties=message.properties)
+        )
+
+    def forward_run(self, data: bytes, count: int, version: int, qos: int, now: float) -> None:
+        packets = PacketReader(version).receive_data(data)
+        assert len(packets) == count
+        for packet in packets:
+            assert isinstance(packet, Publish)
+            assert packet.qos == qos
+            self.messages.append(replace(packet, packet_id=0))
+
+
+class Beyond(Forwarder):
+    def __init__(self, other: Other) -> None:
+        self.other = other
+
+    def route(self, topic: bytes) -> RemoteRoute | None:
+        return RemoteRoute([self.other], []) if topic in (BEYOND, REFUSED_BEYOND) else None
+
+    def peers(self) -> list[Peer]:
+        return [self.other]
 
 
 def fields_of(message: Message) -> tuple[Any, ...]:
@@ -232,8 +269,9 @@ def opening(version: int) -> Packet:
     return Connect("c", version, False, 0, will=Will(b"a", b"gone", 1), properties=kept)
 
 
-def world_of(case: Case) -> tuple[World, list[Client], Recorder]:
-    """A broker, and clients that listen: of both versions, two of a shared group, one that is slow, one that comes back."""
+def world_of(case: Case) -> tuple[World, list[Client], Recorder, Other]:
+    """A broker, and clients that listen: of both versions, two of a shared group, one that is slow, one that comes back. And
+    another node."""
     world = World(
         maximum_qos=case.maximum_qos,
         retain_available=case.retain_available,
@@ -253,6 +291,8 @@ def world_of(case: Case) -> tuple[World, list[Client], Recorder]:
     recorder = Recorder()
     if case.has_tap:
         broker.add_tap(recorder)
+    other = Other("other", True)
+    broker.forwarder = Beyond(other)
     listeners = [
         world.connect("four", 4, auto=False),
         world.connect("five", 5, auto=False),
@@ -266,12 +306,12 @@ def world_of(case: Case) -> tuple[World, list[Client], Recorder]:
     for listener in listeners[3:5]:
         listener.subscribe(b"$share/g/#", b"$share/g/a")
     listeners[5].cut()
-    return world, listeners, recorder
+    return world, listeners, recorder, other
 
 
 def effect(case: Case, chunks: list[bytes], slice_steps: int, flushes: bool) -> dict[str, Any]:
     """All that shows after the chunks."""
-    world, listeners, recorder = world_of(case)
+    world, listeners, recorder, other = world_of(case)
     broker = world.broker
     client = world.open(case.version)
     client.auto = False
@@ -297,6 +337,7 @@ def effect(case: Case, chunks: list[bytes], slice_steps: int, flushes: bool) -> 
         "output": client.output,
         "delivered": [listener.output for listener in listeners],
         "published": recorder.messages,
+        "beyond": other.messages,
         "closed": close_text,
         "received": (client.connection.packets_received, client.connection.messages_received),
         "counters": {
@@ -327,8 +368,20 @@ def cut(data: bytes, sizes: tuple[int, ...]) -> list[bytes]:
     return chunks
 
 
+def run_beyond(version: int, topic: bytes = BEYOND, **fields: Any) -> Case:
+    """QoS 1 messages that go to the other node as runs."""
+    sent = tuple(Sent(Publish(topic, payload, 1, packet_id=3), 20) for payload in (b"x", b"yy"))
+    return Case(version, sent, (0,), UNBOUNDED, **fields)
+
+
 @settings(max_examples=effort(800))
 @given(CASES)
+@example(run_beyond(4))
+@example(run_beyond(5, is_stored=True))
+@example(run_beyond(4, REFUSED_BEYOND, is_judged=True))
+@example(run_beyond(5, REFUSED_BEYOND, is_judged=True))
+@example(run_beyond(5, has_tap=True))
+@example(run_beyond(5, wrapped="runs"))
 def test_packets_mean_the_same_however_they_come(case: Case) -> None:
     packets = (Sent(opening(case.version)), *case.packets)
     one_by_one = [data for sent in packets for data in sent.encode(case.version, as_short_as_possible=True)]

@@ -1,12 +1,13 @@
 """Runs agree with decoding each packet by itself."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.codec.packets import Publish
 from broker.codec.properties import are_user_properties
 from broker.codec.reader import decode_publish
-from broker.codec.runs import PUBLISH_QOS0, PUBLISH_QOS1, RUN_MAX, Run, bare_message, bare_payload_at
+from broker.codec.runs import PUBLISH_QOS1, RUN_MAX, Run, bare_message, bare_payload_at, bare_run
 from broker.codec.wire import decode_varint
 from broker.codec.writer import encode_publish
 from broker.errors import MqttError
@@ -29,7 +30,7 @@ def streams(draw: st.DrawFn) -> tuple[int, bytes]:
             st.tuples(
                 TOPIC,
                 st.lists(PAYLOAD, min_size=1, max_size=6),
-                st.sampled_from([0, 0, 0, 1, 2]),
+                st.sampled_from([0, 0, 0, 1, 1, 2]),
                 st.sampled_from([False, False, True]),
                 st.sampled_from([b"", b"", b"\x01\x01", b"\x26\0\1k\0\0", b"\x26\0\1k\0\1v", b"\x26\0\1k" + LONG]),
             ),
@@ -37,7 +38,10 @@ def streams(draw: st.DrawFn) -> tuple[int, bytes]:
         )
     ):
         properties = block if version == 5 else b""
-        parts += [encode_publish(version, topic, each, qos, retain, False, 7, properties) for each in payloads]
+        parts += [
+            encode_publish(version, topic, each, qos, retain, False, packet_id, properties)
+            for packet_id, each in enumerate(payloads, 254)
+        ]
     return version, b"".join(parts)
 
 
@@ -63,17 +67,22 @@ def runs_of(data: bytes, version: int, size: int) -> list[Run | Publish]:
         end = body + remaining
         if remaining < 0 or end > size:
             break
-        payload_at = bare_payload_at(data, data[pos], body, end, version) if data[pos] == PUBLISH_QOS0 else -1
+        payload_at = bare_payload_at(data, data[pos], body, end, version)
         if payload_at < 0:
             found.append(decode_publish(data[pos], data, body, end, version))
         else:
-            topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-            run = Run(data[body + 2 : topic_end], data, pos, end, payload_at, version, "c", size)
-            run.properties = data[topic_end + 1 : payload_at]
+            run = bare_run(data, pos, body, end, payload_at, version, "c", size)
             found.append(run)
             end = run.stop
         pos = end
     return found
+
+
+def acknowledged(run: Run) -> list[int]:
+    """The packet identifiers of its PUBACKs."""
+    pubacks = run.pubacks()
+    assert pubacks[::4] + pubacks[1::4] == b"\x40" * run.count + b"\x02" * run.count
+    return [int.from_bytes(pubacks[at + 2 : at + 4], "big") for at in range(0, len(pubacks), 4)]
 
 
 @given(streams(), st.integers(0, 400))
@@ -88,19 +97,28 @@ def test_a_run_is_its_packets(stream: tuple[int, bytes], missing: int) -> None:
             continue
         assert 1 <= part.count == len(part.messages()) <= RUN_MAX
         assert {message.client_id for message in part.messages()} == {"c"}
+        packet_ids = acknowledged(part) if part.qos else [0] * part.count
         publishes = [
-            Publish(each.topic, each.payload, each.qos, each.retain, properties=each.properties)
-            for each in part.messages()
+            Publish(each.topic, each.payload, each.qos, each.retain, packet_id=packet_id, properties=each.properties)
+            for packet_id, each in zip(packet_ids, part.messages(), strict=True)
         ]
         assert decoded(part.encoded(version), version, part.count * part.packet_size) == publishes
+        if part.qos:
+            as_received = [
+                each.head + packet_id.to_bytes(2, "big") + each.tail
+                for packet_id, each in zip(packet_ids, part.messages(), strict=True)
+            ]
+            assert b"".join(as_received) == part.encoded(version)
+            assert {each.head_version for each in part.messages()} == {version}
         other = part.encoded(OTHER[version])
         assert decoded(other, OTHER[version], len(other)) == [
-            Publish(each.topic, each.payload, each.qos, each.retain) for each in publishes
+            Publish(each.topic, each.payload, each.qos, each.retain, packet_id=each.qos) for each in publishes
         ]
-        aliased = part.aliased(7)
-        assert decoded(aliased, 5, len(aliased)) == [
-            Publish(b"", each.payload, properties=each.properties, topic_alias=7) for each in publishes
-        ]
+        if part.qos == 0:
+            aliased = part.aliased(7)
+            assert decoded(aliased, 5, len(aliased)) == [
+                Publish(b"", each.payload, properties=each.properties, topic_alias=7) for each in publishes
+            ]
         packets += publishes
     assert packets == decoded(data, version, size)
 
@@ -109,6 +127,23 @@ def test_the_limit_of_a_run() -> None:
     packet = encode_publish(4, b"a", b"xy", 0, False, False, 0, b"")
     parts = runs_of(packet * 600, 4, len(packet) * 600)
     assert [part.count for part in parts if isinstance(part, Run)] == [RUN_MAX, RUN_MAX, 600 - 2 * RUN_MAX]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_run_of_qos_1_ends_before_what_is_none(version: int) -> None:
+    """A packet identifier 0, which no client may send, and other properties of the same length."""
+    pair = b"\x26\0\1k\0\1v" if version == 5 else b""
+    good = encode_publish(version, b"a", b"xy", 1, False, False, 258, pair)
+    without_id = good.replace(b"\1\2", b"\0\0")
+    other = encode_publish(
+        version, b"a" if version == 5 else b"b", b"xy", 1, False, False, 258, pair.replace(b"v", b"w")
+    )
+    for bad in (without_id, other, good[:-1]):
+        data = good + good.replace(b"\1\2", b"\0\3") + bad + good
+        size = len(good)
+        whole = len(data) - (size if bad == good[:-1] else 0)
+        run = bare_run(data, 0, 2, size, size - 2, version, "c", whole)
+        assert (run.count, acknowledged(run)) == (2, [258, 3])
 
 
 @given(

@@ -137,6 +137,25 @@ def test_acknowledgements_wait_for_the_commit_and_keep_their_order(world: Any, v
     assert acks(client.take_packets()) == [(PubAck, 5)]
 
 
+def test_the_acknowledgements_of_a_run_keep_their_order(world: Any) -> None:
+    keeper = Keeper(world.broker)
+    client = world.connect("c", 4, auto=False)
+    commits = world.broker.commits
+    run = b"\x40\x02\0\x02\x40\x02\0\x03"
+    client.publish(b"durable", qos=1, packet_id=1)
+    commits.next_packet()
+    commits.acknowledge_run(client.connection, run)
+    world.flush()
+    assert acks(client.take_packets()) == []
+    assert client.connection.acks_waiting == 3
+    sent = world.broker.counters.short_pubacks_sent
+    keeper.sync()
+    commits.acknowledge_run(client.connection, run)
+    world.flush()
+    assert acks(client.take_packets()) == [(PubAck, 1), (PubAck, 2), (PubAck, 3), (PubAck, 2), (PubAck, 3)]
+    assert world.broker.counters.packets_sent >= world.broker.counters.short_pubacks_sent == sent + 5
+
+
 def test_a_later_commit_is_not_finished_by_an_earlier_one(world: Any) -> None:
     commits = world.broker.commits
     Keeper(world.broker)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from broker.codec.packets import PubAck, Publish, PubRec
+from broker.codec.writer import encode_publish
 from broker.hooks import Forwarder, Peer, RemoteRoute
+from broker.memory_limit import MEMORY_FREE, MEMORY_FULL
 from broker.message import Message
 from broker.session.refused import refuse_waiting
 from broker.store.journal import Journal
@@ -58,6 +60,9 @@ class FullPeer(Peer):
     def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
         pass
 
+    def forward_run(self, data: bytes, count: int, version: int, qos: int, now: float) -> None:
+        pass
+
     def needs_store(self, qos: int) -> bool:
         return qos == 2 or self.is_behind
 
@@ -82,6 +87,28 @@ def test_a_publish_that_the_store_keeps_for_another_node_is_refused(
     client = world.connect("c", auto=False)
     client.publish(b"elsewhere", qos=qos, packet_id=5)
     assert client.take_packets() == [(PubAck if qos == 1 else PubRec)(5, QUOTA_EXCEEDED if refused else 0)]
+
+
+@pytest.mark.parametrize("is_memory", [False, True])
+def test_of_a_run_for_another_node_each_message_is_refused(make_world: Any, is_memory: bool) -> None:
+    world = full(make_world)
+    peer = FullPeer("n2", True)
+    world.broker.forwarder = OneRoute(peer)
+    client, old = world.connect("c", auto=False), world.connect("old", 4, auto=False)
+    for version, publisher in ((5, client), (4, old)):
+        publisher.publish(b"elsewhere", qos=1, packet_id=5)  # what follows is a run
+        assert publisher.take_packets() == [PubAck(5)]
+        peer.is_behind = world.broker.commits.journal.is_full = not is_memory
+        world.broker.memory_level = MEMORY_FULL if is_memory else MEMORY_FREE
+        packets = [encode_publish(version, b"elsewhere", b"", 1, False, False, number, b"") for number in (6, 7, 8)]
+        publisher.connection.receive_data(b"".join(packets), world.now)
+        world.flush()
+        assert publisher.take_packets() == [PubAck(number, QUOTA_EXCEEDED) for number in (6, 7, 8) if version == 5]
+        assert publisher.closed is (version == 4)
+        peer.is_behind = world.broker.commits.journal.is_full = False
+        world.broker.memory_level = MEMORY_FREE
+    counters = world.broker.counters
+    assert (counters.publishes_without_memory, counters.publishes_not_stored) == ((6, 0) if is_memory else (0, 6))
 
 
 def test_publishes_that_wait_for_the_store_are_refused(make_world: Any) -> None:

@@ -153,7 +153,7 @@ def test_a_wrong_answer_ends_the_stream_with_its_reason(data: bytes, reason: str
 
 def test_a_stream_that_was_ended_as_malformed_gives_up_its_first_batch() -> None:
     sender, client = streaming()
-    sender.forward_run(b"\x30\x05\x00\x01tab", 1, 4, 1.0)
+    sender.forward_run(b"\x30\x05\x00\x01tab", 1, 4, 0, 1.0)
     client.data_to_send(1.0)
     client.receive_data(encode_end(True, "bad"), 1.0)
     sender.handle_timeout(5.0)
@@ -164,7 +164,7 @@ def test_a_stream_that_was_ended_as_malformed_gives_up_its_first_batch() -> None
 def test_the_newest_acknowledgement_frees_the_outbox() -> None:
     sender, client = streaming()
     for _ in range(3):
-        sender.forward_run(b"\x30\x05\x00\x01tab", 1, 4, 1.0)
+        sender.forward_run(b"\x30\x05\x00\x01tab", 1, 4, 0, 1.0)
         assert client.data_to_send(1.0)
     client.receive_data(encode_ack(2) + encode_ack(ACK_PONG) + encode_ack(4), 1.0)
     assert sender.outbox.size == 0

@@ -50,7 +50,7 @@ def test_a_client_sends_its_state_and_resumes_in_the_middle_of_a_block(extended:
     )
     first = len(events)
     client.receive_ack(first - 1, 0.0)
-    sender.forward_run(PACKET * 5, 5, 4, 0.0)
+    sender.forward_run(PACKET * 5, 5, 4, 0, 0.0)
     assert [pb.Event.FromString(data).id for data in client.take_events(0.0)] == list(range(first, first + 5))
     client.connection_lost("reset", False, 1.0)
     assert client.take_events(1.0) == []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from broker.message import NEVER, Message
+from federation.shell.outlet_flush import OutletFlush
 from federation.stream.block import Block
 from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.frames import (
@@ -30,10 +34,12 @@ from federation.stream.sender import (
     LINGER_SECONDS,
     STATE_BLOCKS_MAX,
     WINDOW_BLOCKS_MAX,
+    Outlet,
     Outlets,
     PeerSender,
 )
 from federation.stream.state import State
+from waiting import DEADLINE
 
 PACKET = b"\x30\x05\x00\x01tab"
 
@@ -123,7 +129,7 @@ def test_waits_grow_to_their_bound() -> None:
 def test_no_progress_ends_the_stream() -> None:
     sender = streaming()
     sender.full_state.end_digests()
-    sender.forward_run(PACKET, 1, 4, 10.0)
+    sender.forward_run(PACKET, 1, 4, 0, 10.0)
     assert kinds(sender, 10.0) == [(2, [PUBLISH_BLOCK])]
     assert sender.next_timeout() == 10.0 + ACK_SECONDS_MAX
     sender.handle_timeout(10.0 + ACK_SECONDS_MAX)
@@ -143,7 +149,7 @@ def test_an_acknowledgement_of_events_that_were_not_sent_begins_a_new_session(ev
 def test_a_resume_from_events_that_are_gone_begins_a_new_session(next_event_id: int) -> None:
     sender = streaming()
     session_id = sender.session_id
-    sender.forward_run(PACKET, 1, 4, 0.0)
+    sender.forward_run(PACKET, 1, 4, 0, 0.0)
     sender.take_blocks(0.0)
     sender.connection_lost(1, "reset", 0.0)
     sender.handle_timeout(1.0)
@@ -173,26 +179,73 @@ def busy() -> tuple[PeerSender, int]:
     """A sender with as many small batches on the way as leave at once, and the id of the next event."""
     sender = streaming()
     for number in range(EAGER_BLOCKS):
-        sender.forward_run(PACKET, 1, 4, 0.0)
+        sender.forward_run(PACKET, 1, 4, 0, 0.0)
         assert kinds(sender, 0.0) == [(2 + number, [PUBLISH_BLOCK])]
     return sender, 2 + EAGER_BLOCKS
 
 
 def test_a_batch_leaves_at_once_while_few_are_on_the_way_else_it_gathers() -> None:
     sender, next_id = busy()
-    sender.forward_run(PACKET, 1, 4, 0.0)
-    sender.forward_run(PACKET * 2, 2, 4, 0.0)
-    sender.forward_run(PACKET, 1, 5, 0.0)
+    sender.forward_run(PACKET, 1, 4, 0, 0.0)
+    sender.forward_run(PACKET * 2, 2, 4, 0, 0.0)
+    sender.forward_run(PACKET, 1, 5, 0, 0.0)
     assert kinds(sender, 0.0005) == []
-    assert sender.next_timeout() == LINGER_SECONDS
+    assert sender.gathered_at() == LINGER_SECONDS
     assert kinds(sender, LINGER_SECONDS) == [(next_id, [PUBLISH_BLOCK, PUBLISH_BLOCK])], "a frame for each version"
-    sender.forward_run(PACKET, 1, 4, 0.002)
+    sender.forward_run(PACKET, 1, 4, 0, 0.002)
     assert kinds(sender, 0.002) == []
     sender.ack(1, next_id + 3, 0.002)
     assert kinds(sender, 0.002) == [(next_id + 4, [PUBLISH_BLOCK])], "an id for each message"
     big = b"\x30" * BLOCK_BYTES_MAX
-    sender.forward_run(big, 1, 4, 0.002)
+    sender.forward_run(big, 1, 4, 0, 0.002)
     assert kinds(sender, 0.002) == [(next_id + 5, [PUBLISH_BLOCK])], "full"
+
+
+def test_a_block_gathers_while_the_window_has_room() -> None:
+    sender, _ = busy()
+    assert sender.gathered_at() == NEVER, "no block is open"
+    sender.forward_run(PACKET, 1, 4, 0, 0.5)
+    assert sender.gathered_at() == 0.5 + LINGER_SECONDS < sender.next_timeout()
+    sender.outbox.close_block()
+    for _ in range(WINDOW_BLOCKS_MAX):
+        sender.forward_run(b"\x30" * BLOCK_BYTES_MAX, 1, 4, 0, 0.5)
+    sender.take_blocks(0.5)
+    sender.forward_run(PACKET, 1, 4, 0, 0.5)
+    assert sender.gathered_at() == NEVER, "an acknowledgement comes first"
+
+
+class Taker(Outlet):
+    """Takes what is to be written."""
+
+    def __init__(self, sender: PeerSender) -> None:
+        self.first_ids: list[int] = []
+        self.came = asyncio.Event()
+        self._sender = sender
+
+    def flush_at(self, now: float) -> None:
+        self.first_ids += [block.first_id for block in self._sender.take_blocks(now)]
+        if self.first_ids:
+            self.came.set()
+
+
+@pytest.mark.interpreted
+async def test_a_block_that_gathers_leaves_without_another_turn() -> None:
+    sender, next_id = busy()
+    sender.outlet = taker = Taker(sender)
+    node = SimpleNamespace(outlets=sender.outlets, senders={"other": sender}, promises=None, sessions=None)
+    searches: list[None] = []
+    flush = OutletFlush(cast(Any, node), lambda: searches.append(None), lambda: None)
+    flush.is_watched = True
+    now = asyncio.get_running_loop().time()
+    sender.forward_run(PACKET, 1, 4, 0, now)
+    sender.want_attention()
+    flush.turn_ended(now)
+    assert taker.first_ids == []
+    async with asyncio.timeout(DEADLINE):
+        await taker.came.wait()
+    assert taker.first_ids == [next_id]
+    assert searches == [], "for the next deadline of all"
+    flush.stop()
 
 
 def test_the_shell_is_asked_once_a_block() -> None:
@@ -201,10 +254,10 @@ def test_the_shell_is_asked_once_a_block() -> None:
     outlets.take_ready()
     sender.take_blocks(0.0)
     for _ in range(10):
-        sender.forward_run(PACKET, 1, 4, 0.0)
+        sender.forward_run(PACKET, 1, 4, 0, 0.0)
     assert outlets.take_ready() == [sender]
     sender.take_blocks(0.0)
-    sender.forward_run(PACKET, 1, 4, 0.0)
+    sender.forward_run(PACKET, 1, 4, 0, 0.0)
     assert outlets.take_ready() == [], "it gathers, and has its timer"
 
 
@@ -217,7 +270,7 @@ def test_an_impossible_move_is_a_fault() -> None:
 def test_the_window_is_bounded() -> None:
     sender = streaming()
     for _ in range(WINDOW_BLOCKS_MAX + 20):
-        sender.forward_run(b"\x30" * BLOCK_BYTES_MAX, 1, 4, 0.0)
+        sender.forward_run(b"\x30" * BLOCK_BYTES_MAX, 1, 4, 0, 0.0)
     sent = len(sender.take_blocks(0.0))
     assert sent <= WINDOW_BLOCKS_MAX
     assert sender.take_blocks(0.1) == []
@@ -231,9 +284,9 @@ def test_congestion_is_set_past_the_half_and_cleared_below_the_quarter() -> None
     sender.hello_reply(1, True, 0, 0.0)
     run = b"\x30" * BLOCK_BYTES_MAX
     for _ in range(7):
-        sender.forward_run(run, 1, 4, 0.0)
+        sender.forward_run(run, 1, 4, 0, 0.0)
     assert (sender.congested, sender.outbox.size < 500_000) == (False, True)
-    sender.forward_run(run, 1, 4, 0.0)
+    sender.forward_run(run, 1, 4, 0, 0.0)
     assert sender.congested
     sender.take_blocks(0.0)
     sender.ack(1, 5, 0.0)
@@ -305,7 +358,7 @@ def test_a_full_state_comes_in_slices_and_messages_pass_between() -> None:
         sender.ack(1, blocks[-1].first_id + blocks[-1].events - 1, calls * 1.0)
         calls += 1
         if calls == 1:
-            sender.forward_run(b"\x30\x07\x00\x01tlive", 1, 4, calls * 1.0)
+            sender.forward_run(b"\x30\x07\x00\x01tlive", 1, 4, 0, calls * 1.0)
         if not changed:  # it goes before its place in the state has come
             changed = True
             del local.messages[b"r/19999"]

@@ -33,7 +33,7 @@ class Outbox(Peer):
     def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
         self.messages.append((message.payload, text_of(message.origin), message.head_version))
 
-    def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
+    def forward_run(self, data: bytes, count: int, version: int, qos: int, now: float) -> None:
         self.runs.append((data, count))
 
 
