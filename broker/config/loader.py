@@ -80,7 +80,7 @@ def load(path: str | os.PathLike[str], allow_missing: bool = False) -> LoadResul
     try:
         data = _read_file(file, FILE_BYTES_MAX + 1)
     except FileNotFoundError:
-        return _one_fault(file, "there is no such file; name one with -c FILE")
+        return _one_fault(file, "there is no such file; gmqttd takes another one with -c FILE")
     except IsADirectoryError:
         return _one_fault(file, "this is a directory; name a YAML file in it")
     except PermissionError:
