@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from broker.config.addresses import parse_address
+from broker.message import NEVER
+from federation.replication.copy_news import CopyNews
 from federation.replication.keeper import Keeper, KeeperOutlet
 from federation.shell.dialer import Dialer
 from federation.stream.state import State
@@ -78,7 +80,8 @@ class KeeperClients:
         self._loop = asyncio.get_running_loop()
         self._connections: dict[Keeper, KeeperConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._whole: dict[str, bool] = {}  # by the name of the keeper, as it was logged last
+        self._news: dict[str, CopyNews] = {}  # by the name of the keeper
+        self._timer: asyncio.TimerHandle | None = None
 
     def follow(self, keepers: dict[str, Keeper]) -> None:
         """One connection for each keeper that wants one."""
@@ -97,8 +100,8 @@ class KeeperClients:
                 task = self._loop.create_task(self._connect(keeper, connection))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-            self._tell(keeper)
-        self._whole = {name: whole for name, whole in self._whole.items() if name in keepers}
+        self._news = {keeper.name: self._news.get(keeper.name) or CopyNews() for keeper in wanted}
+        self._tell(wanted)
 
     async def _connect(self, keeper: Keeper, connection: KeeperConnection) -> None:
         try:
@@ -119,13 +122,25 @@ class KeeperClients:
     def _failed(self, error: Exception) -> None:
         self._log.error("fault in the copy of the store on another node", exc_info=error)
 
-    def _tell(self, keeper: Keeper) -> None:
-        """Log when the copy becomes whole, and when it is so no more."""
-        if keeper.is_whole == self._whole.get(keeper.name, False):
-            return
-        self._whole[keeper.name] = keeper.is_whole
-        if keeper.is_whole:
-            self._log.info("the copy of the store on another node is whole", node=keeper.name, addr=keeper.addr)
+    def _tell(self, keepers: list[Keeper]) -> None:
+        """Log when copies become whole, and when they are so no more."""
+        now = self._loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_at = NEVER
+        for keeper in keepers:
+            news = self._news[keeper.name]
+            if news.look(keeper.is_whole, now):
+                self._log_news(keeper, news)
+            due_at = min(due_at, news.due_at)
+        if due_at != NEVER:
+            self._timer = self._loop.call_at(due_at, self._tell, keepers)
+
+    def _log_news(self, keeper: Keeper, news: CopyNews) -> None:
+        if news.is_whole:
+            fields = {"node": keeper.name, "addr": keeper.addr, "times_short": news.take_times_short()}
+            self._log.info("the copy of the store on another node is whole", **fields)
         else:
             reason = keeper.reason or "it does not answer in time"
             self._log.warning("the copy of the store on another node is not whole", node=keeper.name, reason=reason)
@@ -135,6 +150,8 @@ class KeeperClients:
             keeper.outlet = None
             connection.close()
         self._connections.clear()
+        if self._timer is not None:
+            self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         if self._tasks:

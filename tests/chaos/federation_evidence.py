@@ -58,8 +58,10 @@ async def keeps_nothing(node: Node) -> bool:
 
 
 def is_known_as_whole(node: Node, log_bytes: int) -> bool:
-    """Whether a node has not said, behind this place of its log, that it is short of a copy."""
-    return NOT_WHOLE not in node.log_path.read_bytes()[log_bytes:].decode("utf-8", "replace")
+    """Whether the log of a node says that its copy is whole, and nothing else behind this place."""
+    log = node.log_path.read_bytes()
+    falls_short = log.rfind(NOT_WHOLE.encode())
+    return falls_short < min(log_bytes, log.rfind(IS_WHOLE.encode()))
 
 
 async def connections(node: Node) -> list[tuple[str, bool]]:

@@ -70,6 +70,8 @@ async def test_a_keeper_publishes_the_wills_of_a_lost_node(nodes: Nodes, clients
     await first.kill()
     came = sorted([(await watcher.message()).topic for _ in range(2)])
     assert came == [b"will/clean", b"will/durable"]
+    await second.logged(f"the copy of the store on another node is whole node={first.name}")
+    await second.logged(f"the copy of the store on another node is not whole node={first.name}")
 
 
 @pytest.mark.one_process("reads the metrics of one process about its copy; each worker has one")
