@@ -7,6 +7,7 @@ that are there, become a store of another id: others know what the former store 
 # not a core: reads and writes files
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
@@ -16,11 +17,12 @@ from typing import Final, NamedTuple
 
 from broker.broker import Broker
 from broker.config.settings import Settings
+from broker.server.private_file import sync_folder
 from broker.store.durability import make_store
 from broker.store.identity import StoreIdentity, identity_of, new_identity
 from broker.store.kinds import COPY, KEEPERS, REPLICA, RUN, STORE
 from broker.store.restoring import RecordFault, Restoring
-from broker.store.sqlite_store import FILE_NAME, SqliteStore
+from broker.store.sqlite_store import ASIDE, FILE_NAME, SqliteStore, cut_off
 from broker.store.store import StoreFault, pack_record, unpack_record
 
 NUMBER_MAX: Final = 2**63 - 1  # of a row
@@ -50,12 +52,13 @@ def recover(settings: Settings, config_folder: str) -> Recovered:
         raise StoreFault("only a store in a file (persistence.type: sqlite) can be recovered")
     path = store.path
     store.check_free()
+    aside = cut_off(path)
     made = path.with_name("recovering")
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir(0o700)
     try:
         for suffix in SUFFIXES:
-            source = path.with_name(FILE_NAME + suffix)
+            source = Path(f"{aside or path}{suffix}")
             if source.exists():
                 shutil.copyfile(source, made / f"copy{suffix}")
         reader = _Reader(made / "copy")
@@ -66,8 +69,7 @@ def recover(settings: Settings, config_folder: str) -> Recovered:
             fresh.commit(batch)
         finally:
             fresh.close()
-        aside = _set_aside(path)
-        (made / FILE_NAME).replace(path)
+        aside = _put_in_place(made / FILE_NAME, path)
     except (OSError, sqlite3.Error) as error:
         text = "move it away, or restore a backup with `gmqttctl restore`"
         raise StoreFault(f"{path} cannot be recovered: {error}; {text}") from error
@@ -114,16 +116,29 @@ def former_identity(record: tuple[object, ...]) -> StoreIdentity:
         raise RecordFault(f"the record of the store does not have the values of its kind: {error}") from None
 
 
-def _set_aside(path: Path) -> Path:
-    """Move the damaged file, with its log, to the first free name."""
-    number = 1
-    while (aside := path.with_name(f"{FILE_NAME}.damaged-{number}")).exists():
-        number += 1
-    for suffix in SUFFIXES:
-        source = path.with_name(FILE_NAME + suffix)
-        if source.exists():
-            source.replace(f"{aside}{suffix}")
+def _put_in_place(made: Path, path: Path) -> Path:
+    """Give the damaged file, with its log, the first free name as well, and then the new one its place. A kill, or a power
+    failure, leaves the damaged store as it is, or one that no start opens (`cut_off`), or the new one. Returns the name."""
+    wal = path.with_name(f"{FILE_NAME}-wal")
+    aside = cut_off(path) or _set_aside(path, wal)
+    sync_folder(path.parent)
+    wal.unlink(missing_ok=True)  # it would be replayed onto the new file
     path.with_name(f"{FILE_NAME}-shm").unlink(missing_ok=True)
+    sync_folder(path.parent)
+    made.replace(path)
+    sync_folder(path.parent)
+    return aside
+
+
+def _set_aside(path: Path, wal: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{ASIDE}{number}")).exists():
+        number += 1
+    if wal.exists():
+        kept = Path(f"{aside}-wal")
+        kept.unlink(missing_ok=True)
+        os.link(wal, kept)
+    os.link(path, aside)  # from now on the recovery is cut off
     return aside
 
 

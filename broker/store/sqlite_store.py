@@ -14,6 +14,7 @@ from typing import Final
 from broker.store.store import VERSION, Store, StoreFault
 
 FILE_NAME: Final = "store.db"
+ASIDE: Final = f"{FILE_NAME}.damaged-"  # and a number: what `gmqttd store recover` has set aside
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 APPLICATION_ID: Final = 0x676D7174  # "gmqt", in the header of the file
@@ -30,6 +31,12 @@ MIGRATIONS: Final[Mapping[int, Migration]] = {
     1: lambda database: None,
     2: lambda database: None,
 }
+
+
+def cut_off(path: Path) -> Path | None:
+    """The name under which a recovery that was cut off has set the store aside: it is the same file yet, and its WAL may be
+    under that name alone."""
+    return next((aside for aside in path.parent.glob(f"{ASIDE}*") if aside.samefile(path)), None)
 
 
 class SqliteStore(Store):
@@ -55,6 +62,8 @@ class SqliteStore(Store):
                 size = os.fstat(descriptor).st_size
             finally:
                 os.close(descriptor)
+            if cut_off(path) is not None:
+                raise StoreFault(f"{path} is damaged, and `gmqttd store recover` was cut off; run it again")
         except FileNotFoundError:
             raise StoreFault(f"{path.parent} cannot be made; make the folder above it") from None
         except OSError as error:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from broker.broker import Broker
+from broker.config.settings import Settings
 from broker.config.settings_mqtt import MqttSettings
 from broker.server.cli import main
+from broker.server.private_file import sync_folder
+from broker.store import recovery
 from broker.store.identity import StoreIdentity
 from broker.store.kinds import KEEPERS, OUTGOING, RETAINED, SESSION, STORE
 from broker.store.restoring import Restoring
@@ -27,11 +33,11 @@ def session(client_id: str) -> tuple[object, ...]:
     return SESSION, client_id, "", None, 5, 60, "127.0.0.1:1", "127.0.0.1:2", 0.0, 0.0, 3600, 0.0, None, 0.0
 
 
-def contents() -> dict[int, tuple[Any, ...]]:
+def contents(clients: int) -> dict[int, tuple[Any, ...]]:
     """Sessions with five messages each, retained messages, and what belongs to copies."""
     found: dict[int, tuple[Any, ...]] = {1: (STORE, FORMER, 7), 2: (KEEPERS, 1, ("n2",))}
     number = 10
-    for client in range(CLIENTS):
+    for client in range(clients):
         found[number] = session(f"client {client}")
         for _ in range(5):
             found[number + 1] = 3, b"a/b", b"x" * 100, 1, False, b"", 0.0, "p"
@@ -49,12 +55,13 @@ def contents() -> dict[int, tuple[Any, ...]]:
 
 
 class Folder:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clients: int = CLIENTS) -> None:
+        path.mkdir(exist_ok=True)
         self.data = path / "data"
         self.file = self.data / FILE_NAME
         self.config = path / "node.yml"
         self.config.write_text("data_dir: data\n")
-        self.contents = contents()
+        self.contents = contents(clients)
         store = SqliteStore(self.data)
         store.open()
         store.commit([(number, pack_record(record)) for number, record in self.contents.items()])
@@ -134,6 +141,57 @@ def test_a_file_whose_end_is_missing(folder: Folder, share: float) -> None:
         file.truncate(int(size * share) // PAGE_BYTES * PAGE_BYTES)
     assert folder.call("recover").exit_code == 0
     assert check_recovered(folder) > (share - 0.2) * len(folder.contents)
+
+
+class Killed(BaseException):
+    pass
+
+
+class Killing:
+    """Kills instead of the step behind `left` others."""
+
+    def __init__(self, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = left
+        monkeypatch.setattr(recovery, "sync_folder", self._step(sync_folder))
+        monkeypatch.setattr(os, "link", self._step(os.link))
+        for name in ("unlink", "replace"):
+            monkeypatch.setattr(Path, name, self._step(getattr(Path, name)))
+
+    def _step(self, call: Any) -> Any:
+        def step(*arguments: Any, **named: Any) -> Any:
+            if self.left == 0:
+                raise Killed
+            self.left -= 1
+            return call(*arguments, **named)
+
+        return step
+
+
+@pytest.mark.parametrize("steps", range(9))
+def test_a_kill_between_two_steps_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """Some records are in the WAL alone, as after a kill of the node."""
+    folder = Folder(tmp_path / "node", 5)
+    store = SqliteStore(folder.data)
+    store.open()
+    for number in (10**9, 10**9 + 1):
+        folder.contents[number] = session(f"late {number}")
+        store.commit([(number, pack_record(folder.contents[number]))])
+    shutil.copytree(folder.data, tmp_path / "left")
+    store.close()
+    shutil.rmtree(folder.data)
+    (tmp_path / "left").rename(folder.data)
+    with monkeypatch.context() as patch:
+        Killing(steps, patch)
+        with pytest.raises(Killed):
+            recovery.recover(Settings(data_dir="data"), str(folder.config.parent))
+    with suppress(StoreFault):
+        folder.records()
+        steps = 0  # as before, or recovered
+    if steps:
+        assert "store recover" in folder.call("check").output
+        assert folder.call("recover").exit_code == 0
+    found = folder.records()
+    assert all(found[number] == record for number, record in folder.contents.items() if number > 2)
 
 
 def test_one_flipped_bit_costs_one_record(folder: Folder) -> None:
