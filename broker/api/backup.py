@@ -22,6 +22,7 @@ from broker.api.siblings import Siblings
 from broker.api.tokens import Role
 from broker.server.logging import get_logger
 from broker.server.worker_folders import leaving_workers
+from broker.store.durability import COPY_PREFIX
 from broker.store.offline import export_lines
 from broker.store.sqlite_store import SqliteStore
 from broker.store.store import StoreFault, unpack_record
@@ -116,7 +117,7 @@ class BackupService(BackupServiceServicer):
         store_id = "" if worker is None else self._server.broker.identity.store_id
         name = f"store-{index}.jsonl" if index else "store.jsonl"
         beside = self._server.path_of(settings.data_dir) if settings.data_dir else None
-        with TemporaryDirectory(dir=beside, prefix="backup-") as folder:
+        with TemporaryDirectory(dir=beside, prefix=COPY_PREFIX) as folder:
             has_store = await self._server.copy_store(Path(folder))
             yield BackupPart()
             if not has_store:

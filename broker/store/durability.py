@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,8 @@ from broker.store.restoring import RecordFault, Restoring
 from broker.store.store import Store, StoreFault, pack_record, unpack_record
 from broker.store.store_writer import StoreWriter
 
+COPY_PREFIX: Final = ".store-copy-"  # of folders in data_dir: each has the copy of a backup that runs
+RECOVERING: Final = "recovering"  # the folder in data_dir of `gmqttd store recover`
 RECORDS_OF_A_TURN: Final = 10_000  # then signals are looked at
 
 
@@ -58,6 +61,7 @@ class Durability:
         gc.disable()  # a collection looks at everything that was restored so far, and finds nothing
         try:
             store.open()
+            self._remove_left()
             restoring = await self._restore(store)
             journal = restoring.end()
             self._host.broker.identity.is_new = store.is_new
@@ -85,6 +89,16 @@ class Durability:
         )
         if restoring.refused:
             self._log.warning("retained messages above the limits were deleted", messages=restoring.refused)
+
+    def _remove_left(self) -> None:
+        """Remove the copies of the store that a kill has left: of a backup, and of a recovery."""
+        if not self._host.settings.data_dir:
+            return
+        folder = Path(self._host.path_of(self._host.settings.data_dir))
+        for left in (*folder.glob(f"{COPY_PREFIX}*"), folder / RECOVERING):
+            if left.is_dir():
+                self._log.info("a copy of the store that a kill has left is removed", folder=str(left))
+                shutil.rmtree(left, ignore_errors=True)
 
     async def _restore(self, store: Store) -> Restoring:
         host = self._host

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from broker.broker import Broker
 from broker.config.settings import Settings
 from broker.server.private_file import sync_folder
-from broker.store.durability import make_store
+from broker.store.durability import RECOVERING, make_store
 from broker.store.identity import StoreIdentity, identity_of, new_identity
 from broker.store.kinds import COPY, KEEPERS, REPLICA, RUN, STORE
 from broker.store.restoring import RecordFault, Restoring
@@ -53,7 +53,7 @@ def recover(settings: Settings, config_folder: str) -> Recovered:
     path = store.path
     store.check_free()
     aside = cut_off(path)
-    made = path.with_name("recovering")
+    made = path.with_name(RECOVERING)
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir(0o700)
     try:

@@ -338,7 +338,7 @@ async def test_a_backup_of_a_running_node_is_a_node_again(
     load.cancel()
     check_named(said, ["store.jsonl", "accounts.yml"])
     assert file.stat().st_mode & 0o777 == 0o600
-    assert list((tmp_path / "state").glob("backup-*")) == []
+    assert list((tmp_path / "state").glob(".store-copy-*")) == []
     node = folder / "gmqttd.yml"
     node.write_text(yaml.safe_dump(config(folder)))
     said = await ctl.done("restore", str(file), "-c", str(node))
