@@ -23,6 +23,7 @@ from gmqttctl.channel import open_channel
 from gmqttctl.connection import Connection, read_connection
 from pipeline.client import ANSWER_SECONDS
 from pipeline.cluster import Cluster
+from pipeline.durable import publish_file
 from pipeline.errors import NodeError
 from pipeline.registry import Context, Option, works
 from pipeline.subscriptions import Subscription
@@ -65,7 +66,7 @@ def write(folder: Path, node: str, time_ns: int, subscriptions: list[Subscriptio
     part = place / f".{time_ns}"
     columns = list(zip(*subscriptions, strict=True)) or [(), (), ()]
     pq.write_table(pa.table([pa.array(each, pa.string()) for each in columns], SCHEMA), part)
-    part.rename(place / f"{time_ns}.parquet")
+    publish_file(part, place / f"{time_ns}.parquet")
     return True
 
 

@@ -73,6 +73,20 @@ def test_snapshots_come_back(tmp_path: Path) -> None:
     assert read_snapshots(tmp_path, since_ns=299) == {"a/b": {100: ROWS, 300: []}}
 
 
+def test_a_disk_that_fails_leaves_no_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power failure a file with a name could have no content, and each later run would end with an error."""
+
+    def fail(_: int) -> None:
+        raise OSError("no disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fail)
+        with pytest.raises(OSError, match="no disk"):
+            write(tmp_path, "n1", 5, [])
+    assert read_snapshots(tmp_path) == {}
+    assert write(tmp_path, "n1", 6, [])
+
+
 def test_the_last_snapshot_of_a_node_stays(tmp_path: Path) -> None:
     write(tmp_path, "a", 100, ROWS)
     write(tmp_path, "a", 200, [])
