@@ -9,6 +9,7 @@ from typing import Final
 
 HOLDS_MAX: Final = 1_000
 NAME_BYTES_MAX: Final = 256  # of a group or a query
+UNKNOWN_GROUP: Final = "unknown"  # of the hold that stands for those of a damaged file
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,11 @@ def encode_holds(log_id: str, holds: Holds, released: int) -> bytes:
     return json.dumps(content, indent=1).encode()
 
 
-def decode_holds(data: bytes, log_id: str) -> Holds | None:
-    """The holds in a file; None when it is damaged or belongs to another log id."""
+def decode_holds(data: bytes) -> tuple[str, Holds] | None:
+    """The log id that a file is of, and the holds in it; None when it is damaged."""
     try:
         content = json.loads(data)
-        if content["log_id"] != log_id:
-            return None
-        return Holds(
+        return str(content["log_id"]), Holds(
             Hold(str(hold["group"]), str(hold["query"]), int(hold["offset"]), int(hold["held_at_ns"]))
             for hold in content["holds"]
         )

@@ -13,6 +13,7 @@ from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_addre
 from broker.config.interfaces import local_ipv4_addresses
 from broker.event_log.faults import NotWritten
 from broker.event_log.files import Files
+from broker.event_log.holds import UNKNOWN_GROUP
 from broker.event_log.log import EventLog
 from broker.event_log.other_logs import TAG_STREAM, TAG_VALUE
 from broker.event_log.pb.event_log_pb2 import DESCRIPTOR
@@ -133,6 +134,12 @@ class EventLogPlugin(Plugin):
             self._log.warning("the last write was not finished and was cut", bytes=found.torn_bytes)
         for damaged in found.damaged:
             self._log.error("a damaged segment was set aside", file=damaged.file, fault=damaged.fault)
+        if found.holds.has(UNKNOWN_GROUP, ""):
+            self._log.warning(
+                "the file of the holds was damaged: all records are held, as far as event_log.hold allows, until this group is "
+                "released (POST /v1/event_log/release)",
+                group=UNKNOWN_GROUP,
+            )
         if found.lost:
             self._log.warning(
                 "the log has a new id",

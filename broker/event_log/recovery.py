@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from broker.event_log.active import LOCK_FILE
 from broker.event_log.contents import Damaged
 from broker.event_log.files import FILE_MODE, FOLDER_MODE, PARTIAL_SUFFIX, Files
-from broker.event_log.holds import Holds, decode_holds
+from broker.event_log.holds import UNKNOWN_GROUP, Hold, Holds, decode_holds
 from broker.event_log.identity import (
     MARK_FILE,
     Found,
@@ -128,7 +128,7 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
     if before is not None and before.node != node:
         lost = f"the log is of node {before.node}"
     elif before is not None:
-        holds = decode_holds(_read(folder / HOLDS_FILE), before.log_id) or Holds()
+        holds = _read_holds(folder / HOLDS_FILE, before.lineage, segments[0].first_offset if segments else 0)
         synced_to = decode_mark(_read(folder / MARK_FILE), before.log_id)
         found = Found(segments, end_offset, torn_bytes > 0, newest in faults, holds.highest(), synced_to)
         next_offset, fault = go_on(before, found, boot)
@@ -177,6 +177,23 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
+
+
+def _read_holds(path: Path, lineage: Lineage, first_offset: int) -> Holds:
+    """The holds of a log, also where it has another id since they were written. A file that is damaged may have held anything:
+    one hold is on all records."""
+    data = _read(path)
+    if not data and not path.exists():
+        return Holds()
+    found = decode_holds(data)
+    if found is None:
+        return Holds([Hold(UNKNOWN_GROUP, "", first_offset, path.stat().st_mtime_ns)])
+    log_id, holds = found
+    shared_end = lineage.shared_end(log_id)
+    if shared_end is None:
+        return Holds()
+    holds.lower_to(shared_end)
+    return holds
 
 
 def _sealed_segment(folder: Path, offset: int) -> Segment | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.event_log.faults import OutOfRange, WrongLogId
+from broker.event_log.holds import UNKNOWN_GROUP
+from broker.event_log.recovery import IDENTITY_FILE
 from broker.event_log.segment import index_name, segment_name
 from broker.event_log.settings import EventLogSettings, HoldSettings, RetentionSettings
 from event_log_reader import AppendingLog, Clock, MakeLog, decode_blocks, read_all
@@ -154,6 +158,44 @@ async def test_a_hold_past_its_limits_is_released_and_counted(make_log: MakeLog,
     log = await make_log(**keys)
     assert log.first_offset == 24, "the other hold does not need them"
     assert [(hold.group, hold.offset) for hold in log.holds.all()] == [("quick", 34)]
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"log_id": '])
+async def test_a_damaged_file_of_holds_holds_everything(make_log: MakeLog, tmp_path: Path, damage: bytes) -> None:
+    """A query that is stopped may need any of it, and calls no more until it is started."""
+    keys = {"segment_bytes": SEGMENT_BYTES, "retention": RetentionSettings(age=0.0, bytes=2 * SEGMENT_BYTES)}
+    log = await make_log(**keys)
+    await log.hold("g", "q", log.log_id, 0)
+    for number in range(36):
+        log.append(b"t", b"%d" % number + bytes(5000))
+        await log.flush()
+    await log.stop()
+    (tmp_path / "log" / "holds.json").write_bytes(damage)
+    for _ in range(2):  # it is in the new file
+        log = await make_log(**keys)
+        assert log.first_offset == 0
+        assert [(hold.group, hold.query, hold.offset) for hold in log.holds.all()] == [(UNKNOWN_GROUP, "", 0)]
+        await log.stop()
+    log = await make_log(**keys)
+    assert await log.release(UNKNOWN_GROUP, "") == 1
+    await log.stop()
+    log = await make_log(**keys)
+    assert log.first_offset == 12
+
+
+async def test_holds_outlive_a_crash_right_after_the_log_got_another_id(make_log: MakeLog, tmp_path: Path) -> None:
+    log = await make_log()
+    for number in range(4):
+        log.append(b"t", b"%d" % number)
+    await log.flush()
+    for offset in (1, 4):
+        await log.hold("g", str(offset), log.log_id, offset)
+    await log.stop()
+    path = tmp_path / "log" / IDENTITY_FILE
+    identity = json.loads(path.read_text())
+    path.write_text(json.dumps({**identity, "log_id": str(uuid4()), "parents": [[identity["log_id"], 3]]}))
+    log = await make_log()
+    assert [hold.offset for hold in log.holds.all()] == [1, 3]
 
 
 async def test_records_past_their_age_go_when_nothing_new_comes(make_log: MakeLog, clock: Clock) -> None:
