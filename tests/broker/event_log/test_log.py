@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.event_log import log as module
 from broker.event_log.faults import OutOfRange, WrongLogId
 from broker.event_log.holds import UNKNOWN_GROUP
 from broker.event_log.recovery import IDENTITY_FILE
@@ -20,6 +21,7 @@ from broker.event_log.settings import EventLogSettings, HoldSettings, RetentionS
 from event_log_reader import AppendingLog, Clock, MakeLog, decode_blocks, read_all
 
 SEGMENT_BYTES = 2**16
+DAY = 86_400.0
 
 
 async def test_a_record_is_served_only_when_it_is_written(make_log: MakeLog) -> None:
@@ -211,6 +213,30 @@ async def test_records_past_their_age_go_when_nothing_new_comes(make_log: MakeLo
     await log.stop()
     log = await make_log(retention=retention)
     assert (log.first_offset, log.next_offset) == (1, 1)
+
+
+async def test_a_clock_that_is_far_ahead_at_the_start_removes_nothing_at_first(
+    make_log: MakeLog, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without a battery for its clock, before NTP has set it."""
+    settings = {
+        "segment_bytes": SEGMENT_BYTES,
+        "retention": RetentionSettings(age=3 * DAY, bytes=0),
+        "hold": HoldSettings(max_age=30 * DAY, max_bytes=0),
+    }
+    log = await make_log(**settings)
+    for number in range(24):
+        log.append(b"t", b"%d" % number + bytes(5000))
+        await log.flush()
+    await log.hold("g", "q", log.log_id, 0)
+    await log.stop()
+    clock.advance(365 * DAY)
+    log = await make_log(**settings)
+    assert (log.first_offset, len(log.holds.all())) == (0, 1)
+    monkeypatch.setattr(module, "UNSURE_SECONDS", 0.0)
+    await log.stop()
+    log = await make_log(**settings)
+    assert (log.first_offset, log.holds.all()) == (12, [])
 
 
 async def test_a_block_larger_than_a_segment(make_log: MakeLog) -> None:
