@@ -35,6 +35,7 @@ def server_options(bytes_max: int) -> Options:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
         ("grpc.keepalive_timeout_ms", SERVER_ANSWER_SECONDS * 1000),
+        ("grpc.http2.ping_timeout_ms", SERVER_ANSWER_SECONDS * 1000),  # the one that a server's own pings go by
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
         ("grpc.max_connection_idle_ms", int(IDLE_SECONDS_MAX * 1000)),

@@ -139,6 +139,7 @@ LARGE = (
     "first_flights_are_lost",
     "nodes_of_two_builds",
     "nodes_are_cut_off_with_their_clients",
+    "nodes_stand_still_with_their_clients",
     *[schedule.__name__ for schedule in WITH_THREE_COPIES],
 )
 # The other kind of stream, whose sessions are the same code: kills and nodes that stand still go over it before a push.

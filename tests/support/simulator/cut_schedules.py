@@ -65,4 +65,27 @@ def nodes_are_cut_off_with_their_clients(seed: int) -> None:
     check_roaming(settled)
 
 
-CUT_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (nodes_are_cut_off_with_their_clients,)
+def nodes_stand_still_with_their_clients(seed: int) -> None:
+    """One node stands still, until its sessions are adopted or shorter, and another one that has messages for it dies and comes
+    back meanwhile."""
+    settled = Settled(seed, 3 + seed % 3)
+    rng = settled.rng
+    for _ in range(2):
+        settled.run(rng.random() * 4.0, 30.0)
+        still, killed = rng.sample(settled.federation.hosts, 2)
+        seconds = 2.0 + rng.random() * 18.0
+        settled.cut_off = [still]
+        still.stand_still(seconds)
+        settled.run(seconds * rng.random(), 20.0)
+        settled.kill(killed)
+        settled.run(seconds * rng.random(), 20.0)
+        settled.start(killed)
+        settled.run(REST_SECONDS, 20.0)
+        settled.cut_off = []
+    check_roaming(settled)
+
+
+CUT_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
+    nodes_are_cut_off_with_their_clients,
+    nodes_stand_still_with_their_clients,
+)
