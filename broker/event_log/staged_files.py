@@ -77,6 +77,18 @@ class StagedFiles:
         for path in [path for path in self._staged if path.parent == folder]:
             self.bytes -= self._staged.pop(path).size
 
+    def sync(self, path: Path) -> None:
+        """Put a file on disk. Raises StagingFault where the disk fails; the file is removed then: the system may take what it
+        did not write for written, and a further call would find nothing wrong."""
+        try:
+            self._files.sync(path)
+        except OSError as error:
+            self.bytes -= self._staged.pop(path).size
+            self._files.remove(path)
+            raise StagingFault(
+                f"{path} could not be written to disk ({error.strerror}); stage the batch again"
+            ) from error
+
     def rows(self, path: Path, query: str) -> int:
         """Number of rows in whole blocks."""
         staged = self._read(path, query)

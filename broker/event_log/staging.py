@@ -148,7 +148,7 @@ class Staging:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)  # a batch without rows has none yet
         for partition in commit.partitions:
             if partition.rows:
-                self._files.sync(self._path(commit.query, commit.batch, partition.partition, partition.attempt))
+                self._rows.sync(self._path(commit.query, commit.batch, partition.partition, partition.attempt))
         self._files.sync_folder(self._folder)
         self._files.sync_folder(folder.parent)
         self.keep(commit)

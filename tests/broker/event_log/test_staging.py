@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -31,6 +32,15 @@ def opened(folder: Path) -> Staging:
 def stage(staging: Staging, query: str, batch: int, attempt: int, *payloads: bytes) -> None:
     blocks = blocks_of(*payloads)
     assert staging.stage(query, batch, 0, attempt, 0, blocks) == (len(payloads), len(blocks))
+
+
+class FailingSync(Files):
+    fails = False
+
+    def sync(self, path: Path) -> None:
+        if self.fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync(path)
 
 
 @pytest.fixture
@@ -92,6 +102,27 @@ def test_a_commit_of_other_rows_than_the_staged_ones_is_refused(folder: Path, wa
     with pytest.raises(StagingFault, match=r"batch 1: \d rows of partition .* stage the batch again"):
         staging.begin(Commit("q", 1, (wanted,), 0, "L"))
     assert staging.unfinished() == []
+
+
+def test_rows_that_the_disk_did_not_take_are_staged_again(folder: Path) -> None:
+    """A second sync of a file succeeds, though the first one has failed: the system has given up what it could not write."""
+    failing = FailingSync()
+    staging = Staging(folder, failing, 2**30, lambda: LIMITS)
+    staging.open()
+    commit = Commit("q", 1, (Partition(0, 1, 1),), 0, "L")
+    stage(staging, "q", 1, 1, b"x")
+    failing.fails = True
+    with pytest.raises(StagingFault, match=r"0-1\.rows.*stage the batch again"):
+        staging.begin(commit)
+    failing.fails = False
+    assert staging.staged_bytes == 0
+    for one in (staging, opened(folder)):
+        with pytest.raises(StagingFault, match="stage the batch again"):
+            one.begin(commit)
+        assert one.commit_of("q", 1) is None
+    stage(staging, "q", 1, 1, b"x")
+    staging.begin(commit)
+    assert staging.commit_of("q", 1) == commit
 
 
 def test_an_aborted_batch_is_gone(folder: Path) -> None:
