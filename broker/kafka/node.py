@@ -225,14 +225,23 @@ class KafkaNode:
         if len(self._kept) < OFFSETS_MAX:
             return True
         now = self.now()
-        for topic, kept in self._kept.items():
-            if kept.expires_at > now and has_members(kept.group):
+        while topic := self._oldest(has_members, now):
+            kept = self._kept.pop(topic)
+            message = self.server.broker.retained.get(topic)
+            expires_at = 0.0 if message is None else min(message.expires_at, now + COMMIT_SECONDS)
+            if expires_at > kept.expires_at:  # another node has coordinated the group meanwhile
+                self._kept[topic] = Kept(kept.group, expires_at)
                 continue
             if self.coordinates(kept.group):  # else it is another node's
                 self._retain(topic, b"")
-            del self._kept[topic]
             return True
         return False
+
+    def _oldest(self, has_members: Callable[[str], bool], now: float) -> bytes | None:
+        """The topic of the oldest committed offset that may go, as far as this node knows."""
+        return next(
+            (topic for topic, kept in self._kept.items() if kept.expires_at <= now or not has_members(kept.group)), None
+        )
 
     async def commit(
         self, group: str, offsets: dict[tuple[str, int], Committed], has_members: Callable[[str], bool]

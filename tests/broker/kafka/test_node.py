@@ -143,6 +143,23 @@ async def test_committed_offsets_are_bounded(host: Host, monkeypatch: pytest.Mon
     assert kept() == ["h", "j", "k"]
 
 
+async def test_an_offset_that_another_coordinator_has_renewed_is_not_the_oldest(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_node, "OFFSETS_MAX", 3)
+    offset = {("all", 0): Committed(1, 1, "")}
+    other, node = member(host, "b"), member(host, "a")
+    node.announce(FirstStart(1, 0), "a:1")
+    for group in "ghi":
+        assert await node.commit(group, offset, nobody)
+    assert await other.commit("g", {("all", 0): Committed(7, 1, "")}, nobody)
+    assert await node.commit("j", offset, nobody)
+    assert [group for group in "ghij" if node.committed(group, "all", 0) is not None] == ["g", "i", "j"]
+    for group in "klm":
+        assert await node.commit(group, offset, nobody)
+    assert node.committed("g", "all", 0) is None, "now it is"
+
+
 @pytest.mark.parametrize(
     "data",
     [
