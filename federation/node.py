@@ -181,7 +181,7 @@ class Node(Nodes):
         sender = self.senders.get(name)
         if sender is None:
             sender = self._add(name, True, True, now)
-            sender.moves_sessions = self.sessions is not None
+            sender.moves_sessions = sender.knows_adoptions = self.sessions is not None
             sender.is_living = False
             self._given_up_at[name] = now + self.settings.outbox_age_max
         return sender

@@ -83,7 +83,9 @@ class Copies(LostHomes):
             if sender is not None:
                 if sender.peer_store_id:  # it was back with another one before this one was adopted
                     self._replaced[sender.peer_store_id] = now + ADOPTED_SECONDS_MAX
-                sender.peer_store_id = replica.store_id  # a home that is back with another one is lost
+                # A home that is back with another one is lost. What that one says is not taken before messages for it are told
+                # apart from those for the lost one.
+                sender.peer_store_id = receivers.expected[replica.node] = replica.store_id
 
     # --- members ---
 

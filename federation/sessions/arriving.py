@@ -36,7 +36,7 @@ class Arriving(Sources):
     handing  nodes that hand over what they have: the former home, and after a partition others that were it, too
     homes    those that did, too, and those from which they had it
     waiting  nodes that have not said that their messages are for this one
-    move_number  of the last MOVE: all nodes are to hear of all former homes
+    move_number  of the last MOVE: all nodes are to hear of all former homes; 0 for none
     lost     ids of the lost stores from whose copies it comes, by the names of these homes
     relayed  by lost home and node: for which home the messages of the node are that it has for the lost one, by its epoch
     expected  homes that will hand over, as others say, and of which nothing has come: their counters by store id
@@ -153,6 +153,11 @@ class Arriving(Sources):
         """A node has handed over everything."""
         if self.handing.pop(home, self) is None and not self.waits_for_older():
             self._deliver_later(now)
+
+    def moves_messages(self) -> bool:
+        """Return whether nodes are to send their messages here. For a session without subscriptions none has any: the client
+        has begun anew, and may have another session elsewhere, which goes on taking them until its subscriptions are here."""
+        return bool(self.session.subscriptions) or bool(self.waiting)
 
     def switched(self, name: str, epoch: Epoch, newest: Epoch) -> None:
         """Messages of the node that follow are for the home with this epoch. newest: of the last claim of this node."""

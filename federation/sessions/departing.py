@@ -131,8 +131,10 @@ class Departing(Sources):
         self.older_until = now + OLDER_SECONDS
 
     def note_adopted(self, below: int) -> None:
-        """A keeper has adopted the session from the records of this store that are below this number; 0 for none."""
-        if below:
+        """A keeper has adopted the session from the records of this store that are below this number; 0 for none. Where the
+        head has left, the next home leaves out what is in a copy from before the departure: this home has said that it hands
+        that on."""
+        if below and (self.marks is not None or below > self.record):
             self.copied = 0, below
             self.is_adopted = True
 

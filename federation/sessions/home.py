@@ -13,6 +13,7 @@ from typing import Final, cast
 
 from broker.message import NEVER
 from broker.ownership import Claimant
+from broker.session.session import Session
 from broker.store.identity import Range, StoreIdentity, is_within, ranges_of
 from broker.store.journal import Content, Journal, checked
 from broker.store.kinds import ENDED, HEAD, HOME
@@ -40,6 +41,7 @@ class Home(Content):
     """client_id
     counter   of the epoch
     first     counter of the first claim since it is the home
+    own_since  likewise, 0 where all of the session was here at a start: what this store had of it before went elsewhere
     number    of the claim among all of this process: another node has heard it when it has heard so many
     is_clean  the client wanted a new session: what another node has of an older one ends
     record    number of its record in the store, 0 for none
@@ -72,6 +74,7 @@ class Home(Content):
         "is_deserted",
         "is_opening",
         "number",
+        "own_since",
         "packet_ids",
         "promised",
         "record",
@@ -82,7 +85,7 @@ class Home(Content):
 
     def __init__(self, client_id: str, counter: int, number: int) -> None:
         self.client_id = client_id
-        self.counter = self.first = counter
+        self.counter = self.first = self.own_since = counter
         self.number = number
         self.is_clean = False
         self.record = 0
@@ -112,6 +115,14 @@ class Home(Content):
         self.taken_at = self.counter
         self.packet_ids = None
 
+    def goes_on_with(self, session: Session, packet_ids: list[int], since: int) -> None:
+        """The client goes on with the exchanges of the home by this claim, which has not released these packet identifiers."""
+        for packet_id in self.packet_ids or ():
+            if packet_id not in packet_ids:
+                session.release(packet_id)
+        self.taken_at = since
+        self.packet_ids = packet_ids or None
+
     def on_way(self) -> Claims:
         """Return the claims of the homes from which a session is on its way to a client that waits here."""
         return {} if self.promised is None else self.promised.waited_for(self.includes)
@@ -125,7 +136,7 @@ class Home(Content):
         as of is_included."""
         store_id, counter = cast(tuple[str, int], copied[1:])
         is_over = self.handed.get(store_id, -1) >= counter
-        return is_over and is_included(copied, number, self.includes, self.unstored, identity)
+        return is_over and is_included(copied, number, self.includes, self.unstored, identity, self.own_since)
 
     def adopts(self, adopted: Adopted) -> None:
         """The session comes from this copy, too."""
@@ -256,16 +267,19 @@ def is_included(
     includes: dict[str, int] | None,
     unstored: Unstored,
     identity: StoreIdentity,
+    own_since: int,
 ) -> bool:
-    """Return whether the home of COPIED (wire) has handed on itself what it had at this claim, or has this store. number: of
-    the record there where it is one of the newest of the copy, which that home may have lacked; 0 for any of them. A store that
-    was recovered from that one may not have what could not be read."""
+    """Return whether the home of COPIED (wire) has handed on itself what it had at this claim, or has this store, and the
+    session since (own_since, of the home). number: of the record there where it is one of the newest of the copy, which that
+    home may have lacked; 0 for any of them. A store that was recovered from that one may not have what could not be read."""
     store_id, counter = cast(tuple[str, int], copied[1:])
-    if store_id == identity.store_id:
-        return True
+    ranges = unstored.get(store_id)
+    if store_id == identity.store_id:  # it was on its way to a home that was lost, and that this node has adopted
+        ranges = identity.unstored
+        if own_since <= counter:
+            includes = {store_id: counter}
     if includes is None or includes.get(store_id, -1) < counter:
         return False
-    ranges = unstored.get(store_id)
     return number is None or (number > 0 and ranges is not None and not is_within(ranges, number))
 
 

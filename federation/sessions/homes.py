@@ -13,6 +13,7 @@ from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFI
 from broker.session.session import Session
 from broker.store.journal import Journal
 from federation.sessions.arriving import HANDING_SECONDS_MAX, LIVING_SECONDS_MAX, Arriving, Epoch
+from federation.sessions.departing import Departing
 from federation.sessions.home import Ended, Home, told_adopted
 from federation.sessions.news import Told
 from federation.sessions.wire import CLAIM, MOVE, encode_session_frame
@@ -37,6 +38,7 @@ class Homes(Told):
     arriving   those whose session is not here as a whole
     due        arriving homes that have changed: all of the session may be here by now
     ended      sessions that have ended while another node was away that may have one, by client id
+    departing  sessions that leave, by client id, in the order of their epochs
     senders    to the other nodes, by name
     not_waited_for  sessions whose former homes did not hand over everything in time
     starting_until  nodes that are away may be about to be reached
@@ -48,6 +50,7 @@ class Homes(Told):
         self.arriving: dict[Home, None] = {}
         self.due: dict[Home, None] = {}
         self.ended: dict[str, Ended] = {}
+        self.departing: dict[str, list[Departing]] = {}
         self.senders = senders
         self.not_waited_for = 0
         self.starting_until = 0.0
@@ -115,6 +118,10 @@ class Homes(Told):
             sender = self.sender_of(store_id)
             if sender is not None and sender.name in names:
                 arriving.does_not_come(store_id, now)
+
+    def sharing(self) -> dict[str, None]:
+        """Return the nodes that share sessions with this one."""
+        return dict.fromkeys([name for name, sender in self.senders.items() if sender.moves_sessions])
 
     def sender_of(self, store_id: str) -> PeerSender | None:
         """Return the sender to the node with this store, as far as it is known."""
@@ -259,14 +266,14 @@ class Homes(Told):
         """Tell the others of this home, and the former ones that are known by now, as soon as the store and its copies have the
         session: who adopts it, if this node is lost, gets what they send from then on."""
         arriving = home.arriving
-        if arriving is not None:
+        if arriving is not None and arriving.moves_messages():
             number = arriving.move_number = NOT_TOLD + self.next_number()
             if not self._broker.commits.wait(MoveStored(self, home, arriving)):
                 self.say_move(home, arriving, number)
 
     def say_move(self, home: Home, arriving: Arriving, number: int) -> None:
         """The store has what was there at this move, unless another one follows."""
-        if home.arriving is not arriving or arriving.move_number != number:
+        if home.arriving is not arriving or arriving.move_number != number or number == 0:
             return
         arriving.move_number = self.next_number()
         self.due[home] = None
@@ -332,6 +339,8 @@ class Homes(Told):
 
     def moving(self) -> list[str]:
         found = [(home.arriving.move_number, home.client_id) for home in self.arriving if home.arriving is not None]
+        for client_id, departings in self.departing.items():
+            found += [(one.before.move_number, client_id) for one in departings if one.before is not None]
         found.sort()
         return [client_id for _, client_id in found]
 
@@ -351,10 +360,17 @@ class Homes(Told):
 
     def move(self, client_id: str) -> tuple[bytes, int]:
         home = self.by_client.get(client_id)
-        if home is None or home.arriving is None or home.arriving.move_number >= NOT_TOLD:
+        arriving = None if home is None else home.arriving
+        counter = 0 if home is None else home.counter
+        if (
+            arriving is None
+        ):  # it has gone on before all nodes sent here: what these send to homes before would be lost with them
+            for departing in self.departing.get(client_id, ()):
+                arriving, counter = departing.before or arriving, departing.since
+        if arriving is None or not 0 < arriving.move_number < NOT_TOLD:
             return b"", 0
-        arriving = home.arriving
-        return encode_session_frame(MOVE, client_id, self.epoch_of(home), tuple(arriving.homes)), arriving.move_number
+        epoch = counter, self._broker.identity.store_id
+        return encode_session_frame(MOVE, client_id, epoch, tuple(arriving.homes)), arriving.move_number
 
     def end(self, home: Home, had_session: bool) -> None:
         """This node is not the home any more. had_session: others that were away at the claim may have one, and hear of its

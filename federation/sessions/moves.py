@@ -52,7 +52,7 @@ class Moves:
     """
 
     def __init__(self, name: str, broker: Broker, homes: Homes, counters: SessionCounters, nodes: Nodes) -> None:
-        self.departing: dict[str, list[Departing]] = {}
+        self.departing = homes.departing
         self.passed_on: OrderedDict[str, tuple[str, Epoch]] = OrderedDict()
         self.heads: dict[tuple[str, str], Head] = {}
         self.due: dict[Departing, None] = {}
@@ -69,13 +69,11 @@ class Moves:
     def depart(
         self, session: Session, home: Home, sender: PeerSender, epoch: Epoch, marks: Marks, now: float
     ) -> Departing:
-        waiting: dict[str, None] = {self.name: None}
-        older_until = now + OLDER_SECONDS if now < self._homes.starting_until else now  # it may not know all nodes yet
-        for name, other in self._senders.items():
-            if other.moves_sessions:
-                waiting[name] = None
-            else:
-                older_until = now + OLDER_SECONDS
+        waiting = {self.name: None, **self._homes.sharing()}
+        is_starting = now < self._homes.starting_until  # it may not know all nodes yet
+        older_until = now + OLDER_SECONDS if is_starting or len(waiting) <= len(self._senders) else now
+        if not session.subscriptions:  # nobody sends here
+            waiting.clear()
         departing = Departing(
             session, epoch, home.counter, sender.name, self.name, waiting, home.arriving, marks, older_until
         )
@@ -100,7 +98,9 @@ class Moves:
             del self._broker.sessions[session.client_id]
         self._broker.timers.cancel(session)
         session.sources = departing
-        self.switches.note(session.client_id, (departing.since, self._broker.identity.store_id))
+        if session.subscriptions:
+            self.switches.note(session.client_id, (departing.since, self._broker.identity.store_id))
+        departing.switched(self.name, self.switches.sent_to(session.client_id, []))
         self.departing.setdefault(session.client_id, []).append(departing)
         departing.due = self.due
         self.due[departing] = None
@@ -268,7 +268,7 @@ class Moves:
                     head.forget(self.heads, self._homes.journal)
                 self.heads[key] = Head(homes[0], client_id, [record])
             elif kind in (COPIED, BLOCK_OF):
-                mark = came.read(record, home.includes, home.unstored)
+                mark = came.read(record, home.includes, home.unstored, home.own_since)
                 if head is not None:
                     head.records.append(mark)
             elif came.is_known and kind == OUTGOING:
@@ -340,7 +340,7 @@ class Moves:
                 if record[0] == HANDED:
                     before.handed(home, now)
                 elif record[0] in (COPIED, BLOCK_OF):
-                    came.read(record, departing.includes, departing.unstored)
+                    came.read(record, departing.includes, departing.unstored, before.epoch[0])
                 elif record[0] == OUTGOING and not came.is_known:
                     take_outgoing(self._broker, departing.session, record, False, came, now)
             return True
@@ -348,9 +348,7 @@ class Moves:
 
     def _wait_for_session(self, client_id: str, homes: list[str], record: Record) -> None:
         """A record came before the session, whose head has taken a longer way."""
-        early = self.heads.get(("", client_id))
-        if early is None:
-            early = self.heads[("", client_id)] = Head("", client_id, [])
+        early = self.heads.setdefault(("", client_id), Head("", client_id, []))
         early.records.append((tuple(homes), record))
         early.keep(self._homes.journal)
 
@@ -382,22 +380,20 @@ class Moves:
             home.packet_ids = [*(home.packet_ids or ()), *packet_ids] or None
         elif has_newer:  # else its client is told that the session here is new until it says something
             session.is_new = BEGUN in head.records
-            for packet_id in home.packet_ids or ():
-                if packet_id not in packet_ids:
-                    session.release(packet_id)
-            home.taken_at = since
-            home.packet_ids = packet_ids or None
+            home.goes_on_with(session, packet_ids, since)
+        is_sent_to = bool(session.subscriptions)
         for record in head.records:
             if record[0] == AWAITED:
+                is_sent_to = is_sent_to or bool(
+                    record[1]
+                )  # an earlier build waits for nodes without subscriptions, too
                 self.switches.meet(cast(tuple[str, ...], record[1]), now)
             elif record[0] == INCLUDES:
                 home.include(*record[1:3])
         self.counters.arrived += 1
-        arriving = home.arriving
-        if arriving is None:
-            # None of those that send elsewhere: these say so.
-            names = [] if others_send else [other for other, sender in self._senders.items() if sender.moves_sessions]
-            arriving = self.arrives(home, session, dict.fromkeys(names))
+        arriving = home.arriving or self.arrives(home, session, {})
+        if is_sent_to and not others_send and not arriving.waiting:  # none of those that send elsewhere: these say so
+            arriving.waiting.update(self._homes.sharing())
         arriving.begin(homes, now)
         if former is not None:
             home.hands_on_rest(former.peer_store_id, since)
@@ -406,8 +402,9 @@ class Moves:
         self._homes.wait_for_hand_over(home, arriving.until)
         self._homes.keep(home)
         self._homes.tell_move(home)
-        self.switches.switch(home.client_id, self._homes.epoch_of(home), homes, now)
-        self.switched(self.name, home.client_id, self._homes.epoch_of(home))
+        if is_sent_to:
+            epoch = self.switches.switch(home.client_id, self._homes.epoch_of(home), homes, now)
+            self.switched(self.name, home.client_id, epoch)
         self.take_early(home.client_id, now)
         session.pump(now)
 

@@ -65,7 +65,7 @@ class OtherHomes:
             self._hands_over(home, session, epoch, now)
         else:
             arriving.elsewhere = max(arriving.elsewhere, epoch)
-        if name not in arriving.waiting:
+        if name not in arriving.waiting and session.subscriptions:
             arriving.waiting[name] = None
             self._homes.keep(home)
             if is_here:

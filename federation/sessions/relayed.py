@@ -111,15 +111,15 @@ class Came:
         self._marks_newest = sender is not None and sender.marks_newest
         self.marks: Before = ()
 
-    def read(self, mark: Record, includes: dict[str, int] | None, unstored: Unstored) -> Record:
-        """Take COPIED or BLOCK_OF. includes, unstored: of the session (Home). Return what is noted of it: nothing of COPIED
-        where the node does not say which of the messages that home may lack."""
+    def read(self, mark: Record, includes: dict[str, int] | None, unstored: Unstored, own_since: int) -> Record:
+        """Take COPIED or BLOCK_OF. includes, unstored, own_since: of the session (Home). Return what is noted of it: nothing
+        of COPIED where the node does not say which of the messages that home may lack."""
         if mark[0] == BLOCK_OF:
             self.note(mark)
             self.is_known = self._relayed.is_here(mark, self._adopted, self._identity)
             return mark
         number = count_of(self.marks[0][3]) if self._is_newest(mark) else None
-        self.is_known = is_included(mark, number, includes, unstored, self._identity)
+        self.is_known = is_included(mark, number, includes, unstored, self._identity, own_since)
         noted = mark if self._marks_newest else NOT_COPIED
         self.note(noted)
         return noted

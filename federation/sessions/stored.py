@@ -21,21 +21,25 @@ def restore(broker: Broker, homes: Homes, moves: Moves) -> None:
     if journal is not None:
         for number, content in list(journal.kept.items()):
             if isinstance(content, StoredDeparture):
-                _restore_departure(broker, moves, journal, number, content)
+                _restore_departure(broker, homes, moves, journal, number, content)
             elif isinstance(content, StoredRecord):
                 _restore(broker, homes, moves, journal, number, content.stored)
 
 
-def _arriving(session: Session, own_name: str, values: tuple[object, ...], now: float) -> Arriving:
-    counter, store_id, is_merged, handing, homes, waiting = values
+def _arriving(session: Session, homes: Homes, own_name: str, values: tuple[object, ...], now: float) -> Arriving:
+    counter, store_id, is_merged, handing, names, waiting = values
     epoch = (checked(int, counter), checked(str, store_id))
     found = () if checked(bool, is_merged) else checked(tuple, waiting)
     arriving = Arriving(session, epoch, own_name, dict.fromkeys(found))
-    arriving.restore(checked(tuple, handing), checked(tuple, homes), now)
+    arriving.restore(checked(tuple, handing), checked(tuple, names), now)
+    if arriving.moves_messages():
+        arriving.move_number = homes.next_number()
     return arriving
 
 
-def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: int, content: StoredDeparture) -> None:
+def _restore_departure(
+    broker: Broker, homes: Homes, moves: Moves, journal: Journal, number: int, content: StoredDeparture
+) -> None:
     _, _, counter, store_id, since, name, waiting, has_head_left, before, *more = content.stored
     now = broker.now
     departing = Departing(
@@ -45,7 +49,7 @@ def _restore_departure(broker: Broker, moves: Moves, journal: Journal, number: i
         checked(str, name),
         moves.name,
         dict.fromkeys(checked(tuple, waiting)),
-        None if before is None else _arriving(content.session, moves.name, checked(tuple, before), now),
+        None if before is None else _arriving(content.session, homes, moves.name, checked(tuple, before), now),
         None if has_head_left else Marks([], now),
         now,
     )
@@ -72,6 +76,7 @@ def _restore(
         home = homes.made(checked(str, client_id), checked(int, counter))
         home.is_clean = checked(bool, is_clean)
         home.record = number
+        home.own_since = 0
         if more:
             home.adopted = adopted_of(more[0])
         if len(more) > 1:
@@ -83,11 +88,10 @@ def _restore(
             return
         homes.by_client[home.client_id] = home
         if values is not None:
-            arriving = _arriving(session, moves.name, checked(tuple, values), now)
-            arriving.move_number = homes.next_number()
+            arriving = _arriving(session, homes, moves.name, checked(tuple, values), now)
             if len(more) > 2:
                 arriving.take_lineage(more[2])
-            home.first = arriving.epoch[0]
+            home.first = home.own_since = arriving.epoch[0]
             homes.arrives(home, arriving)
             homes.wait_for_hand_over(home, arriving.until)
     elif kind == ENDED:

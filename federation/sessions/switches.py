@@ -72,11 +72,14 @@ class Switches:
             if name != self.name and name not in self._senders and len(self._senders) < NODES_MAX:
                 self._nodes.added(name, now)
 
-    def switch(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> None:
-        """They are for the home with this epoch from now on: these nodes hear of it, and the one that they were for."""
+    def switch(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> Epoch:
+        """They are for the home with this epoch from now on, unless they are for a later one: these nodes hear of it, and the
+        one that they were for. Return the epoch of which home they are."""
         former = self._homes.sender_of(self._sent_to.get(client_id, NO_EPOCH)[1])
         self.note(client_id, epoch)
+        epoch = self._sent_to[client_id]
         self.say(client_id, epoch, names if former is None else [*names, former.name], now)
+        return epoch
 
     def say(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> None:
         """Publishes of this node from now on are for the home with this epoch, and no more for former ones: all of them hear

@@ -27,7 +27,7 @@ from federation.sessions.wire import (
     decode_session_frame,
 )
 from federation.stream.frames import HEADER_SIZE
-from session_home import STORES, Home
+from session_home import STORES, Home, subscribed
 from stored_node import STORE_ID
 
 OWN = (10, STORE_ID)
@@ -56,6 +56,7 @@ def started() -> Home:
     session.expiry_interval = 60
     attach_records(session, home.journal)
     home.broker.sessions["c"] = session
+    subscribed(home.broker, session)
     home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", OWN[0])
     session.deliver(Message(b"t", b"x", 2, False), 2, False, (), None, 0.0)
     return home
@@ -105,6 +106,7 @@ def test_a_keeper_that_has_given_the_session_on_knows_that_it_had_adopted_it() -
     home = Home()
     session = Session(home.broker, "c", 0.0)
     home.broker.sessions["c"] = session
+    subscribed(home.broker, session)
     at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 11)
     lost = "5" * 32
     at.adopts((lost, 300, 1, 2, 10, ()))
@@ -160,9 +162,13 @@ def test_a_home_that_others_name_says_what_it_has_adopted(is_claim: bool) -> Non
 
 
 @pytest.mark.parametrize("has_head_left", [False, True])
-@pytest.mark.parametrize("is_adopted", [False, True, None])
-def test_a_session_that_was_leaving_before_a_start_asks_again(is_adopted: bool | None, has_head_left: bool) -> None:
-    """None: nobody answers."""
+@pytest.mark.parametrize("copied", [0, 1, None])
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_a_session_that_was_leaving_before_a_start_asks_again(
+    is_adopted: bool, copied: int | None, has_head_left: bool
+) -> None:
+    """copied: whether the copy has the departure, too; None: nobody answers. Where it has not, and the head has left, the next
+    home has heard that what is in such a copy comes from here, and leaves it out."""
     before = claimed_elsewhere()
     (departing,) = before.sessions.moves.departing["c"]
     if has_head_left:
@@ -179,15 +185,15 @@ def test_a_session_that_was_leaving_before_a_start_asks_again(is_adopted: bool |
     home.node.turn_ended(0.0)
     assert not handed(home)
     assert [len(asked(home, name)) for name in ("n2", "n3", "n4")] == [1, 1, 0]
-    if is_adopted is None:
+    if copied is None:
         home.sessions.handle_timeout(HOME_SECONDS_MAX)
         home.node.turn_ended(HOME_SECONDS_MAX)
     else:
         home.hear("n3", CLAIM, NEXT, False, False, False)
-        home.hear(
-            "n2", ANSWER, OWN, *((REFUSED, 11, STORES["n2"], STORE_ID, number) if is_adopted else (NOTHING, *OWN))
-        )
-    assert (OUTGOING in handed(home)) is not bool(is_adopted)
+        refusal = REFUSED, 11, STORES["n2"], STORE_ID, number + copied
+        home.hear("n2", ANSWER, OWN, *(refusal if is_adopted else (NOTHING, *OWN)))
+    is_left_out = is_adopted and copied is not None and (bool(copied) or not has_head_left)
+    assert (OUTGOING in handed(home)) is not is_left_out
 
 
 def test_an_adopter_of_the_store_before_a_recovery_is_known() -> None:

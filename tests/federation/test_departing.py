@@ -15,9 +15,21 @@ from federation.sessions.arriving import HANDING_SECONDS_MAX
 from federation.sessions.content import checked_hand
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks
 from federation.sessions.stored import restore
-from federation.sessions.wire import BLOCK_OF, CLAIM, COPIED, HAND, HANDED, HEAD_END, MOVE, NOT_COPIED, SWITCH, Record
+from federation.sessions.wire import (
+    BLOCK_OF,
+    CLAIM,
+    COPIED,
+    HAND,
+    HANDED,
+    HEAD_END,
+    INCLUDES,
+    MOVE,
+    NOT_COPIED,
+    SWITCH,
+    Record,
+)
 from federation.stream.frames import FrameError
-from session_home import STORES, Home, session_records
+from session_home import STORES, SUBSCRIPTION, Home, session_records, subscribed
 from stored_node import STORE_ID
 
 NEXT = (5, STORES["n2"])
@@ -28,6 +40,7 @@ def leaving(home: Home) -> Departing:
     """n2 has claimed the session, when this node knows n2 alone."""
     session = Session(home.broker, "c", 0.0)
     home.broker.sessions["c"] = session
+    subscribed(home.broker, session)
     at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 1)
     senders = home.node.senders
     others = {name: senders.pop(name) for name in ("n3", "n4")}
@@ -160,21 +173,25 @@ def outgoing(payload: bytes) -> Record:
     return (kind, number, (*message[:2], payload, *message[3:]), *rest)
 
 
+@pytest.mark.parametrize("is_included", [True, False])
 @pytest.mark.parametrize(("adopted", "taken"), [(STORE_ID, [b"new"]), (STORES["n4"], [b"done", b"new"])])
 def test_what_a_former_home_hands_over_to_a_session_that_leaves_again_is_known_by_its_marks(
-    adopted: str, taken: list[bytes]
+    adopted: str, taken: list[bytes], is_included: bool
 ) -> None:
-    """Of the copy of this node's store nothing is taken; of the blocks behind it those that were not done here."""
+    """Of the copy of this node's store nothing is taken, if this one has handed it on itself, and not left it to the adopter
+    (seed 111 of homes_are_lost_that_hold); of the blocks behind it those that were not done here."""
     home = Home()
     session, _ = session_records()
     home.sessions.moves.relayed.positions.of("n2", STORES["n2"]).done_whole(7)
-    home.hear("n3", HAND, (20, STORE_ID), ("n3",), (session, (HEAD_END,)), 15)
+    includes = INCLUDES, ((STORE_ID, 5),) if is_included else ()
+    home.hear("n3", HAND, (20, STORE_ID), ("n3",), (session, SUBSCRIPTION, includes, (HEAD_END,)), 15)
     home.hear("n4", CLAIM, (25, STORES["n4"]), True, False, False)
     (departing,) = home.sessions.moves.departing["c"]
     of_7, of_8 = (BLOCK_OF, "n2", STORES["n2"], 7), (BLOCK_OF, "n2", STORES["n2"], 8)
     records = (COPIED, STORE_ID, 5), outgoing(b"copied"), of_7, outgoing(b"done"), of_8, outgoing(b"new")
     home.hear("n3", HAND, (20, STORE_ID), ("n3",), records, 15, adopted, 9)
-    assert [each.message.payload for each in departing.session.queued() if each.message is not None] == taken
+    found = [each.message.payload for each in departing.session.queued() if each.message is not None]
+    assert found == (taken if is_included else [b"copied", *taken])
 
 
 @pytest.mark.parametrize("block", [("n2", 7), (2, "2", 7), ("n2", b"2", 7), ("n2", "2", -1), ("n2", "2", "7")])

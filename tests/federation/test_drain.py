@@ -80,6 +80,7 @@ class Cluster:
         names = [f"away {number}" for number in range(count)]
         for name in names:
             client = self.connect(name, expiry=AWAY)
+            client.subscribe("t", self.world.now)
             client.disconnect(self.world.now)
         self.federation.hosts[0].settle()
         self.federation.run(RETURN_SECONDS + 1.0)

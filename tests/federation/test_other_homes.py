@@ -35,7 +35,7 @@ from federation.sessions.wire import (
 from federation.stream.frames import HEADER_SIZE
 from federation.stream.positions import BLOCKS_MAX, Positions
 from federation.tags import own_tags
-from session_home import STORES, Home, session_records
+from session_home import STORES, SUBSCRIPTION, Home, session_records
 from simulator.durable_client import DurableClient
 from stored_node import STORE_ID
 
@@ -47,8 +47,7 @@ def at_home() -> Home:
     """The session is here, from n4, as a whole."""
     home = Home()
     session, _ = session_records()
-    subscription = (2, 0, b"t", 2, False, False, 0, 0)
-    home.hear("n4", HAND, OWN, ("n4",), (session, subscription, (HEAD_END,), (HANDED,)), 10)
+    home.hear("n4", HAND, OWN, ("n4",), (session, SUBSCRIPTION, (HEAD_END,), (HANDED,)), 10)
     for name in STORES:
         home.hear(name, SWITCH, OWN)
         home.said(name)
@@ -110,7 +109,7 @@ def test_what_has_been_handed_over_is_not_waited_for(handed_on_at: int | None, w
     home = Home()
     session, _ = session_records()
     includes: tuple[object, ...] = () if handed_on_at is None else ((STORES["n3"], handed_on_at),)
-    home.hear("n4", HAND, OWN, ("n4",), (session, (INCLUDES, includes), (HEAD_END,), (HANDED,)), 10)
+    home.hear("n4", HAND, OWN, ("n4",), (session, SUBSCRIPTION, (INCLUDES, includes), (HEAD_END,), (HANDED,)), 10)
     home.hear("n2", SWITCH, ADOPTER)
     assert bool(arriving(home).expected) is waits
 

@@ -25,11 +25,12 @@ from federation.sessions.wire import (
     RELAYED,
     SWITCH,
     Record,
+    decode_session_frame,
     encode_session_frame,
 )
-from federation.stream.frames import PUBLISH, encode_frame, encode_groups, encode_packet
+from federation.stream.frames import HEADER_SIZE, PUBLISH, encode_frame, encode_groups, encode_packet
 from federation.tags import own_tags
-from session_home import STORES, Home, session_records
+from session_home import STORES, SUBSCRIPTION, Home, session_records
 from stored_node import STORE_ID
 
 Records = tuple[Record, ...]
@@ -137,7 +138,7 @@ def test_messages_for_a_home_that_is_not_known_yet_are_not_taken() -> None:
     home = Home()
     own = (20, STORE_ID)
     session, _ = session_records()
-    home.hear("n4", HAND, own, ("n4",), (session, (HEAD_END,)), 15)
+    home.hear("n4", HAND, own, ("n4",), (session, SUBSCRIPTION, (HEAD_END,)), 15)
     home.hear("n4", HAND, own, ("n4",), ((HANDED,),), 15)
     for name in STORES:
         home.hear(name, SWITCH, own)
@@ -163,7 +164,7 @@ def test_a_node_that_sends_to_a_home_that_is_not_known_is_not_asked_once_more_un
     home = Home()
     own, later = (20, STORE_ID), (21, "9" * 32)
     session, _ = session_records()
-    home.hear("n4", HAND, own, ("n4",), (session, (HEAD_END,), (HANDED,)), 15)
+    home.hear("n4", HAND, own, ("n4",), (session, SUBSCRIPTION, (HEAD_END,), (HANDED,)), 15)
     for name in STORES:
         home.hear(name, SWITCH, own)
         home.node.senders[name].news.clear()
@@ -277,13 +278,86 @@ def test_a_home_that_was_told_to_get_no_messages_gets_none(has_subscription: boo
     assert home.switches("n2") == [newest]
     sessions = home.node.sessions
     assert sessions is not None
-    (leaving,) = sessions.moves.departing["c"]
-    assert ("n1" in leaving.waiting) is has_subscription
+    leaving = sessions.moves.departing.get("c", [])  # without subscriptions it has left
+    assert ["n1" in departing.waiting for departing in leaving] == [True] * has_subscription
     home.commit()
-    assert home.disk[leaving.record] == leaving.values(0.0), "the store has what was said"
+    for departing in leaving:
+        assert home.disk[departing.record] == departing.values(0.0), "the store has what was said"
     home.hear("n3", MOVE, newest, "n2", "n4", "n1")
     assert home.switches("n3") == [newest]
+    assert ["n1" in departing.waiting for departing in leaving] == [False] * has_subscription
+
+
+def test_nobody_sends_to_a_session_without_subscriptions_before_it_has_them() -> None:
+    """Seed 1 of homes_are_lost_that_hold_with_three_copies: the client had begun anew on n4, and n3 had adopted its
+    former session. What nodes sent here between the heads of both was for no subscription, and n3 did not take it."""
+    home = Home()
+    own, adopter = (20, STORE_ID), (15, STORES["n3"])
+    session, _ = session_records()
+    home.hear("n3", MOVE, adopter, "n2")
+    for name in STORES:
+        home.said(name)
+        home.node.senders[name].news.clear()
+
+    home.hear("n4", HAND, own, ("n4",), (session, (AWAITED, ()), (HEAD_END,), (HANDED,)), 10)
+    home.commit()
+    assert [home.switches(name) for name in STORES] == [[], [], []]
+    assert not home.node.senders["n2"].news.moves
+
+    home.hear("n3", HAND, own, ("n3",), (session, SUBSCRIPTION, (HEAD_END,)), 15)
+    home.commit()
+    assert [home.switches(name) for name in STORES] == [[], [own], []]
+    assert "c" in home.node.senders["n2"].news.moves
+    arriving = home.sessions.homes.by_client["c"].arriving
+    assert arriving is not None
+    assert [arriving.takes_from(name) for name in ("n1", "n2")] == [True, False]
+
+
+def test_a_session_that_leaves_without_subscriptions_waits_for_nobody() -> None:
+    home = Home()
+    session, _ = session_records()
+    home.hear("n4", HAND, (20, STORE_ID), ("n4",), (session, (AWAITED, ()), (HEAD_END,), (HANDED,)), 10)
+    home.hear("n2", CLAIM, (25, STORES["n2"]), False, False, False)
+    found = [frame.more[1] for frame in home.said("n2") if frame.operation == HAND]
+    assert found[-1] == ((HANDED,),)
+    assert "c" not in home.sessions.moves.departing
+
+
+def test_what_is_left_of_a_session_gets_nothing_of_a_node_that_sends_to_a_later_home() -> None:
+    """Seed 8023 of homes_are_away: this node got what was left of a session, with a lower epoch than that of n2, to which it
+    had switched: its messages went there, and were handed on, too."""
+    home = Home()
+    later = (40, STORES["n2"])
+    session, _ = session_records()
+    home.hear("n2", MOVE, later, "n3")
+    home.said("n3")
+    home.hear("n2", CLAIM, (21, STORES["n2"]), False, False, False)
+    del home.sessions.moves.passed_on["c"]  # the claim has come with what is left
+    home.hear("n3", HAND, (20, STORE_ID), ("n3",), (session, SUBSCRIPTION, (HEAD_END,)), 15)
+    assert home.switches("n3") == [later]
+    home.hear("n2", CLAIM, later, False, False, False)
+    (leaving,) = home.sessions.moves.departing["c"]
     assert "n1" not in leaving.waiting
+
+
+def test_nodes_hear_of_a_home_from_which_the_session_has_gone_on() -> None:
+    """What they send to homes before that is for nobody when these are lost. n2 is the next one."""
+    home = Home()
+    own, later = (20, STORE_ID), (25, STORES["n2"])
+    session, _ = session_records()
+    home.hear("n4", HAND, own, ("n4",), (session, SUBSCRIPTION, (HEAD_END,)), 10)
+    home.commit()
+    home.hear("n2", CLAIM, later, False, False, False)
+    assert "c" not in home.sessions.homes.by_client
+    homes = home.sessions.homes
+    assert homes.moving() == ["c"]
+    frame, _ = homes.move("c")
+    assert decode_session_frame(frame[HEADER_SIZE:]) == (MOVE, "c", own, ("n4",))
+    home.hear("n3", SWITCH, own)
+    (leaving,) = home.sessions.moves.departing["c"]
+    assert leaving.before is not None
+    assert leaving.before.takes_from("n3")
+    assert "n3" in leaving.waiting
 
 
 def test_what_a_node_says_to_a_lost_home_does_not_say_what_it_sends_here() -> None:
@@ -292,7 +366,7 @@ def test_what_a_node_says_to_a_lost_home_does_not_say_what_it_sends_here() -> No
     home = Home()
     own = (20, STORE_ID)
     session, _ = session_records()
-    home.hear("n4", HAND, own, ("n4", "n2"), (session, (HEAD_END,)), 15)
+    home.hear("n4", HAND, own, ("n4", "n2"), (session, SUBSCRIPTION, (HEAD_END,)), 15)
     arriving = home.sessions.homes.by_client["c"].arriving
     assert arriving is not None
     said = encode_session_frame(SWITCH, "c", own, ())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from broker.broker import Broker
+from broker.session.session import Session
+from broker.store.restoring import insert_restored, subscription_of
 from federation.serf.events import Member, MemberJoin, MemberStatus
 from federation.sessions.arriving import Epoch
 from federation.sessions.sessions import Sessions
@@ -10,6 +13,7 @@ from federation.stream.frames import HEADER_SIZE, SESSION
 from federation.tags import own_tags
 from stored_node import Station
 
+SUBSCRIPTION: Record = (2, 0, b"t", 2, False, False, 0, 0)
 STORES = {"n2": "2" * 32, "n3": "3" * 32, "n4": "4" * 32}
 
 
@@ -52,6 +56,10 @@ class Home(Station):
 
     def switches(self, name: str) -> list[Epoch]:
         return [frame.epoch for frame in self.said(name) if frame.operation == SWITCH]
+
+
+def subscribed(broker: Broker, session: Session) -> None:
+    insert_restored(broker, session, subscription_of(SUBSCRIPTION, session))
 
 
 def session_records() -> list[Record]:

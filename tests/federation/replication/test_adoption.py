@@ -152,7 +152,8 @@ def test_a_copy_is_opened_in_some_turns(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.interpreted
 def test_the_session_of_a_client_that_connects_elsewhere_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(federation.replication.adoption, "RECORDS_OF_A_TURN", 1)
-    station = kept_in_runs(session("other"), session("c"), (HOME, "c", 1_000, False, None))
+    subscription = (SUBSCRIPTION, 2, b"a/#", 1, False, False, 0, 0)
+    station = kept_in_runs(session("other"), session("c"), (HOME, "c", 1_000, False, None), subscription)
     there = "0e" * 16
     tags = {**own_tags("127.0.0.1:8903", True), "store": there}
     member = Member("n3", "127.0.0.1", 8904, tags, MemberStatus.ALIVE)
@@ -267,7 +268,7 @@ def test_two_sessions_of_a_client_in_one_copy_are_no_hand_over_of_their_home() -
 def test_a_session_that_leaves_a_lost_home_knows_where_it_came_from() -> None:
     there = "0e" * 16
     leaving = (DEPARTING, 1, 2_000, there, 1_000, "n3", ("n1",), False, BEFORE, None, INCLUDED, LINEAGE)
-    station = kept_in_runs(session("c"), leaving)
+    station = kept_in_runs(session("c"), leaving, (SUBSCRIPTION, 1, b"a/#", 1, False, False, 0, 0))
     tags = {**own_tags("127.0.0.1:8903", True), "store": there}
     member = Member("n3", "127.0.0.1", 8904, tags, MemberStatus.ALIVE)
     station.node.member_events([MemberJoin(member)], 3.0)
