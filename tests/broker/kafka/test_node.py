@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import cast
@@ -147,6 +148,8 @@ async def test_an_offset_that_another_coordinator_has_renewed_is_not_the_oldest(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_node, "OFFSETS_MAX", 3)
+    clock = itertools.count(host.now())
+    monkeypatch.setattr(host, "now", lambda: next(clock))
     offset = {("all", 0): Committed(1, 1, "")}
     other, node = member(host, "b"), member(host, "a")
     node.announce(FirstStart(1, 0), "a:1")
