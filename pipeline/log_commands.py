@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -125,15 +126,15 @@ def export(
         raise click.BadParameter(f'"{file}" ends in neither .jsonl nor .parquet; give --format', param_hint="FILE")
     request = {"topics": ",".join(topics), **_position("starting", start), **_position("ending", end)}
     options = read_batch_options({**connection, **request, "allowPartial": str(allow_partial).lower()})
-    export = Export(file, file_format, request, options)
-    if export.done:
-        click.echo(f"going on after {export.done:,} of {export.records:,} records", err=True)
-    with click.progressbar(
-        length=export.records, label=file.name, file=sys.stderr, show_pos=True, update_min_steps=1_000
-    ) as bar:
-        bar.update(export.done)
-        export.run(bar.update)
-    click.echo(f"{file}: {export.records:,} records of {len(export.ranges)} logs were read", err=True)
+    with closing(Export(file, file_format, request, options)) as export:
+        if export.done:
+            click.echo(f"going on after {export.done:,} of {export.records:,} records", err=True)
+        with click.progressbar(
+            length=export.records, label=file.name, file=sys.stderr, show_pos=True, update_min_steps=1_000
+        ) as bar:
+            bar.update(export.done)
+            export.run(bar.update)
+        click.echo(f"{file}: {export.records:,} records of {len(export.ranges)} logs were read", err=True)
 
 
 def _position(which: str, text: str) -> dict[str, str]:

@@ -6,11 +6,13 @@ behind the last part. Records stand in the order of nodes and offsets.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -103,7 +105,7 @@ def merge_parquet(parts: Sequence[Path], path: Path) -> None:
 
 class Export:
     """`ranges` is the plan, one of each log; `records` is the number of offsets to read, those of left-out topics too; `done`
-    of them are in parts already."""
+    of them are in parts already. One process writes a file: `close` lets the next one do so."""
 
     def __init__(self, file: Path, file_format: str, request: Mapping[str, Any], options: ReadOptions) -> None:
         """`request`: the options as the user gave them. Raises PipelineError."""
@@ -115,10 +117,20 @@ class Export:
         self._format = file_format
         self._options = options
         self._parts = file.with_name(file.name + ".parts")
-        with closing(Cluster(options.connection)) as cluster:
-            self.ranges = self._find_plan({**request, "format": file_format}, cluster)
-        self.records = sum(len(wanted) for wanted in self.ranges)
-        self.done = sum(self._end_of_parts(index) - wanted.start for index, wanted in enumerate(self.ranges))
+        self._lock = _locked(self._parts)
+        try:
+            with closing(Cluster(options.connection)) as cluster:
+                self.ranges = self._find_plan({**request, "format": file_format}, cluster)
+            self.records = sum(len(wanted) for wanted in self.ranges)
+            self.done = sum(self._end_of_parts(index) - wanted.start for index, wanted in enumerate(self.ranges))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        with suppress(OSError):  # it has parts, or is removed
+            self._parts.rmdir()
+        os.close(self._lock)
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Write the file. `progress` is told numbers of records that were read. Raises PipelineError, OSError."""
@@ -142,7 +154,6 @@ class Export:
             start = find_position("starting", self._options.start, cluster, members)
             end = find_position("ending", self._options.end, cluster, members)
             plan = ranges(start, end, members.nodes)
-            self._parts.mkdir(parents=True, exist_ok=True)
             content = {"version": PLAN_VERSION, "request": request, "ranges": [asdict(one) for one in plan]}
             replace_text(path, json.dumps(content, indent=1))
             return plan
@@ -210,6 +221,19 @@ class Export:
         finally:
             writer.close()
         publish_file(partial, self._parts / f"{index:06d}-{start:020d}-{end:020d}.{self._format}")
+
+
+def _locked(parts: Path) -> int:
+    """Make the folder if it is not there, and lock it for this process. Returns the descriptor of the lock. Raises
+    PipelineError."""
+    parts.mkdir(parents=True, exist_ok=True)
+    lock = os.open(parts, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise PipelineError(f"another process exports into {parts}; wait for it, or name another file") from None
+    return lock
 
 
 def _warn_of_lost(node: str, first: int, end: int) -> None:

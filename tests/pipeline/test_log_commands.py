@@ -20,6 +20,7 @@ from gmqttctl.cli import main
 from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_USAGE
 from pipeline import log_export, log_tail
 from pipeline.client import NodeClient
+from pipeline.options import read_batch_options
 from waiting import POLL_SECONDS
 
 
@@ -253,6 +254,33 @@ def test_an_export_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.
         assert [(row["node"], row["offset"]) for row in exported(file)] == [
             (node, offset) for node in ("n1", "n2") for offset in range(30)
         ]
+
+
+def test_one_process_exports_into_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one waits for no node and writes nothing: each would cut what the other is writing."""
+    file = tmp_path / "all.jsonl"
+    with event_log_nodes("n1") as (node,):
+        node.append_numbers(5)
+        write_part = log_export.Export._write_part
+        others: list[Result] = []
+
+        def write_beside(self: Any, *arguments: Any) -> None:
+            others.append(run("export", "--servers", node.address, str(file)))
+            write_part(self, *arguments)
+
+        monkeypatch.setattr(log_export.Export, "_write_part", write_beside)
+        succeeded("export", "--servers", node.address, str(file))
+        (other,) = others
+        assert (other.exit_code, "another process exports" in other.stderr) == (1, True)
+        assert [row["offset"] for row in exported(file)] == list(range(5))
+        monkeypatch.setattr(log_export.Export, "_find_plan", _fail_to_ask)
+        with pytest.raises(OSError, match="no node"):
+            log_export.Export(tmp_path / "other.jsonl", "jsonl", {}, read_batch_options({"servers": node.address}))
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def _fail_to_ask(*_: Any) -> None:
+    raise OSError("no node")
 
 
 def test_an_export_does_not_go_on_with_another_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
