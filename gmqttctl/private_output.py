@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from broker.server.private_file import sync_folder
 from gmqttctl.errors import CommandError
 
 
@@ -25,6 +26,7 @@ def private_output(file: Path) -> Iterator[IO[bytes]]:
             os.fsync(opened.fileno())
         os.replace(temporary, file)
         temporary = ""
+        sync_folder(file.parent)
     except OSError as error:
         raise CommandError(f"{file} cannot be written: {error.strerror or error}") from None
     finally:

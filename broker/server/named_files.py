@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, Protocol, runtime_checkable
 
 from broker.config.settings import Settings
+from broker.server.private_file import sync_folder
 from broker.server.start_error import StartError
 from broker.server.tls_context import tls_fault
 
@@ -44,6 +45,7 @@ def make_folder(key: str, folder: str) -> None:
     """Make a folder of the node in one that exists; nothing where it is there. Raises StartError that names the key."""
     try:
         os.mkdir(folder, FOLDER_MODE)
+        sync_folder(os.path.dirname(os.path.abspath(folder)))  # what is in it would go with its name
     except FileExistsError:
         pass
     except FileNotFoundError:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from broker.server.private_file import sync_folder
 from broker.store.store import VERSION, Store, StoreFault
 
 FILE_NAME: Final = "store.db"
@@ -54,7 +55,9 @@ class SqliteStore(Store):
         if not create and not path.exists():
             raise StoreFault(f"{path}: there is no store")
         try:
-            path.parent.mkdir(FOLDER_MODE, exist_ok=True)
+            if not path.parent.is_dir():
+                path.parent.mkdir(FOLDER_MODE)
+                sync_folder(path.parent.parent)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
                 os.fchmod(descriptor, FILE_MODE)

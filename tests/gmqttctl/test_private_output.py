@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -21,6 +22,16 @@ def test_the_file_is_its_owner_s_whatever_was_there(tmp_path: Path, mode: int | 
         opened.write(b"new")
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"new", 0o600)
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_name_is_on_disk_when_the_command_tells_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[int, list[str]]] = []
+    monkeypatch.setattr(
+        "os.fsync", lambda descriptor: synced.append((os.fstat(descriptor).st_ino, os.listdir(tmp_path)))
+    )
+    with private_output(tmp_path / "report") as opened:
+        opened.write(b"new")
+    assert synced[-1] == (tmp_path.stat().st_ino, ["report"])
 
 
 def test_a_fault_leaves_the_former_file(tmp_path: Path) -> None:
