@@ -219,6 +219,12 @@ class Copies(LostHomes):
     def moved(self, homes: list[str], now: float) -> None:
         self.adoptions.relay_again(homes, now)
 
+    def kept_alone(self) -> str:
+        for replica in self.replicas.by_store.values():
+            if replica.is_complete and self._is_away(replica) and self._is_first(replica):
+                return replica.node
+        return ""
+
     def _is_away(self, replica: Replica) -> bool:
         """Return whether the home is not reached, nor heard: it has failed, has left, or has another store by now."""
         if self._is_replaced(replica):

@@ -214,7 +214,8 @@ class Drain(Elsewhere):
         for sender in self._senders.values():
             if not sender.outbox.is_done(sender.mark()):
                 return f"messages for {sender.name}"
-        return ""
+        home = "" if self._sessions.lost is None else self._sessions.lost.kept_alone()
+        return f"the copy of the store of {home}, which is away and not adopted yet" if home else ""
 
     def count_leaving(self, is_reached: bool) -> int:
         """Return how many sessions leave; is_reached: to nodes that are reached."""

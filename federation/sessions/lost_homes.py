@@ -29,6 +29,10 @@ class LostHomes:
         """A session arrives at a node that these were homes before: what waits for lost ones goes to who has adopted them."""
         raise AssertionError("a subclass implements this")
 
+    def kept_alone(self) -> str:
+        """Return a home that is away and not adopted, whose store may be nowhere but here; "" for none."""
+        raise AssertionError("a subclass implements this")
+
     def receive(self, name: str, frame: SessionFrame, now: float) -> None:
         """A frame about a store came from the node. Raises FrameError, TypeError and ValueError."""
         raise AssertionError("a subclass implements this")

@@ -1,8 +1,8 @@
 """A worker of an earlier start, which the node has no more: it gives its sessions to the other workers, and ends.
 
 That is a drain (federation/sessions/drain.py) without clients. One that ends before it is over goes on at the next start. Its
-folder is removed at the end, so it waits for what a drain leaves at its node, too: messages for a node that is away, and in
-queues of groups and links.
+folder is removed at the end, so it waits for what a drain leaves at its node, too: messages for a node that is away, in
+queues of groups and links, and the copy of a store whose node is away, until its sessions are adopted.
 """
 
 from __future__ import annotations

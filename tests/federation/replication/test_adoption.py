@@ -61,6 +61,18 @@ def test_a_home_is_not_lost_for_a_client_before_this_node_knows_who_lives() -> N
     assert list(station.broker.sessions) == ["c"]
 
 
+def test_the_copy_of_a_home_that_is_away_stays_until_it_is_adopted() -> None:
+    station = kept_in_runs(session("c"))
+    drain = station.node.drain
+    assert drain is not None
+    assert "the store of n2" in drain.keeps()
+    adopted_at = 2.0 + FederationSettings().replication.adopt_after
+    station.node.handle_timeout(adopted_at)
+    station.node.turn_ended(adopted_at)
+    assert list(station.broker.sessions) == ["c"]
+    assert drain.keeps() == "messages for n2", "who has adopted it"
+
+
 def test_a_home_whose_stream_is_here_is_not_lost() -> None:
     """It is back, and its stream is here before its gossip."""
     station = kept_for_n2()
