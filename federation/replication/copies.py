@@ -235,6 +235,10 @@ class Copies(LostHomes):
         sender = self._senders.get(replica.node)
         return sender is None or not (sender.is_living or sender.reachable)
 
+    def _is_living(self, replica: Replica) -> bool:
+        sender = self._senders.get(replica.node)
+        return sender is not None and sender.is_living
+
     def _is_replaced(self, replica: Replica) -> bool:
         """Return whether the home lives, with another store."""
         return replica.store_id in self._replaced
@@ -255,6 +259,8 @@ class Copies(LostHomes):
         for store_id, replica in list(self.replicas.by_store.items()):
             if not self._is_away(replica):
                 self._adopt_at.pop(store_id, None)
+                if not self._is_living(replica):  # a stream to it has not ended yet: nothing tells when it does
+                    self._look_at = now + LOOK_SECONDS
                 continue
             adopt_at = self._adopt_at.setdefault(store_id, now + self.adopt_after)
             # A keeper before this one that lives, and has not adopted for so long, has no copy: it has lost its disk, too.

@@ -291,9 +291,10 @@ class Homes(Told):
                 heard = min(heard, sender.outbox.claims_told)
         return heard
 
-    def is_unheard(self, home: Home, told: int) -> bool:
-        """Return whether this claim stands, and a node that was told claims up to the number `told` has not heard it."""
-        return self.by_client.get(home.client_id) is home and home.number > told
+    def is_unheard(self, home: Home, number: int, told: int) -> bool:
+        """Return whether the home of the claim with this number still is one, and a node that was told claims up to the number
+        `told` has not heard it."""
+        return self.by_client.get(home.client_id) is home and number > told
 
     def moves_heard(self) -> int:
         """Return up to which number all other nodes have heard moves."""

@@ -62,7 +62,7 @@ class Sessions(Ownership):
     moves      sessions on their way
     claiming   where clients wait for the answers of other nodes
     lost       copies of sessions whose homes are lost, None without copies
-    silent     nodes that have not answered this claim in time: they are not waited for until they hear it, or it has ended
+    silent     nodes that have not answered this claim (home, number) in time: they are waited for when they hear it, or it ends
     active     a turn may have something to do
     """
 
@@ -75,7 +75,7 @@ class Sessions(Ownership):
         self.homes = Homes(broker, senders)
         self.moves = Moves(name, broker, self.homes, self.counters, nodes)
         self.lost: LostHomes | None = None
-        self.silent: dict[str, Home] = {}
+        self.silent: dict[str, tuple[Home, int]] = {}
         self.active = False
         self._name = name
         self._broker = broker
@@ -185,9 +185,9 @@ class Sessions(Ownership):
             return True
         if not (sender.is_living or sender.reachable or name in self.siblings) and now >= self.homes.starting_until:
             return False
-        home = self.silent.pop(name, None)
-        if home is not None and self.homes.is_unheard(home, sender.outbox.claims_told):
-            self.silent[name] = home
+        claim = self.silent.pop(name, None)
+        if claim is not None and self.homes.is_unheard(claim[0], claim[1], sender.outbox.claims_told):
+            self.silent[name] = claim
         return name not in self.silent
 
     def peer_known(self, name: str, sender: PeerSender, now: float) -> None:
@@ -497,4 +497,4 @@ class Sessions(Ownership):
             for name in home.awaited:
                 sender = self._senders.get(name)
                 if sender is not None and (sender.reachable or now >= self.homes.starting_until):
-                    self.silent[name] = home
+                    self.silent[name] = home, home.number

@@ -60,7 +60,7 @@ def test_a_client_may_have_a_session_at_a_node_that_is_not_heard(
     sender = home.node.senders["n3"]
     sender.reachable, sender.is_living = reachable, is_living
     if is_silent:
-        home.sessions.silent["n3"] = at
+        home.sessions.silent["n3"] = at, at.number
     home.sessions.opened(session)
     is_heard = reachable and is_living and not is_silent
     assert home.sessions.may_be_elsewhere() != is_heard
