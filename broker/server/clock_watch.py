@@ -72,6 +72,7 @@ class ClockWatch:
             count += len(contents)
             if count >= RECORDS_OF_A_BATCH:
                 count = 0
+                await asyncio.sleep(0)  # where nothing changes there is nothing to wait for
                 await self._stored()
         await self._stored()
 

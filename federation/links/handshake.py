@@ -78,6 +78,7 @@ class End(Enum):
     VERSION    the upstream does not have this protocol version
     LOST       the network, silence, or a reason that passes
     FAULT      what came is not the protocol
+    FULL       there is no room for a message now, here or at the upstream
     """
 
     REFUSED = "refused"
@@ -85,6 +86,7 @@ class End(Enum):
     VERSION = "protocol version"
     LOST = "lost"
     FAULT = "fault"
+    FULL = "full"
 
 
 def _end_of(code: int, reason: str | None) -> End:

@@ -23,7 +23,7 @@ from federation.links.client import CONNACK_SECONDS_MAX, Client
 from federation.links.handshake import Accepted, End
 from federation.links.interest import Domain
 from federation.links.reconnecting import COMPETING, Addresses, Backoff, CompetingSession
-from federation.links.relay import Effects, Relay
+from federation.links.relay import NOT_NOW, Effects, Relay
 from federation.links.status import (
     ROUND_TRIP_SECONDS_MAX,
     STOPPED,
@@ -268,7 +268,8 @@ class Link:
         reason, self.effects.local_end = self.effects.local_end, ""
         if reason and self._relay is not None:
             self._checks_topics = True
-            self._hang_up(End.FAULT, f"the broker ends the local connection: {reason}", now)
+            end = End.FULL if reason in NOT_NOW else End.FAULT
+            self._hang_up(end, f"the broker ends the local connection: {reason}", now)
 
     # --- time ---
 

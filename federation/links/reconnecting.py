@@ -20,6 +20,7 @@ from federation.links.handshake import EXPIRY_NEVER, End
 DELAY_SECONDS_MAX: Final = 60.0  # unless reconnect-delay itself is longer
 REFUSED_FACTOR: Final = 6.0  # a refused login or a fault of the protocol is the same a moment later
 REFUSED_SECONDS_MAX: Final = 300.0
+FULL_SECONDS_MAX: Final = 10.0  # where there was no room for a message: all else of the link waits, too
 STABLE_SECONDS: Final = 10.0  # after a connection that ran for so long the delay begins at its base
 DOUBLINGS_MAX: Final = 10
 
@@ -40,6 +41,8 @@ class Backoff:
         self._tries += 1
         if end in (End.REFUSED, End.VERSION, End.TAKEN, End.FAULT):
             ceiling = min(max(REFUSED_SECONDS_MAX, self._base), ceiling * REFUSED_FACTOR)
+        elif end is End.FULL:
+            ceiling = min(max(FULL_SECONDS_MAX, self._base), ceiling)
         return ceiling * (0.5 + self._rng.random() / 2)
 
     def reset(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from broker.broker import NO_REASON, Broker
+from broker.broker import MEMORY_IS_FULL, NO_REASON, Broker
 from broker.codec.packets import (
     Connect,
     Packet,
@@ -26,11 +26,17 @@ from broker.listener_facts import ListenerFacts
 from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.session.connection import Connection
+from broker.session.refused import STORE_IS_FULL
 from federation.links.bridging.ends import LinkEnd
 from federation.links.client import Client
 from federation.links.packets import Passage, packet_end
 
 NO_ROOM: Final = "the upstream has no room for a message (quota exceeded); it is sent again"
+NOT_NOW: Final = (
+    NO_ROOM,
+    STORE_IS_FULL,
+    MEMORY_IS_FULL,
+)  # why a local connection ends whose messages may come again soon
 HELD_MESSAGES_MAX: Final = 65_535  # there are no more packet identifiers, whatever Receive Maximum the upstream keeps
 
 

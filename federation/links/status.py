@@ -134,6 +134,7 @@ _CONNECTED: Final = {
     End.REFUSED: State.ERROR,
     End.LOST: State.ERROR,
     End.FAULT: State.ERROR,
+    End.FULL: State.ERROR,
     End.TAKEN: State.BLOCKED,
     End.VERSION: State.CONNECTING,
 }

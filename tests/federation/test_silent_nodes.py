@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from federation.settings import ReplicationSettings
 from session_home import Home
 from simulator.durable_client import DurableClient
@@ -14,7 +16,7 @@ class Moving:
     """Three nodes, and clients that are let in with their sessions, or say so."""
 
     def __init__(self, replication: ReplicationSettings | None = None) -> None:
-        options = {} if replication is None else {"replication": replication}
+        options: dict[str, Any] = {} if replication is None else {"replication": replication}
         self.federation = Federation(1, 3, each=[{"disk": Disk()} for _ in range(3)], **options)
         self.federation.until_agreement(30.0, "the start")
 

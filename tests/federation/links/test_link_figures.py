@@ -93,7 +93,7 @@ def test_a_pushed_message_for_which_the_upstream_has_no_room_now_is_sent_again()
     world.receive(PubAck(first.packet_id), PubAck(second.packet_id, 0x97), PubAck(third.packet_id))
     world.flush()
     assert "quota exceeded" in status(world).last_error
-    world.until_next_try()
+    assert world.until_next_try() <= 1.0
     found = world.connect(session_present=True)
     world.receive(PingResp())
     again = [packet for packet in found + world.sent() if isinstance(packet, Publish)]
@@ -114,7 +114,7 @@ def test_a_message_that_the_store_here_does_not_take_stays_at_the_upstream() -> 
     assert not [packet for packet in world.sent() if isinstance(packet, PubAck)]
     assert STORE_IS_FULL in status(world).last_error
     journal.is_full = False
-    world.until_next_try()
+    assert world.until_next_try() <= 1.0
     world.connect(session_present=True, properties=OF_OURS)
     world.receive(Publish(b"s/a", b"x", 1, dup=True, packet_id=1, retain=True))
     assert len(world.broker.retained) == 1

@@ -13,6 +13,7 @@ from federation.links.handshake import EXPIRY_NEVER, End
 from federation.links.reconnecting import (
     CUT_SHORT_MAX,
     DELAY_SECONDS_MAX,
+    FULL_SECONDS_MAX,
     REFUSED_SECONDS_MAX,
     STABLE_SECONDS,
     Addresses,
@@ -38,6 +39,11 @@ def test_a_delay_doubles_up_to_its_cap_with_jitter() -> None:
 def test_a_refusal_waits_longer(end: End) -> None:
     assert delays(Backoff(5.0, random.Random(1)), end, 1)[0] >= 15.0
     assert max(delays(Backoff(5.0, random.Random(1)), end, 20)) <= REFUSED_SECONDS_MAX
+
+
+def test_no_room_for_a_message_is_looked_at_again_soon() -> None:
+    assert max(delays(Backoff(1.0, random.Random(1)), End.FULL, 20)) <= FULL_SECONDS_MAX
+    assert max(delays(Backoff(60.0, random.Random(1)), End.FULL, 20)) <= 60.0
 
 
 def test_a_stable_connection_begins_anew() -> None:
