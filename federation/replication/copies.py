@@ -226,13 +226,16 @@ class Copies(LostHomes):
         return ""
 
     def _is_away(self, replica: Replica) -> bool:
+        return self._is_home_away(replica.node, replica.store_id)
+
+    def _is_home_away(self, node: str, store_id: str) -> bool:
         """Return whether the home is not reached, nor heard: it has failed, has left, or has another store by now."""
-        if self._is_replaced(replica):
+        if store_id in self._replaced:
             return True
-        receiver = self._receivers.by_name.get(replica.node)
-        if receiver is not None and receiver.stream is not None and receiver.position.store_id == replica.store_id:
+        receiver = self._receivers.by_name.get(node)
+        if receiver is not None and receiver.stream is not None and receiver.position.store_id == store_id:
             return False  # it is back, and was the first to connect
-        sender = self._senders.get(replica.node)
+        sender = self._senders.get(node)
         return sender is None or not (sender.is_living or sender.reachable)
 
     def _is_living(self, replica: Replica) -> bool:
@@ -281,7 +284,7 @@ class Copies(LostHomes):
         if frame.operation != KEEPERS:
             self.adoptions.receive(name, frame, now)
             if frame.operation == ADOPTED:
-                self._kept_by.pop(frame.epoch[1], None)
+                self._forget_keepers(frame.epoch[1])
                 copy = self.replicas.by_store.get(frame.epoch[1])
                 # Another keeper has adopted the sessions. The home may be back since, and bring its store here.
                 if copy is not None and (self._is_away(copy) or copy.store_id not in self.replicas.connections):
@@ -295,6 +298,12 @@ class Copies(LostHomes):
         is_newer = replica is not None and replica.node == name and replica.version < frame.epoch[0]
         if replica is not None and is_newer and self._name not in names:
             self._drop(replica)
+
+    def _forget_keepers(self, store_id: str) -> None:
+        """The sessions of this store are adopted. A home that is back with it tells who its keepers are once, maybe before."""
+        sender = self._sessions.homes.sender_of(store_id)
+        if sender is None or self._is_home_away(sender.name, store_id):
+            self._kept_by.pop(store_id, None)
 
     def _drop(self, replica: Replica) -> None:
         """It is another node's from now on; what was adopted of it stays."""
@@ -318,7 +327,7 @@ class Copies(LostHomes):
         if self.adoptions.is_active():
             is_more = self.adoptions.turn_ended(now)
             for store_id in self.adoptions.ended:
-                self._kept_by.pop(store_id, None)
+                self._forget_keepers(store_id)
             self.adoptions.ended.clear()
         if self.replicas.dropped:
             self.replicas.turn_ended()

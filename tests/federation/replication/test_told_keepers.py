@@ -6,7 +6,7 @@ import pytest
 
 from federation.replication.copies import ADOPTED_SECONDS_MAX
 from federation.replication.relay import Relay
-from federation.serf.events import Member, MemberJoin, MemberStatus
+from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
 from federation.sessions.wire import (
     ADOPTED,
     ADOPTED_SESSIONS,
@@ -15,6 +15,7 @@ from federation.sessions.wire import (
     RELAY,
     RELAYED,
     REST_OF,
+    SessionFrame,
     encode_session_frame,
 )
 from federation.tags import own_tags
@@ -24,6 +25,7 @@ from stored_node import Station
 
 OTHER_STORE = "0d" * 16
 THIRD_STORE = "0e" * 16
+NEW_STORE = "0f" * 16
 
 
 class TakenFrames:
@@ -83,6 +85,29 @@ def test_a_store_that_is_back_is_replaced_no_more() -> None:
     sender.peer_store_id = OTHER_STORE
     node.copies.holds_back(sender, THIRD_STORE, 1.0)
     assert list(node.copies._replaced) == [OTHER_STORE]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_late_word_of_an_adoption_leaves_the_keepers_of_a_home_that_is_back(is_away: bool, is_replaced: bool) -> None:
+    """A store that is lost later is waited for until they have adopted it, and not when they have."""
+    node = Station({}).node
+    for name, store_id in (("n2", OTHER_STORE), ("n3", THIRD_STORE)):
+        tags = {**own_tags("127.0.0.1:8901", True), "store": store_id}
+        member = Member(name, "127.0.0.1", 8902, tags, MemberStatus.ALIVE)
+        node.member_events([MemberJoin(member)], 0.0)
+        if name == "n2":
+            home = member
+    copies = node.copies
+    assert copies is not None
+    copies.receive("n2", SessionFrame(KEEPERS, "", (1, OTHER_STORE), ("n3",)), 1.0)
+    if is_away:
+        node.member_events([MemberFailed(home)], 2.0)
+    if is_replaced:
+        assert copies.holds_back(node.senders["n2"], NEW_STORE, 3.0)
+    copies.receive("n3", SessionFrame(ADOPTED, "", (0, OTHER_STORE), ("n2", (), 9)), 4.0)
+    is_earlier = not is_away and not is_replaced
+    assert copies.holds_back(node.senders["n2"], NEW_STORE, 5.0) == is_earlier
 
 
 @pytest.mark.interpreted
