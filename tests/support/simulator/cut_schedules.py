@@ -22,6 +22,7 @@ class Settled(Copied):
     def __init__(self, seed: int, count: int, **options: Any) -> None:
         super().__init__(seed, count, adopt_after=5.0, **options)
         self.moves_are_ordered = False
+        self.publishers_are_cut = True
         for station in self.stations.values():
             for client in station.clients:
                 if self._stays(client):

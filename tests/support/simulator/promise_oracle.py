@@ -81,7 +81,7 @@ def _broken(promises: Promises) -> str:
             if payload in seen:
                 if min(qos, sent.qos) == 2 and sent.node in durable and not client.has_begun_anew:
                     # Its publisher was on both sides, or the client itself.
-                    if sent.has_moved and (client.may_begin_anew or not promises.moves_are_ordered):
+                    if sent.has_moved and (client.may_begin_anew or promises.publishers_are_cut):
                         continue
                     if client.may_begin_anew and client.was_on_both_sides:
                         continue

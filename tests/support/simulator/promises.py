@@ -34,6 +34,7 @@ class Promises:
     sent     all messages that were published with QoS 1 and 2
     lasting_kinds  records that may stay for nobody
     clocks_jump  the clocks of nodes that run go back or forth
+    publishers_are_cut  one that moves may be on both sides of a cut
     moves_are_ordered  no node is silent for longer than ORDER_SECONDS_MAX while publishers move
     drops    of all processes that have ended, by reason
     deaths   how many of them were killed
@@ -76,6 +77,7 @@ class Promises:
             for number, host in enumerate(self.federation.hosts, 1)
         }
         self.clocks_jump = False
+        self.publishers_are_cut = False
         self.moves_are_ordered = True
         self.lasting_kinds: frozenset[int] = frozenset()
         self._promised: dict[tuple[DurableClient, str], float] = {}  # from which moment on messages count
