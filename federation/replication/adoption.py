@@ -275,7 +275,7 @@ class Adoptions:
         home.is_deserted = is_new
         for name, sender in self._senders.items():
             if sender.reachable and sender.knows_adoptions and name != replica.node:
-                home.arriving.handing[name] = None
+                home.arriving.handing[name] = 0
         # The others hear of the move before they are asked for what they have for the lost home: it gets nothing in between.
         self._homes.say_move(home, home.arriving, home.arriving.move_number)
         if lineage is not None:
@@ -286,7 +286,7 @@ class Adoptions:
         lost = self._senders.get(replica.node)
         if lost is not None and self._moves.switches.has_left(lost, client_id):
             home.arriving.relayed_switch(replica.node, self._name, self._homes.epoch_of(home))
-        home.arriving.handing[self._name] = None
+        home.arriving.handing[self._name] = 0
         home.arriving.goes_on(now)
         self._homes.keep(home)
         if goes_on is not None and goes_on[1] > self._homes.epoch_of(home):

@@ -33,7 +33,8 @@ LIVING_SECONDS_MAX: Final = (
 
 class Arriving(Sources):
     """epoch    of the first claim of this node since it is the home
-    handing  nodes that hand over what they have: the former home, and after a partition others that were it, too
+    handing  nodes that hand over what they have: the former home, and after a partition others that were it, too; with the
+             counters of their claims, 0 where it is not known
     homes    those that did, too, and those from which they had it
     waiting  nodes that have not said that their messages are for this one
     move_number  of the last MOVE: all nodes are to hear of all former homes; 0 for none
@@ -48,7 +49,7 @@ class Arriving(Sources):
     def __init__(self, session: Session, epoch: Epoch, own_name: str, waiting: dict[str, None]) -> None:
         self.session = session
         self.epoch = epoch
-        self.handing: dict[str, None] = {}
+        self.handing: dict[str, int] = {}
         self.homes: dict[str, None] = {}
         self.waiting = waiting
         self.lost: dict[str, str] = {}
@@ -82,13 +83,14 @@ class Arriving(Sources):
             self.relayed_switch(checked(str, lost), checked(str, name), epoch)
 
     def restore(self, handing: tuple[str, ...], homes: tuple[str, ...], now: float) -> None:
-        self.handing = dict.fromkeys(handing)
+        self.handing = dict.fromkeys(handing, 0)
         self.homes = dict.fromkeys(homes)
         self.goes_on(now)
 
-    def begin(self, homes: list[str], now: float) -> None:
-        """The first of these nodes hands over what it has; the others handed it over to that one."""
-        self.handing[homes[0]] = None
+    def begin(self, homes: list[str], now: float, since: int = 0) -> None:
+        """The first of these nodes hands over what it has, since the claim with this counter; the others handed it over to that
+        one."""
+        self.handing[homes[0]] = max(since, self.handing.get(homes[0], 0))
         for home in homes:
             self.homes[home] = None
         self.goes_on(now)
@@ -149,10 +151,13 @@ class Arriving(Sources):
             self.quiet_since = now
             self.until = now + HANDING_SECONDS_MAX
 
-    def handed(self, home: str, now: float) -> None:
-        """A node has handed over everything."""
-        if self.handing.pop(home, self) is None and not self.waits_for_older():
-            self._deliver_later(now)
+    def handed(self, home: str, now: float, since: int = 0) -> None:
+        """A node has handed over everything that it had since the claim with this counter. Where it was home again, more comes;
+        0 for all that it had."""
+        if home in self.handing and (not since or since >= self.handing[home]):
+            del self.handing[home]
+            if not self.waits_for_older():
+                self._deliver_later(now)
 
     def moves_messages(self) -> bool:
         """Return whether nodes are to send their messages here. For a session without subscriptions none has any: the client

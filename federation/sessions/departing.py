@@ -197,12 +197,21 @@ class Departing(Sources):
         if self.due is not None:
             self.due[self] = None
 
-    def switched(self, name: str, epoch: Epoch) -> None:
-        """Messages of the node that follow are for the home with this epoch: one after this one, if not the next."""
+    def switched(self, name: str, epoch: Epoch, now: float) -> None:
+        """Messages of the node that follow are for the home with this epoch: one after this one, if not the next. With a lower
+        one it has adopted the session while this node was away: it gets them until the node hears of a later home, and hands
+        them over."""
         own = self.since, self.session.context.identity.store_id
         if own < epoch:
             self.waiting.pop(name, None)
             self._known[name] = None
+        elif epoch[1] not in ("", own[1]) and name in self.waiting:
+            if self.before is None:
+                self.before = Arriving(self.session, own, self._own_name, {})
+            self.before.waiting[name] = None
+            is_here = self.includes is not None and self.includes.get(epoch[1], -1) >= epoch[0]
+            if not is_here and not self.is_handed:  # else nothing waits any more
+                self.before.expect(epoch, now)
         if self.before is not None:
             self.before.switched(name, epoch, own)
         self._is_due()

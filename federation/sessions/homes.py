@@ -323,7 +323,7 @@ class Homes(Told):
         names: dict[str, None] = {}
         for home in self.arriving:
             if home.arriving is not None:
-                names.update(home.arriving.handing)
+                names.update(dict.fromkeys(home.arriving.handing))
                 names.update(home.arriving.waiting)
         return names
 

@@ -100,7 +100,7 @@ class Moves:
         session.sources = departing
         if session.subscriptions:
             self.switches.note(session.client_id, (departing.since, self._broker.identity.store_id))
-        departing.switched(self.name, self.switches.sent_to(session.client_id, []))
+        departing.switched(self.name, self.switches.sent_to(session.client_id, []), self._broker.now)
         self.departing.setdefault(session.client_id, []).append(departing)
         departing.due = self.due
         self.due[departing] = None
@@ -170,7 +170,7 @@ class Moves:
             home.arriving.switched(name, epoch, self._homes.epoch_of(home))
             self._homes.keep(home)
         for departing in self.departing.get(client_id, ()):
-            departing.switched(name, epoch)
+            departing.switched(name, epoch, self._broker.now)
             self._changed(departing)
 
     def move_heard(self, name: str, frame: SessionFrame, names: list[str], now: float) -> None:
@@ -257,7 +257,7 @@ class Moves:
                     served = home
             elif kind == HANDED:
                 if home.arriving is not None:
-                    home.arriving.handed(homes[0], now)
+                    home.arriving.handed(homes[0], now, since)
                     if homes[0] in self._senders:
                         take_claim(home.handed, self._senders[homes[0]].peer_store_id, since)
                     self._homes.keep(home)
@@ -326,7 +326,7 @@ class Moves:
 
     def _goes_with(self, frame: SessionFrame, home: str, now: float) -> bool:
         """Return whether the records are the rest of what a former home hands over, and the session has not gone on yet."""
-        _, records, _, adopted = checked_hand(frame.more)
+        _, records, since, adopted = checked_hand(frame.more)
         for departing in self.departing.get(frame.client_id, ()):
             before = departing.before
             if before is None or home not in before.handing or frame.epoch[0] > departing.since:
@@ -338,7 +338,7 @@ class Moves:
             came = Came(self.relayed, self._broker.identity, adopted, self._senders.get(home))
             for record in records:
                 if record[0] == HANDED:
-                    before.handed(home, now)
+                    before.handed(home, now, since)
                 elif record[0] in (COPIED, BLOCK_OF):
                     came.read(record, departing.includes, departing.unstored, before.epoch[0])
                 elif record[0] == OUTGOING and not came.is_known:
@@ -394,10 +394,10 @@ class Moves:
         arriving = home.arriving or self.arrives(home, session, {})
         if is_sent_to and not others_send and not arriving.waiting:  # none of those that send elsewhere: these say so
             arriving.waiting.update(self._homes.sharing())
-        arriving.begin(homes, now)
+        arriving.begin(homes, now, since)
         if former is not None:
             home.hands_on_rest(former.peer_store_id, since)
-            arriving.expected.pop(former.peer_store_id, None)
+            arriving.includes({former.peer_store_id: since}, now)
         arriving.includes(home.includes or {}, now)
         self._homes.wait_for_hand_over(home, arriving.until)
         self._homes.keep(home)

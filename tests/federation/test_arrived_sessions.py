@@ -11,7 +11,11 @@ from federation.replication.adopting import HOMES_OF_A_TURN, RelayedAll
 from federation.sessions.arriving import HANDING_SECONDS_MAX, LIVING_SECONDS_MAX, Arriving
 from federation.sessions.home import Home
 from federation.sessions.homes import LOOKS_OF_A_TURN, Homes
+from federation.sessions.wire import CLAIM, HAND, HANDED, HEAD_END, SWITCH
+from session_home import STORES, SUBSCRIPTION, session_records
+from session_home import Home as SessionHome
 from simulator.federation import Federation
+from stored_node import STORE_ID
 
 
 class Arrivals:
@@ -163,4 +167,39 @@ def test_a_home_that_a_node_reaches_again_is_waited_for(has_handed_over: bool) -
     assert not arriving.handing
     assert arriving.waits_for_older() is not has_handed_over
     arriving.includes({"store": 15}, arrivals.node.broker.now)
+    assert not arriving.waits_for_older()
+
+
+@pytest.mark.parametrize("has_gone_on", [False, True])
+def test_a_home_that_was_it_twice_has_handed_over_after_the_second_time(has_gone_on: bool) -> None:
+    """Seed 30 of machines_come_back_to_their_clients: it had a session twice, and the first one waited longer than others did
+    for it. The client got what a node sent here directly before what the second session had of that node."""
+    here = SessionHome()
+    own = (20, STORE_ID)
+    session, _ = session_records()
+    here.hear("n4", HAND, own, ("n4",), (session, SUBSCRIPTION, (HEAD_END,)), 15)
+    arriving = here.sessions.homes.by_client["c"].arriving
+    assert arriving is not None
+    if has_gone_on:
+        here.hear("n2", CLAIM, (25, STORES["n2"]), False, False, False)
+        assert [departing.before for departing in here.sessions.moves.departing["c"]] == [arriving]
+    here.hear("n4", HAND, own, ("n4",), ((HANDED,),), 12)
+    assert arriving.waits_for_older()
+    here.hear("n4", HAND, own, ("n4",), ((HANDED,),), 15)
+    assert not arriving.waits_for_older()
+
+
+def test_a_home_that_is_expected_is_waited_for_when_it_hands_over_what_it_had_before() -> None:
+    """Seed 60003 of machines_come_back_to_their_clients: n2 had adopted the session of another home, and gave it to this one;
+    what it had adopted from the copy of this one came behind that."""
+    here = SessionHome()
+    own, expected = (20, STORE_ID), (18, STORES["n2"])
+    session, _ = session_records()
+    here.hear("n4", HAND, own, ("n4",), (session, SUBSCRIPTION, (HEAD_END,), (HANDED,)), 15)
+    here.hear("n3", SWITCH, expected)
+    arriving = here.sessions.homes.by_client["c"].arriving
+    assert arriving is not None
+    for since in (10, 18):
+        assert arriving.waits_for_older()
+        here.hear("n2", HAND, own, ("n2",), (session, SUBSCRIPTION, (HEAD_END,), (HANDED,)), since)
     assert not arriving.waits_for_older()

@@ -7,6 +7,8 @@ from typing import cast
 import pytest
 
 from broker.message import Message
+from broker.publisher import NodePublisher
+from broker.session.outgoing import Outgoing
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
 from federation.sessions.arriving import Arriving
 from federation.sessions.wire import (
@@ -338,6 +340,39 @@ def test_what_is_left_of_a_session_gets_nothing_of_a_node_that_sends_to_a_later_
     home.hear("n2", CLAIM, later, False, False, False)
     (leaving,) = home.sessions.moves.departing["c"]
     assert "n1" not in leaving.waiting
+
+
+def test_what_is_left_of_a_session_gets_nothing_of_a_node_that_sends_to_its_adopter() -> None:
+    """Seed 60004 of machines_come_back_to_their_clients: the client was claimed here, and then by n2, before n3 and n4 heard
+    of this node again. n4 had adopted the session, got the messages of n3, and hands them over."""
+    home = Home()
+    own, adopter, later = (20, STORE_ID), (18, STORES["n4"]), (25, STORES["n2"])
+    session, _ = session_records()
+    home.hear("n4", HAND, own, ("n4",), (session, SUBSCRIPTION, (HEAD_END,), (HANDED,)), 15)
+    for name in STORES:
+        home.hear(name, SWITCH, own)
+    home.hear("n2", CLAIM, later, False, False, False)
+    (leaving,) = home.sessions.moves.departing["c"]
+
+    def has_left() -> bool:
+        hands = [frame.more[1] for frame in home.said("n2") if frame.operation == HAND]
+        return ((HANDED,),) in hands
+
+    home.hear("n3", SWITCH, adopter)
+    for name in ("n2", "n3"):
+        message = Message(b"t", name.encode(), 1, False)
+        assert not leaving.takes(message, 1, False, (), NodePublisher(name), 0.0)
+    waiting = [cast(Outgoing, outgoing).message for outgoing in leaving.waiting_messages()]
+    assert [message.payload for message in waiting if message is not None] == [b"n2"]
+    assert "n3" in leaving.waiting, "it may hear of the home here, and send to it"
+    home.commit()
+    assert home.disk[leaving.record] == leaving.values(0.0)
+    home.hear("n2", MOVE, later, "n1")
+    for name in STORES:
+        home.hear(name, SWITCH, later)
+    assert not has_left()
+    home.hear("n4", HAND, own, ("n4",), (session, (HEAD_END,), (HANDED,)), 18)
+    assert has_left()
 
 
 def test_nodes_hear_of_a_home_from_which_the_session_has_gone_on() -> None:

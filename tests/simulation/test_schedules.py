@@ -113,8 +113,10 @@ ONCE_BROKEN = {
     "workers_are_lost": (2, 1, 3),
     "machines_are_lost": (1, 3, 60004),  # 3: as 2 above; 60004: the machine had all nodes that others join
     # 2: a session that was adopted came to a worker beside its former home from both: messages were out of order
-    # 60004: what a node had said to a home before the one that its session left for was taken for what it sends to the adopter
-    "machines_come_back_to_their_clients": (2, 1, 60004),
+    # 60004: what a node had said to a home before the one that its session left for was taken for what it sends to the adopter,
+    # and a session that left took what nodes sent to the adopter; 30: of two sessions that a home handed over the first one's
+    # end was taken for that of the second
+    "machines_come_back_to_their_clients": (2, 1, 60004, 30),
     # 12, 20: blocks that came over gRPC, or when a cut was over, were brought by the adopter once more; 13: as these, of a
     # block from a copy; and a session that left waited for the node that it left to; 21, 23: a home that was cut off let its
     # client be taken by who had only adopted the session, and did not wait for one that it reached; 29: what came when a cut

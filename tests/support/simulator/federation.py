@@ -27,8 +27,8 @@ ROUGH: Final = Faults(loss=0.03, duplication=0.03, delay_min=0.0005, delay_max=0
 
 
 class Federation:
-    """Nodes n1, n2, ... at 10.0.0.1, ...; all but the first have n1 (or `seeds`) in retry_join. The federation is lossy
-    for every other seed."""
+    """Nodes n1, n2, ... at 10.0.0.1, ...; all but the first have n1 (or `seeds`) in retry_join, and workers the others of their
+    node. The federation is lossy for every other seed."""
 
     def __init__(
         self,
@@ -60,6 +60,8 @@ class Federation:
         ip = address(number)[0]
         seed_addresses = [address(seed) for seed in seeds or [] if seed != number]
         own = self._each[number - 1] if number <= len(self._each) else {}
+        siblings = [(ip, GOSSIP_PORT) for ip in own.get("siblings", {}).values()]
+        seed_addresses = list(dict.fromkeys([*siblings, *seed_addresses]))
         options = NodeOptions(name or f"n{number}", seed_addresses, **self.options, **own)
         return self.world.add_host(f"h{number}", ip, lambda host: NodeProcess(host, options))
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from broker.message import NEVER
+from federation.of_workers import JOIN_SECONDS
 from federation.settings import ReplicationSettings
 from federation.stream.counters import DropReason
 from federation.tags import EXTENSION_COPIES, EXTENSION_FIELDS, EXTENSION_SESSIONS, EXTENSIONS
@@ -260,6 +261,7 @@ def as_worker(number: int, workers: int, count: int) -> dict[str, Any]:
     return {
         "siblings": {f"n{each}": address(each)[0] for each in others},
         "worker_of": "" if number == first else f"n{first}",
+        "retry_interval": JOIN_SECONDS,
     }
 
 
