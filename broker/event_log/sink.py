@@ -4,7 +4,8 @@ The log is the record of progress: each row is logged with a marker (staged_rows
 its log which rows of a commit are there, and publishes the others. A hold keeps the records since the commit began.
 
 The queues of subscribers are in the store and on other nodes, which a crash may catch at another row than the log. The file of
-the commit tells every UNSURE_ROWS_MAX rows that they are there; from that row on subscribers get rows of QoS 1 and 2 again.
+the commit tells every UNSURE_ROWS_MAX rows that they are there, or that nobody wanted them; from that row on subscribers get
+rows of QoS 1 and 2 again.
 """
 
 # not a core: waits in the loop
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 COMMITS_MAX: Final = 16  # of different queries at once
 QUERIES_MAX: Final = 100  # whose last batch is remembered
-UNSURE_ROWS_MAX: Final = 10_000  # that went to subscribers before it is written down that these have them
+UNSURE_ROWS_MAX: Final = 10_000  # that are published before it is written down that their subscribers have them
 SCAN_BYTES: Final = 4 * 2**20  # of the log that is looked through at once after a crash
 LOOK_SECONDS: Final = 60.0  # between two looks for commits that have not ended, and for batches that have expired
 HOLD_GROUP: Final = MARKER  # of the holds on this node's log, one for each query with a commit that has begun
@@ -231,22 +232,23 @@ class Sink:
         log = self._event_log
         lost = log.appender.lost
         prefix = marker_prefix(commit.query, commit.batch)
-        row = unsure = 0
+        row = 0
         routed = max(commit.delivered, self._routed.get(commit.query, 0))
+        is_unsure = routed > commit.delivered
         for partition in commit.partitions:
             blocks = self._staging.blocks(commit, partition)
             while block := await self._in_thread(next, blocks, None):
                 if log.appender.lost != lost:
                     return False
                 rows = RowPublisher(block, prefix, row, logged, routed)
-                if await self._publish_block(block, rows, commit):
-                    unsure += block.records
+                is_unsure |= await self._publish_block(block, rows, commit)
                 row += block.records
-                if unsure >= UNSURE_ROWS_MAX and row > commit.delivered:
-                    await self._delivered()
+                if row - commit.delivered >= UNSURE_ROWS_MAX:
+                    if is_unsure:
+                        await self._delivered()
                     commit = replace(commit, delivered=row)
                     await self._in_thread(self._staging.keep, commit)
-                    unsure = 0
+                    is_unsure = False
         await log.flush()
         return log.appender.lost == lost
 
@@ -254,6 +256,7 @@ class Sink:
         """Returns whether any of the rows may have reached a subscriber."""
         await self.publisher.wait_free()
         rows.publish_all(*self._now())
+        self._went_out(commit, rows)
         reached_nobody = rows.is_done
         while not rows.is_done:
             await self._long_calls.run(self._publish_some(rows, commit))
@@ -272,9 +275,12 @@ class Sink:
                 # The settings have changed since it was staged.
                 raise StagingFault(f"row {rows.row} of batch {commit.batch}: {error.text}") from None
             finally:
-                self._routed[commit.query] = max(rows.row, self._routed.get(commit.query, 0))
+                self._went_out(commit, rows)
             self._server.flush_soon()
             yield
+
+    def _went_out(self, commit: Commit, rows: RowPublisher) -> None:
+        self._routed[commit.query] = max(rows.row, self._routed.get(commit.query, 0))
 
     def _now(self) -> tuple[Broker, LogTap, Publisher, float]:
         """Return what rows are published with. Raises NotWritten."""

@@ -16,7 +16,7 @@ from broker.event_log.files import Files
 from broker.event_log.selection import Selection
 from broker.event_log.sink import Sink
 from broker.event_log.staged_block import RowLimits
-from broker.event_log.staging import Partition, Staging
+from broker.event_log.staging import Commit, Partition, Staging
 from broker.event_log.tap import LogTap, LogTurnEnd
 from broker.server.host import Host
 from broker.session.durable import attach_records
@@ -115,6 +115,63 @@ async def test_subscribers_get_no_rows_again_that_the_commit_has_for_delivered(
     assert await commit == (30, True)
     assert await log.flush() == 30
     await node.sink.stop()
+
+
+@pytest.mark.parametrize(("unsure_rows_max", "again"), [(ROWS, 0), (2 * ROWS, ROWS), (4 * ROWS, 3 * ROWS)])
+async def test_who_subscribes_after_a_crash_gets_the_last_rows_only(
+    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsure_rows_max: int, again: int
+) -> None:
+    """Rows that reached nobody do not wait for the store, but at the end."""
+    monkeypatch.setattr(module, "UNSURE_ROWS_MAX", unsure_rows_max)
+    log = await make_log("a")
+    node = Node(log, tmp_path)
+    node.host.broker.unsubscribe("c", [b"t"], 0.0)
+    node.journal.take()
+    await node.stage()
+    monkeypatch.setattr(node.sink, "_delivered", asyncio.Event().wait)
+    node.commit()
+    await eventually(lambda: log.next_offset == 30, "the log has them")
+    await log.flush()
+    await node.sink.stop()
+    node = Node(log, tmp_path)
+    await node.sink.open()
+    commit = node.commit()
+    while not commit.done():
+        await eventually(lambda: commit.done() or node.journal.commit > 0, "it goes on")
+        node.store()
+    assert await commit == (30, True)
+    assert node.queued() == list(range(30 - again, 30))
+    assert await log.flush() == 30
+    await node.sink.stop()
+
+
+async def test_a_commit_that_goes_on_in_the_same_process_brings_nothing_again(
+    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not to those either who have subscribed since."""
+    log = await make_log("a")
+    node = Node(log, tmp_path)
+    broker = node.host.broker
+    broker.unsubscribe("c", [b"t"], 0.0)
+    node.store()
+    await node.stage()
+    with monkeypatch.context() as patch:
+        patch.setattr(node.staging, "finish", _fail_to_finish)
+        with pytest.raises(OSError, match="no room"):
+            await node.commit()
+    broker.subscribe("c", [SubscribeFilter(b"t", 1, False, False, 0)], 0, 0.0)
+    node.store()
+    commit = node.commit()
+    while not commit.done():
+        await eventually(lambda: commit.done() or node.journal.commit > 0, "it goes on")
+        node.store()
+    assert await commit == (30, True)
+    assert (node.queued(), await log.flush()) == ([], 30)
+    await node.sink.stop()
+
+
+def _fail_to_finish(_: Commit) -> None:
+    raise OSError("no room")
 
 
 async def test_a_store_that_takes_nothing_holds_rows_back_and_none_comes_twice(
