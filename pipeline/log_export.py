@@ -30,6 +30,8 @@ from pipeline.planning import Range, ranges
 PARQUET: Final = "parquet"
 PLAN_FILE: Final = "plan.json"
 PLAN_VERSION: Final = 1
+LOCK_FILE: Final = "lock"  # in the folder of parts: NFS locks no folders
+LOCK_TRIES: Final = 10  # while other exports into the same file end
 PART_BYTES: Final = 64 << 20  # of blocks; a part is what an export that is stopped does again
 READ_PATIENCE_SECONDS: Final = 60.0  # a node may be restarted meanwhile
 MERGED_ROWS: Final = 131_072  # of a row group of Parquet
@@ -128,9 +130,12 @@ class Export:
             raise
 
     def close(self) -> None:
-        with suppress(OSError):  # it has parts, or is removed
-            self._parts.rmdir()
+        # In this order: NFS keeps a file in its folder until it is closed, and the next process takes no lock without its name.
+        with suppress(OSError):
+            (self._parts / LOCK_FILE).unlink()
         os.close(self._lock)
+        with suppress(OSError):  # it has parts, or the lock of the next process
+            self._parts.rmdir()
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Write the file. `progress` is told numbers of records that were read. Raises PipelineError, OSError."""
@@ -142,7 +147,9 @@ class Export:
         merge = merge_parquet if self._format == PARQUET else merge_json_lines
         merge([path for index in range(len(self.ranges)) for path, _ in self._parts_of(index)], partial)
         publish_file(partial, self._file)
-        shutil.rmtree(self._parts)
+        for path in self._parts.iterdir():
+            if path.name != LOCK_FILE:
+                path.unlink()
 
     # --- the plan ---
 
@@ -225,15 +232,35 @@ class Export:
 
 def _locked(parts: Path) -> int:
     """Make the folder if it is not there, and lock it for this process. Returns the descriptor of the lock. Raises
-    PipelineError."""
-    parts.mkdir(parents=True, exist_ok=True)
-    lock = os.open(parts, os.O_RDONLY | os.O_CLOEXEC)
+    PipelineError, OSError."""
+    path = parts / LOCK_FILE
+    for _ in range(LOCK_TRIES):
+        parts.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # the process before has just removed it
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                _lock_file(lock, path)
+                if os.path.samestat(os.fstat(lock), path.stat()):
+                    return lock
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+    raise _another_process(parts)
+
+
+def _lock_file(lock: int, path: Path) -> None:
+    """Raises PipelineError where another process has the lock."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise PipelineError(f"another process exports into {parts}; wait for it, or name another file") from None
-    return lock
+    except (BlockingIOError, PermissionError):  # the latter from CIFS
+        raise _another_process(path.parent) from None
+    except OSError as error:
+        _log.warning("%s cannot be locked (%s): see that no other process exports into it", path.parent, error.strerror)
+
+
+def _another_process(parts: Path) -> PipelineError:
+    return PipelineError(f"another process exports into {parts}; wait for it, or name another file")
 
 
 def _warn_of_lost(node: str, first: int, end: int) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +24,7 @@ from gmqttctl.cli import main
 from gmqttctl.errors import EXIT_NO_ANSWER, EXIT_USAGE
 from pipeline import log_export, log_tail
 from pipeline.client import NodeClient
+from pipeline.errors import PipelineError
 from pipeline.options import read_batch_options
 from waiting import POLL_SECONDS
 
@@ -281,6 +286,55 @@ def test_one_process_exports_into_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 def _fail_to_ask(*_: Any) -> None:
     raise OSError("no node")
+
+
+@pytest.mark.parametrize(("fault", "warned"), [(None, False), (errno.ENOLCK, True)])
+def test_an_export_goes_to_nfs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: int | None,
+    warned: bool,
+) -> None:
+    """There flock(2) locks files only that are open for writing, and nothing without a daemon."""
+
+    def flock(descriptor: int, operation: int) -> None:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if fault is not None:
+            raise OSError(fault, os.strerror(fault))
+        locked(descriptor, operation)
+
+    locked = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(log_export.Export, "_find_plan", lambda *_: [])
+    file = tmp_path / "all.jsonl"
+    with closing(_export(file)) as export:
+        export.run(lambda _: None)
+    assert list(tmp_path.iterdir()) == [file]
+    assert ("cannot be locked" in caplog.text) == warned
+
+
+def test_an_export_that_ends_lets_one_other_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that has the lock's file open already, which is removed."""
+    monkeypatch.setattr(log_export.Export, "_find_plan", lambda *_: [])
+    file = tmp_path / "all.jsonl"
+    first = _export(file)
+
+    def flock(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", locked)
+        first.close()
+        locked(descriptor, operation)
+
+    locked = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with closing(_export(file)), pytest.raises(PipelineError, match="another process exports"):
+        _export(file)
+    assert not list(tmp_path.iterdir())
+
+
+def _export(file: Path) -> log_export.Export:
+    return log_export.Export(file, "jsonl", {}, read_batch_options({"servers": "127.0.0.1:1"}))
 
 
 def test_an_export_does_not_go_on_with_another_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
