@@ -25,7 +25,11 @@ _MEANINGS: Final = (
     ("errors resolving", "the host name is not known"),
     ("http1.x server", "that is no gRPC API, but one of HTTP; api.grpc of the node has the address"),
     ("Expected SETTINGS frame", "that is no gRPC API; api.grpc of the node has the address"),
-    ("Socket closed", "that is no gRPC API (api.grpc of the node has the address), or it asks for TLS"),
+    (
+        "Socket closed",
+        "that is no gRPC API (api.grpc of the node has the address), or it asks for TLS, "
+        "or it has as many connections as it takes (256)",
+    ),
     ("tcp handshaker shutdown", "the address is not reached"),
     ("WRONG_VERSION_NUMBER", "it does not speak TLS"),
     ("CERTIFICATE_VERIFY_FAILED", "its certificate is not of a known authority, or for another host name"),

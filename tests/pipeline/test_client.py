@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
+from broker.api.grpc_server import CONNECTIONS_MAX
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.records import records
 from event_log_node import EventLogNode, event_log_nodes
@@ -169,6 +170,10 @@ FAILED = "failed to connect to all addresses; last error: "
             "Connection refused",
         ),
         (f"{FAILED}UNAVAILABLE: ipv4:127.0.0.1:1883: Socket closed", "that is no gRPC API"),
+        (
+            f"{FAILED}UNAVAILABLE: ipv4:127.0.0.1:8084: Socket closed",
+            f"as many connections as it takes ({CONNECTIONS_MAX})",
+        ),
         (f"{FAILED}INTERNAL: ipv4:127.0.0.1:8083: Failed parsing HTTP/2 (… http1.x server …)", "one of HTTP"),
         (f"{FAILED}UNKNOWN: ipv4:127.0.0.1:8084: Tls handshake failed: … CERTIFICATE_VERIFY_FAILED …", "certificate"),
         ("errors resolving nowhere:1: [field:hostname lookup error:…]", "the host name is not known"),
