@@ -375,7 +375,7 @@ class Relay:
             store_id = "" if before is None else before.store_id
             if not arriving.takes_passed(self._home, self._relayed_to, store_id, self._name):
                 return False
-        elif not arriving.takes_relayed(self._home, self._name):
+        elif self._moving.homes.relayed_to(session.client_id, self._home, self._name) is not arriving:
             return False
         if isinstance(sources, Departing) and sources.due is not None:
             sources.due[sources] = None

@@ -119,6 +119,25 @@ class Homes(Told):
             if sender is not None and sender.name in names:
                 arriving.does_not_come(store_id, now)
 
+    def relayed_to(self, client_id: str, lost: str, name: str) -> Arriving | None:
+        """Return the session that takes what the node had for the lost home. That may have had two of the client, one on its
+        way: it is the first that was claimed behind what the node has said, or the newest where the copy lacks that one."""
+        found: Arriving | None = None
+        for arriving in self.arriving_of(client_id):
+            if arriving.takes_relayed(lost, name):
+                if found is not None and arriving.relayed[(lost, name)] < found.epoch:
+                    break
+                found = arriving
+        return found
+
+    def arriving_of(self, client_id: str) -> list[Arriving]:
+        """Return those of the client that are not here as a whole, in the order of their epochs."""
+        home = self.by_client.get(client_id)
+        found = [departing.before for departing in self.departing.get(client_id, ())]
+        if home is not None:
+            found.append(home.arriving)
+        return [arriving for arriving in found if arriving is not None]
+
     def sharing(self) -> dict[str, None]:
         """Return the nodes that share sessions with this one."""
         return dict.fromkeys([name for name, sender in self.senders.items() if sender.moves_sessions])

@@ -419,12 +419,9 @@ class Moves:
 
     def relayed_switch(self, client_id: str, lost: str, name: str, epoch: Epoch) -> None:
         """Messages of the node for the lost home behind its switch are for the home of the client with this epoch."""
+        for arriving in self._homes.arriving_of(client_id):
+            arriving.relayed_switch(lost, name, epoch)
         home = self._homes.by_client.get(client_id)
-        found = [] if home is None else [home.arriving]
-        found += [departing.before for departing in self.departing.get(client_id, ())]
-        for arriving in found:
-            if arriving is not None:
-                arriving.relayed_switch(lost, name, epoch)
         if home is not None:
             self._homes.keep(home)
 

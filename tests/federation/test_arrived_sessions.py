@@ -9,6 +9,7 @@ import pytest
 from broker.session.session import Session
 from federation.replication.adopting import HOMES_OF_A_TURN, RelayedAll
 from federation.sessions.arriving import HANDING_SECONDS_MAX, LIVING_SECONDS_MAX, Arriving
+from federation.sessions.departing import Departing
 from federation.sessions.home import Home
 from federation.sessions.homes import LOOKS_OF_A_TURN, Homes
 from federation.sessions.wire import CLAIM, HAND, HANDED, HEAD_END, SWITCH
@@ -203,3 +204,19 @@ def test_a_home_that_is_expected_is_waited_for_when_it_hands_over_what_it_had_be
         assert arriving.waits_for_older()
         here.hear("n2", HAND, own, ("n2",), (session, SUBSCRIPTION, (HEAD_END,), (HANDED,)), since)
     assert not arriving.waits_for_older()
+
+
+def test_of_two_sessions_from_a_lost_home_the_one_takes_a_message_that_had_it() -> None:
+    """Seed 60003 of machines_come_back_to_their_clients: n4 was lost when the session had left it and come back, and both took
+    what n2 had for the second one. n2 may know a claim that the copy lacks."""
+    here = SessionHome()
+    homes = here.sessions.homes
+    older, newer = [Arriving(Session(here.broker, "c", 0.0), (counter, STORE_ID), "n1", {}) for counter in (11, 16)]
+    older.lost["n4"] = newer.lost["n4"] = STORES["n4"]
+    homes.departing["c"] = [Departing(older.session, (13, STORES["n3"]), 11, "n3", "n1", {}, older, None, 0.0)]
+    home = homes.by_client["c"] = homes.made("c", 16)
+    home.arriving = newer
+    assert homes.relayed_to("c", "n4", "n2") is None
+    for counter, expected in ((10, older), (15, newer), (20, newer)):
+        here.sessions.moves.relayed_switch("c", "n4", "n2", (counter, STORES["n4"]))
+        assert homes.relayed_to("c", "n4", "n2") is expected
