@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.event_log.turns import PIECE_SECONDS, REST, Party, ReaderTurns
+from broker.event_log.turns import (
+    MEAN_PIECES,
+    PIECE_SECONDS,
+    PIECE_SECONDS_MAX,
+    REST,
+    REST_SECONDS_MIN,
+    Party,
+    ReaderTurns,
+)
 
 
 class Writing:
@@ -54,7 +62,38 @@ async def test_beside_publishers_who_write_always_each_piece_waits_for_its_rest_
     assert turns.rested >= pieces * REST * PIECE_SECONDS
 
 
-@given(st.lists(st.floats(PIECE_SECONDS, 1.0), min_size=1, max_size=50))
+async def test_short_pieces_have_their_rests_together() -> None:
+    """The timers of the loop end late: with one for each piece, readers had less than their share."""
+    turns = Writing(True).turns()
+    waited = 0
+    for _ in range(20):
+        before = turns.rested
+        await turns.come()
+        turns.worked(0.0)
+        waited += turns.rested > before
+    assert turns.rested + REST_SECONDS_MIN >= 20 * REST * PIECE_SECONDS
+    assert waited <= 20 * REST * PIECE_SECONDS / REST_SECONDS_MIN + 1 < 20
+
+
+async def test_the_first_piece_beside_publishers_who_come_back_waits() -> None:
+    writing = Writing(True)
+    turns = writing.turns()
+    await turns.come()
+    for is_writing, waits in ((True, False), (False, False), (True, True)):
+        writing.is_writing = is_writing
+        before = turns.rested
+        await turns.come()
+        assert (turns.rested > before) == waits
+
+
+def test_a_piece_that_waits_long_for_its_disk_makes_no_long_rest() -> None:
+    turns = ReaderTurns(lambda: True, asyncio.Future)
+    for _ in range(3 * MEAN_PIECES):
+        turns.worked(3_600.0)
+    assert turns.rest <= REST * PIECE_SECONDS_MAX
+
+
+@given(st.lists(st.floats(PIECE_SECONDS, PIECE_SECONDS_MAX), min_size=1, max_size=50))
 def test_the_rests_are_so_many_times_as_long_as_the_pieces(seconds: list[float]) -> None:
     """Of many pieces together; the last ones are those to come."""
 
