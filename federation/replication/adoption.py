@@ -423,19 +423,19 @@ class Adoptions:
 
     def _relay(self, more: Record, adopter: PeerSender | None, now: float) -> bool:
         """Send what this node has for a home that is not reached to its adopter; None for this node itself. Returns whether it
-        is reached, and gets that itself. more: the home, how
-        far its store had done which stores: (store id, serial, done, node), and above which record number it has sessions that
-        were not adopted."""
+        is reached, and gets that itself. more: the home, how far its store had done which stores (store id, serial, done,
+        node), and above which record number it has sessions that were not adopted."""
         home, below = checked(str, more[0]), count_of(more[2])
         position = done_of(more, self._broker.identity.store_id, self._name)
         sender = self._senders.get(home)
+        if sender is not None and sender.reachable and not sender.is_living:  # nothing relays it when its stream ends
+            sender.connection_lost(sender.attempt, "it has failed, and another node has adopted its sessions", now)
         if sender is None or sender.reachable:
             adopted = self._adopters.get(home)
             return sender is not None and adopted is not None and adopted.store_id == sender.peer_store_id
         kept = set(sender.kept)
         self._tree.group_copies.given_up(sender, now)
         for block in take_promised(sender.outbox, self._relayed.get(home, 0), now):
-            messages = block.messages
             if not behind(block, position, now):
                 continue
             data = b"".join(block.encode(now))
@@ -446,7 +446,7 @@ class Adoptions:
                 self._apply(self._name, home, ADOPTED_SESSIONS, numbered, below, now)
             else:
                 frame = encode_session_frame(RELAY, "", epoch, (home, ADOPTED_SESSIONS, numbered, below))
-                adopter.append_session(frame, messages, block.is_once, now)
+                adopter.append_session(frame, block.messages, block.is_once, now)
             frame = encode_session_frame(RELAY, "", epoch, (home, OTHERS, data, below))
             sender.append_session(frame, 0, False, now)
         sender.outbox.close_block()
