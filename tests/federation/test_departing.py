@@ -65,6 +65,19 @@ def test_a_process_that_has_just_started_takes_messages_of_nodes_that_it_did_not
     assert not takes(departing, "n4", OLDER_SECONDS)
 
 
+def test_a_node_that_starts_again_and_hears_of_this_home_first_sends_here() -> None:
+    """Seed 71104 of one_node_with_workers_dies: n2 had switched to the next home, which takes nothing of it either."""
+    home = Home()
+    departing = leaving(home)
+    own = departing.since, STORE_ID
+    home.hear("n2", SWITCH, NEXT)
+    assert not takes(departing, "n2", OLDER_SECONDS)
+    home.hear("n2", SWITCH, own)
+    assert takes(departing, "n2", OLDER_SECONDS)
+    home.hear("n2", SWITCH, NEXT)
+    assert not takes(departing, "n2", OLDER_SECONDS)
+
+
 def test_a_restart_keeps_which_nodes_have_switched_and_what_homes_were_told() -> None:
     home = Home()
     home.sessions.homes.starting_until = 10.0

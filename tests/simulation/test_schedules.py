@@ -112,6 +112,8 @@ ONCE_BROKEN = {
     # 2: a worker did not know the keepers of another one of its machine, and sent what was for its lost store to the next one
     "workers_are_lost": (2, 1, 3),
     "machines_are_lost": (1, 3, 60004),  # 3: as 2 above; 60004: the machine had all nodes that others join
+    # 71104: nodes that started again sent to the home that a session was leaving, which took nothing: messages were lost
+    "one_node_with_workers_dies": (1, 2, 71104),
     # 2: a session that was adopted came to a worker beside its former home from both: messages were out of order
     # 60004: what a node had said to a home before the one that its session left for was taken for what it sends to the adopter,
     # and a session that left took what nodes sent to the adopter; 30: of two sessions that a home handed over the first one's
