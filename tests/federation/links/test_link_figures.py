@@ -36,6 +36,13 @@ def publish(world: World, *payloads: bytes) -> None:
     world.flush()
 
 
+def pushed(world: World, *payloads: bytes) -> list[Publish]:
+    """What a link that pushes sends of these messages."""
+    world.run()
+    publish(world, *payloads)
+    return [packet for packet in world.sent() if isinstance(packet, Publish)]
+
+
 def status(world: World) -> LinkStatus:
     world.flush()
     world.broker.now = world.now
@@ -68,12 +75,7 @@ def test_surplus_of_a_mapping_was_received() -> None:
 
 def test_pushed_messages_that_the_upstream_refuses_are_counted() -> None:
     world = World(OUT)
-    world.run()
-    publish(world, b"1", b"2", b"3")
-    first, second, third = world.sent()
-    assert isinstance(first, Publish)
-    assert isinstance(second, Publish)
-    assert isinstance(third, Publish)
+    first, second, third = pushed(world, b"1", b"2", b"3")
     world.receive(PubAck(first.packet_id, 0x87), PubAck(second.packet_id))
     text: dict[int, Any] = {props.REASON_STRING: "x" * 300}
     world.receive(PubAck(third.packet_id, 0x80, text))
@@ -84,12 +86,7 @@ def test_pushed_messages_that_the_upstream_refuses_are_counted() -> None:
 
 def test_a_pushed_message_for_which_the_upstream_has_no_room_now_is_sent_again() -> None:
     world = World(OUT)
-    world.run()
-    publish(world, b"1", b"2", b"3")
-    first, second, third = world.sent()
-    assert isinstance(first, Publish)
-    assert isinstance(second, Publish)
-    assert isinstance(third, Publish)
+    first, second, third = pushed(world, b"1", b"2", b"3")
     world.receive(PubAck(first.packet_id), PubAck(second.packet_id, 0x97), PubAck(third.packet_id))
     world.flush()
     assert "quota exceeded" in status(world).last_error
