@@ -382,9 +382,8 @@ class Homes(Told):
         home = self.by_client.get(client_id)
         arriving = None if home is None else home.arriving
         counter = 0 if home is None else home.counter
-        if (
-            arriving is None
-        ):  # it has gone on before all nodes sent here: what these send to homes before would be lost with them
+        if arriving is None:
+            # It has gone on before all nodes sent here: what these send to homes before would be lost with them.
             for departing in self.departing.get(client_id, ()):
                 arriving, counter = departing.before or arriving, departing.since
         if arriving is None or not 0 < arriving.move_number < NOT_TOLD:

@@ -384,9 +384,8 @@ class Moves:
         is_sent_to = bool(session.subscriptions)
         for record in head.records:
             if record[0] == AWAITED:
-                is_sent_to = is_sent_to or bool(
-                    record[1]
-                )  # an earlier build waits for nodes without subscriptions, too
+                # An earlier build waits for nodes without subscriptions, too.
+                is_sent_to = is_sent_to or bool(record[1])
                 self.switches.meet(cast(tuple[str, ...], record[1]), now)
             elif record[0] == INCLUDES:
                 home.include(*record[1:3])
