@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from broker.event_log.files import FOLDER_MODE, Files
 from broker.event_log.staged_block import RowLimits, StagedBlock
@@ -32,6 +32,8 @@ QUERIES_MAX: Final = 10_000
 COMMITTED_FILE: Final = "committed.json"
 COMMIT_FILE: Final = "commit.json"
 ROWS_SUFFIX: Final = ".rows"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,7 @@ class Staging:
 
     def committed(self, query: str) -> Committed | None:
         """The last commit of a query."""
-        found = _read_json(self._folder / query / COMMITTED_FILE)
-        return None if found is None else Committed(**found)
+        return _read(self._folder / query / COMMITTED_FILE, Committed)
 
     def commit_of(self, query: str, batch: int) -> Commit | None:
         """The commit of this batch that has begun; None when it has not, or has ended."""
@@ -216,22 +217,26 @@ def give_up_text(batch: Path) -> str:
     return f"to give up its rows that are not published, stop the node and write {record} to {batch.parent / COMMITTED_FILE}"
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, make: Callable[..., T]) -> T | None:
+    """What a file has; None where there is none. Raises StagingFault."""
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        return make(**json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise StagingFault(f"{path} is damaged ({error}); {give_up_text(path.parent)}") from None
-    return found
+    except (ValueError, TypeError) as error:
+        record = json.dumps({"batch": 0, "rows": 0})
+        advice = f"write {record} to it, with the number of the last batch in the query's checkpoint (commits)"
+        if path.name == COMMIT_FILE:
+            advice = give_up_text(path.parent)
+        raise StagingFault(f"{path} is damaged, or a newer build has written it ({error}); {advice}") from None
 
 
 def _read_commit(batch: Path) -> Commit | None:
-    found = _read_json(batch / COMMIT_FILE)
-    if found is None:
-        return None
-    partitions = tuple(Partition(**partition) for partition in found.pop("partitions"))
-    return Commit(partitions=partitions, **found)
+    return _read(batch / COMMIT_FILE, _commit)
+
+
+def _commit(partitions: list[dict[str, int]], **others: Any) -> Commit:
+    return Commit(partitions=tuple(Partition(**partition) for partition in partitions), **others)
 
 
 def _changed_at(folder: Path) -> float:

@@ -11,7 +11,7 @@ import pytest
 
 from mqtt_client import Clients
 from node_process import Node, Nodes
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,7 +152,7 @@ async def test_rows_are_published_once_while_the_node_is_killed(
     query = start(frame, "mqtt", tmp_path / "checkpoint", servers=f"{api(a)},{api(b)}", node=b.name)
     running = asyncio.create_task(asyncio.to_thread(query.awaitTermination, 120))
     progress = tmp_path / "checkpoint" / "commits" / "1"
-    await eventually(lambda: progress.exists() or running.done(), "two batches")
+    await eventually(lambda: progress.exists() or running.done(), "two batches", 2 * DEADLINE)
     await b.kill()
     await b.start()
     assert await running

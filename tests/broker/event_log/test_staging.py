@@ -167,17 +167,30 @@ def test_the_query_that_committed_least_recently_is_forgotten(folder: Path, monk
     assert [staging.committed(query) is not None for query in ("a", "b", "c")] == [False, True, True]
 
 
-def test_a_damaged_commit_is_named(folder: Path) -> None:
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"query": "q", "of_a_newer_build": 1, "partitions": []}'])
+def test_a_damaged_commit_is_named(folder: Path, text: str) -> None:
     staging = opened(folder)
     stage(staging, "q", 1, 5, b"1")
     staging.begin(Commit("q", 1, (Partition(0, 5, 1),), 0, "L"))
-    (folder / "q" / "1" / "commit.json").write_text("{")
-    with pytest.raises(StagingFault, match=r"commit\.json is damaged .*; to give up .* write (.*) to (.*)") as caught:
+    (folder / "q" / "1" / "commit.json").write_text(text)
+    with pytest.raises(StagingFault, match=r"commit\.json is damaged.*; to give up .* write (.*) to (.*)") as caught:
         staging.commit_of("q", 1)
     record, path = str(caught.value).partition(" write ")[2].split(" to ")
     Path(path).write_text(record)
     again = opened(folder)
     assert (again.unfinished(), again.committed("q"), again.staged_bytes) == ([], Committed(1, 0), 0)
+
+
+@pytest.mark.parametrize("text", ["", '{"batch": 1}', '{"batch": 1, "rows": 1, "of_a_newer_build": 1}'])
+def test_a_damaged_end_of_a_commit_is_named(folder: Path, text: str) -> None:
+    """The path is that of a query, whose name is no number."""
+    (folder / "q").mkdir(parents=True)
+    (folder / "q" / "committed.json").write_text(text)
+    with pytest.raises(StagingFault, match=r"q/committed\.json is damaged.* write (.*) to it") as caught:
+        opened(folder).committed("q")
+    record, _, _ = str(caught.value).partition(" write ")[2].partition(" to it")
+    (folder / "q" / "committed.json").write_text(record)
+    assert opened(folder).committed("q") == Committed(0, 0)
 
 
 def test_rows_of_an_earlier_process_are_counted_when_they_are_committed(folder: Path) -> None:
