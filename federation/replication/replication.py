@@ -169,6 +169,7 @@ class Replication(Replicator):
 
     def written(self, batch: dict[int, Record | None], now: float) -> None:
         if not self.keepers:
+            self.kept.newest += 1  # one that is back lacks this batch, which nobody keeps for it
             return
         records = copied(batch)
         if records:

@@ -275,6 +275,26 @@ def test_a_keeper_that_lacks_forgotten_batches_gets_the_store_anew() -> None:
     assert len(pair.copied()) == 3
 
 
+def test_a_keeper_that_was_none_for_a_while_gets_what_was_written_meanwhile() -> None:
+    """A node that is cut off from all others has no keeper, and the same one afterwards."""
+    pair = whole()
+    number = pair.home.journal.keep(Note("one"))
+    pair.home.commit()
+    pair.until_stored()
+    pair.replication.choose({}, [], 1, pair.now)
+    assert not pair.replication.keepers
+    pair.home.journal.drop(number)
+    pair.home.journal.keep(Note("two"))
+    pair.home.commit()
+    assert pair.is_acknowledged()
+    pair.replication.choose({"n2": Candidate(KEEPER_STORE)}, [], 1, pair.now)
+    pair.keeper = pair.replication.keepers["n2"]
+    pair.connect()
+    pair.until_stored()
+    assert list(pair.copied().values()) == ["two"]
+    assert pair.replication.whole() == 1
+
+
 def test_a_store_that_must_have_a_copy_takes_nothing_without_it() -> None:
     pair = Pair(holds=True)
     assert pair.is_held()
