@@ -112,6 +112,9 @@ class FedSubscriptions:
         # until their feeds wake them.
         self._woken: OrderedDict[FedSubscription, None] = OrderedDict()
 
+    def count(self) -> int:
+        return len(self._all)
+
     def is_idle(self) -> bool:
         """Return whether no feed has a message: each of them wakes the session when it has."""
         return not self._woken

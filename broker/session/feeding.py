@@ -9,6 +9,7 @@ from broker.codec.packets import SubscribeFilter
 from broker.codec.reason_codes import (
     IMPLEMENTATION_SPECIFIC_ERROR,
     NOT_AUTHORIZED,
+    QUOTA_EXCEEDED,
     SUCCESS,
     TOPIC_FILTER_INVALID,
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
@@ -19,6 +20,8 @@ from broker.routing.names import SHARE_PREFIX, check_topic_filter, has_wildcard
 from broker.routing.subscription import Subscription
 from broker.session.session import Session
 
+FEEDS_MAX: Final = 100
+"""Of a session, each of which reads the logs of all nodes. Policy: one more is refused with 0x97 (Quota exceeded)."""
 NO_PLUGIN: Final = "this node has no event log: $stream/ needs the plugin event_log in plugin_order"
 SHARED: Final = "$stream/ and $share/ do not go together"
 A_BROKER: Final = "$stream/ is for clients, not for links of other brokers"
@@ -44,6 +47,8 @@ def _position(context: Context, session: Session, request: SubscribeFilter, know
     if session.bridge_end is not None:
         raise MqttError(IMPLEMENTATION_SPECIFIC_ERROR, A_BROKER)
     check_topic_filter(full)
+    if known is None and session.fed is not None and session.fed.count() >= FEEDS_MAX:
+        raise MqttError(QUOTA_EXCEEDED, f"the client has {FEEDS_MAX} subscriptions to $stream/")
     topic_filter, position = feeds.begin(full, request.start, b"" if known is None else known.current_position())
     if topic_filter.startswith(SHARE_PREFIX):
         raise MqttError(TOPIC_FILTER_INVALID, SHARED)

@@ -11,14 +11,15 @@ from typing import Final
 
 from broker.event_log.faults import LogFault
 from broker.event_log.selection import Selection
+from broker.event_log.stream.client_turns import ClientTurns
 from broker.event_log.stream.feed import AT_END, AWAY, READING, READY, LogFeed, Strand, StrandReader
 from broker.event_log.stream.parsed import last_records, newest_topics
 from broker.event_log.stream.place import LogPlace
 from broker.event_log.stream.stream_log import StreamLog
 from broker.server.logging import get_logger
 
-READS_AT_ONCE: Final = 4  # of each log; the others wait in their order
-SEARCHES_AT_ONCE: Final = 1  # of each log for `last`: a search takes as long as to read the log
+READS_AT_ONCE: Final = 4  # of each log; of the others each client has one in its turn
+SEARCHES_AT_ONCE: Final = 1  # of each log for `last`, likewise: a search takes as long as to read the log
 READ_AHEAD_BYTES: Final = 32 * 2**20
 """Of blocks that were read and that clients have not taken yet. At the bound the oldest are forgotten, and read again when
 their client takes messages again."""
@@ -27,6 +28,10 @@ LAST_TOPICS_MAX: Final = 65_536
 LAST_TOPICS_ALL_MAX: Final = 8 * LAST_TOPICS_MAX
 """Of all subscriptions together, until each has got its last records. One more gets at most the half of what is left."""
 WAKES_AT_ONCE: Final = 100  # strands that one turn of the loop wakes when a log has grown
+WAKE_SECONDS: Final = 5e-5
+"""For each strand that waits: so long a log has grown before they are woken, so that many of them leave time for publishers."""
+WAKE_SECONDS_MIN: Final = 1e-3  # timers are no finer: fewer are woken at once
+WAKE_SECONDS_MAX: Final = 1.0
 RETRY_SECONDS: Final = 2.0  # between two attempts to read a log that cannot be read
 
 
@@ -40,8 +45,8 @@ class LogReads:
 
     def __init__(self, log: StreamLog) -> None:
         self.log = log
-        self.turns = asyncio.Semaphore(READS_AT_ONCE)
-        self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        self.turns = ClientTurns(READS_AT_ONCE)
+        self.searches = ClientTurns(SEARCHES_AT_ONCE)
         self.at_end: dict[Strand, None] = {}
         self.fault = ""
         self.missed = 0
@@ -143,6 +148,13 @@ class StreamReads(StrandReader):
 
     def _has_grown(self, reads: LogReads) -> None:
         """There are new records."""
+        seconds = min(len(reads.at_end) * WAKE_SECONDS, WAKE_SECONDS_MAX)
+        if seconds < WAKE_SECONDS_MIN:
+            self._wake_all(reads)
+        else:
+            self._loop.call_later(seconds, self._wake_all, reads)
+
+    def _wake_all(self, reads: LogReads) -> None:
         waiting, reads.at_end = deque(reads.at_end), {}
         self._wake(waiting)
 
@@ -205,7 +217,7 @@ class StreamReads(StrandReader):
             at = bisect_left(strand.wanted, cursor.offset)
             cursor.offset = strand.wanted[at] if at < len(strand.wanted) else cursor.wanted_before
         start = cursor.offset
-        async with reads.turns:
+        async with reads.turns.turn(strand.feed.reader.client_id):
             if strand.is_closed():
                 return
             if strand.is_following:
@@ -242,7 +254,8 @@ class StreamReads(StrandReader):
         feed = strand.feed
         log = reads.log
         known = feed.place.logs.get(strand.node)
-        async with reads.turns:
+        client_id = feed.reader.client_id
+        async with reads.turns.turn(client_id):
             if strand.is_closed():
                 return False
             place = await log.locate(known, feed.place.since_ns)
@@ -256,7 +269,7 @@ class StreamReads(StrandReader):
             strand.lasts = {}
             self._combine(feed, strand)
             return True
-        async with reads.searches:
+        async with reads.searches.turn(client_id):
             lasts = await self._last(strand, reads, place)
             if strand.is_closed():
                 return False
@@ -276,7 +289,7 @@ class StreamReads(StrandReader):
         found: dict[bytes, tuple[int, int]] = {}
         at = 0
         while at < place.barrier and not strand.is_closed():
-            async with reads.turns:
+            async with reads.turns.turn(strand.feed.reader.client_id):
                 portion = await reads.log.read(place.log_id, at, [topic_filter])
             if portion is None:
                 break

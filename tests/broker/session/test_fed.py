@@ -13,6 +13,7 @@ from broker.codec.runs import Run
 from broker.codec.writer import encode_publish
 from broker.feeds import Feed, FeedReader
 from broker.hooks import ClientObserver
+from broker.session.feeding import FEEDS_MAX
 from broker.store.journal import Journal
 from broker.store.kinds import SUBSCRIPTION
 from broker.store.restoring import Restoring
@@ -131,6 +132,17 @@ def test_feeds_that_have_nothing_end_a_slice_too(world: Any) -> None:
     assert sum(feed.asked for feed in opened) - before < 10
     world.flush()
     assert sum(feed.asked for feed in opened) - before == 20
+
+
+def test_a_client_has_so_many_feeds_at_most(world: Any) -> None:
+    fed(world, 0)
+    client = world.connect("c")
+    filters = [b"$stream/%d/#" % number for number in range(FEEDS_MAX + 1)]
+    assert client.subscribe(*filters, qos=1) == [1] * FEEDS_MAX + [0x97]
+    assert client.subscribe(b"a", filters[0], filters[-1], qos=1) == [1, 1, 0x97], "what it has may be asked for again"
+    client.unsubscribe(filters[0])
+    assert client.subscribe(filters[-1], qos=1) == [1]
+    assert world.connect("d").subscribe(filters[0], qos=1) == [1]
 
 
 class CountedFeeds(NumberedFeeds):
