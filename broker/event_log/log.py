@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.event_log.active import ActiveSegment, Written
+from broker.event_log.aging_clock import AgingClock
 from broker.event_log.appender import Appender, State
 from broker.event_log.contents import Limits, LogContents, newest_is_over
 from broker.event_log.faults import LogFault, NotWritten
@@ -46,11 +47,6 @@ from broker.server.writer_thread import WriterThread
 CACHED_BYTES: Final = 128 * 2**20
 RETENTION_SECONDS: Final = 10.0  # between two looks for segments that are to be removed
 CLOCK_SECONDS_MAX: Final = 60.0  # that the wall clock may be behind the newest record without a warning
-# A machine may start with any clock, until NTP has set it.
-AHEAD_SECONDS_MAX: Final = (
-    86_400.0  # of the newest record: nothing is removed for a clock that is further ahead at the start,
-)
-UNSURE_SECONDS: Final = 600.0  # for so long
 
 
 class EventLog(LogContents):
@@ -94,8 +90,7 @@ class EventLog(LogContents):
         self._retention_timer: asyncio.TimerHandle | None = None
         self._grown: asyncio.Future[None] | None = None  # of readers that wait for more
         self._is_ahead = False  # of the wall clock, as was logged
-        self._unsure_until = 0.0  # in loop time
-        self._found_ns = 0  # Unix ns of the newest record at the start
+        self._aging = AgingClock(0, 0.0)
         self._lock = -1
 
     # --- start and stop ---
@@ -121,8 +116,7 @@ class EventLog(LogContents):
         self.holds = found.holds
         self.damaged = list(found.damaged)
         self.appender.time_ns = found.segments[-1].last_time_ns if found.segments else 0
-        self._found_ns = self.appender.time_ns
-        self._unsure_until = self._loop.time() + UNSURE_SECONDS
+        self._aging = AgingClock(self.appender.time_ns, self._loop.time())
         if found.is_open:
             await self._thread.result(self._active.open, found.segments[-1])
         else:
@@ -245,8 +239,9 @@ class EventLog(LogContents):
     def _retain(self) -> None:
         """Remove what is past the retention; begin a new segment when all of the newest one is."""
         self._retention_timer = self._loop.call_later(RETENTION_SECONDS, self._retain)
-        now_ns = self._aging_ns()
-        self._check_clock(self.wall_ns())
+        wall_ns = self.wall_ns()
+        now_ns = self._aging.look(wall_ns, self._loop.time())
+        self._check_clock(wall_ns)
         if newest_is_over(self.segments, now_ns, self._retention) and not self.writer.stopped:
             self._thread.submit(self._active.begin_next, (self.log_id,), self._next_begun)
         removed, released = self.remove_aged(now_ns, self._retention, self._hold_limits)
@@ -260,12 +255,6 @@ class EventLog(LogContents):
         if released:
             content = encode_holds(self.log_id, self.holds, self.holds_released)
             self._thread.submit(self._files.replace, (self._folder / HOLDS_FILE, content), self._done)
-
-    def _aging_ns(self) -> int:
-        """Unix ns, by which records age: the newest record's of the start, while the clock may be wrong."""
-        now_ns = self.wall_ns()
-        is_ahead = now_ns - self._found_ns > AHEAD_SECONDS_MAX * 1e9
-        return self._found_ns if is_ahead and self._loop.time() < self._unsure_until else now_ns
 
     def _check_clock(self, now_ns: int) -> None:
         """Warn of a clock that was ahead when the newest record came."""

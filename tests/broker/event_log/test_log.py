@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.event_log import log as module
+from broker.event_log import aging_clock
 from broker.event_log.faults import OutOfRange, WrongLogId
 from broker.event_log.holds import UNKNOWN_GROUP
 from broker.event_log.recovery import IDENTITY_FILE
@@ -233,7 +233,7 @@ async def test_a_clock_that_is_far_ahead_at_the_start_removes_nothing_at_first(
     clock.advance(365 * DAY)
     log = await make_log(**settings)
     assert (log.first_offset, len(log.holds.all())) == (0, 1)
-    monkeypatch.setattr(module, "UNSURE_SECONDS", 0.0)
+    monkeypatch.setattr(aging_clock, "UNSURE_SECONDS", 0.0)
     await log.stop()
     log = await make_log(**settings)
     assert (log.first_offset, log.holds.all()) == (12, [])
