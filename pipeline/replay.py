@@ -1,6 +1,6 @@
 """Rules of a replay: which topic a message gets, what goes into one commit and when, and how far a replay is.
 
-A replay reads messages in order of (time, node, log, offset), and publishes them through the sink in numbered batches. Its
+A replay reads messages in order of (time, node, offset), and publishes them through the sink in numbered batches. Its
 state file says before each commit which messages the batch has, so that a run after a crash repeats that batch, which
 publishes nothing twice, and goes on behind it.
 """
@@ -8,6 +8,7 @@ publishes nothing twice, and goes on behind it.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,11 +26,11 @@ NANOSECONDS: Final = 1_000_000_000
 
 
 class Key(NamedTuple):
-    """The place of a message in the order of a replay."""
+    """The place of a message in the order of a replay. The id of the log is not part of it: a log may get another one between
+    two runs, with the same records."""
 
     time: int
     node: str
-    log: str
     offset: int
 
 
@@ -108,6 +109,7 @@ class ReplayState:
     last        place of their last message
     pending     place of the last message of the batch whose commit has begun
     done        whether all was published
+    query       as the node knows the replay; "" in a file of an earlier build
     """
 
     parameters: dict[str, Any]
@@ -117,6 +119,7 @@ class ReplayState:
     last: Key | None = None
     pending: Key | None = None
     done: bool = False
+    query: str = ""
 
     def finish(self, rows: int) -> None:
         self.batch += 1
@@ -128,13 +131,19 @@ class ReplayState:
         replace_text(path, json.dumps(asdict(self)))
 
 
+def begun(job: str, parameters: dict[str, Any], node: str) -> ReplayState:
+    """Return the state of a replay that begins: the node remembers the last batch of each query, and another replay may have
+    this name, in another folder."""
+    return ReplayState(parameters, node, query=f"replay-{job}-{secrets.token_hex(4)}")
+
+
 def read_state(path: Path, parameters: dict[str, Any]) -> ReplayState | None:
     """None where no run was. Raises PipelineError for a replay of other parameters, and for one that is done."""
     try:
         found = json.loads(path.read_bytes())
         state = ReplayState(**found)
-        state.last = Key(*state.last) if state.last else None
-        state.pending = Key(*state.pending) if state.pending else None
+        state.last = _key(state.last)
+        state.pending = _key(state.pending)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
@@ -150,3 +159,8 @@ def read_state(path: Path, parameters: dict[str, Any]) -> ReplayState | None:
     if state.done:
         raise OptionError("--job", name, f"is done, with {state.rows} messages; give another name to replay them again")
     return state
+
+
+def _key(values: Any) -> Key | None:
+    """Of a state file; an earlier build wrote the id of the log before the offset."""
+    return Key(values[0], values[1], values[-1]) if values else None

@@ -31,6 +31,7 @@ from pipeline.replay import (
     ReplayState,
     TopicMap,
     batches,
+    begun,
     due,
     read_state,
 )
@@ -102,14 +103,14 @@ def replay(wanted: Replay, stop: threading.Event, progress: Progress) -> ReplayS
         node, address = kept_node(
             SinkOptions(options.connection, state.node if state else wanted.node, wanted.job, 0, "")
         )
-        state = state or ReplayState(wanted.parameters(), node)
+        state = state or begun(wanted.job, wanted.parameters(), node)
         spark = quiet_session(
             f"gmqttd replay {wanted.job}", wanted.master, {"spark.sql.shuffle.partitions": str(PARTITIONS)}
         )
         try:
             found = messages(sorted_rows(spark, wanted, state), topic_map)
             with NodeClient(address, options.connection, node, NODE_PATIENCE_SECONDS) as client:
-                publish(client, f"replay-{wanted.job}", found, state, path, wanted.speed, stop, progress)
+                publish(client, state.query or f"replay-{wanted.job}", found, state, path, wanted.speed, stop, progress)
         except PySparkException as error:
             raise PipelineError(cause_of(error)) from error
         finally:
@@ -132,8 +133,8 @@ def sorted_rows(spark: SparkSession, wanted: Replay, state: ReplayState) -> Data
         rows = spark.read.format("mqtt").options(**options).load()
     return (
         rows.where((F.col("time") >= start_ns) & (F.col("time") < wanted.end_ns))
-        .select("time", "node", "log", "offset", "topic", "payload", "qos", "retain", "user_properties")
-        .orderBy("time", "node", "log", "offset")
+        .select("time", "node", "offset", "topic", "payload", "qos", "retain", "user_properties")
+        .orderBy("time", "node", "offset")
     )
 
 
@@ -143,7 +144,7 @@ def messages(rows: DataFrame, topic_map: TopicMap) -> Iterator[Message]:
             (each["key"], each["value"]) for each in row["user_properties"] or () if each["key"] != MARKER
         )
         yield Message(
-            Key(row["time"], row["node"], row["log"], row["offset"]),
+            Key(row["time"], row["node"], row["offset"]),
             topic_map.map(row["topic"]),
             bytes(row["payload"]),
             row["qos"],
@@ -196,8 +197,9 @@ def repeat_pending(
 
 
 def commit(client: NodeClient, query: str, batch: list[Message], state: ReplayState, path: Path) -> None:
-    """Publish one batch, once."""
+    """Publish one batch, once. Raises PipelineError where the node has it of another replay."""
     if batch:
+        is_repeated = state.pending is not None
         state.pending = batch[-1].key
         state.write(path)
         attempt = secrets.randbits(63)
@@ -206,7 +208,13 @@ def commit(client: NodeClient, query: str, batch: list[Message], state: ReplaySt
         except (RowError, NodeError) as error:
             raise PipelineError(f"{error}. Rows are the messages from {_moment(batch[0].key)} on") from error
         staged = pb.StagedPartition(partition=0, attempt=attempt, rows=len(batch))
-        client.commit(pb.CommitRequest(query=query, batch=state.batch, partitions=[staged]))
+        answer = client.commit(pb.CommitRequest(query=query, batch=state.batch, partitions=[staged]))
+        if answer.was_committed and not is_repeated:
+            state.pending = None
+            state.write(path)
+            raise PipelineError(
+                f"node {state.node} has batch {state.batch} of {query} of another replay; give another --job"
+            )
     state.finish(len(batch))
     state.write(path)
 

@@ -175,32 +175,33 @@ class Grouping:
     async def committed(self, asked: Asked) -> Values:
         request = asked.values
         group_id = request["group_id"]
-        if not self.node.coordinates(group_id):
-            return {"topics": [], "error_code": errors.NOT_COORDINATOR}
+        error = errors.NONE if self.node.coordinates(group_id) else errors.NOT_COORDINATOR
         is_all = request["topics"] is None
         wanted: Iterable[tuple[str, int]]
         if is_all:
-            wanted = product(self.node.topics, range(len(self.node.partitions())))
+            wanted = () if error else product(self.node.topics, range(len(self.node.partitions())))
         else:
             topics = request["topics"]
             wanted = dict.fromkeys((topic["name"], index) for topic in topics for index in topic["partition_indexes"])
         found: dict[str, list[Values]] = {}
         async for name, partition in in_turns(wanted):
-            committed = self.node.committed(group_id, name, partition)
+            committed = None if error else self.node.committed(group_id, name, partition)
             if committed is not None or not is_all:
-                found.setdefault(name, []).append(_committed_values(partition, committed))
+                found.setdefault(name, []).append(_committed_values(partition, committed, error))
         return {
-            "error_code": errors.NONE,
+            "error_code": error,
             "topics": [{"name": name, "partitions": partitions} for name, partitions in found.items()],
         }
 
 
-def _committed_values(partition: int, committed: Committed | None) -> Values:
+def _committed_values(partition: int, committed: Committed | None, error: int) -> Values:
+    """The error stands beside each partition, too: before version 2 there is no other, and a client takes one that is not
+    there for one without an offset."""
     found = Committed(NOT_COMMITTED, -1, "") if committed is None else committed
     return {
         "partition_index": partition,
         "committed_offset": found.offset,
         "committed_leader_epoch": found.epoch,
         "metadata": found.metadata,
-        "error_code": errors.NONE,
+        "error_code": error,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterable
@@ -25,6 +26,7 @@ from pipeline.replay import (
     ReplayState,
     TopicMap,
     batches,
+    begun,
     due,
     read_state,
 )
@@ -34,7 +36,7 @@ PARAMETERS: dict[str, Any] = {"from": 0, "to": 100, "source": "log", "topics": [
 
 
 def message(offset: int, time: int | None = None, payload: bytes = b"") -> Message:
-    key = Key(offset if time is None else time, "n", "log", offset)
+    key = Key(offset if time is None else time, "n", offset)
     return Message(key, "t", payload or str(offset).encode(), 1, False, (("k", "v"),))
 
 
@@ -85,7 +87,7 @@ def test_the_pace_follows_the_messages() -> None:
 def test_a_state_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     assert read_state(path, PARAMETERS) is None
-    state = ReplayState(PARAMETERS, "n1", 3, 10, Key(5, "n", "log", 7), Key(6, "n", "log", 8))
+    state = ReplayState(PARAMETERS, "n1", 3, 10, Key(5, "n", 7), Key(6, "n", 8))
     state.write(path)
     assert read_state(path, PARAMETERS) == state
     with pytest.raises(OptionError, match='option --to: "90" is not 100, with which replay job began'):
@@ -97,6 +99,33 @@ def test_a_state_comes_back(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(PipelineError, match=r"job\.json cannot be read"):
         read_state(path, PARAMETERS)
+
+
+def test_a_state_of_an_earlier_build_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    former = {"parameters": PARAMETERS, "node": "n1", "batch": 3, "rows": 10, "done": False}
+    path.write_text(json.dumps({**former, "last": [5, "n", "log", 7], "pending": [6, "n", "log", 8]}))
+    assert read_state(path, PARAMETERS) == ReplayState(PARAMETERS, "n1", 3, 10, Key(5, "n", 7), Key(6, "n", 8))
+
+
+def test_another_replay_of_the_same_name_publishes_its_own_messages(tmp_path: Path) -> None:
+    """With a state file of its own: another folder, or another machine."""
+    found = [message(offset) for offset in range(25)]
+    path = tmp_path / "j"
+    with event_log_nodes("n1") as (node,), NodeClient(node.address, Connection((node.address,)), "n1") as client:
+        for _ in range(2):
+            state = begun("job", PARAMETERS, "n1")
+            publish(client, state.query, iter(found), state, path, 0, threading.Event(), lambda *_: None)
+        assert len(payloads(node)) == 50
+        state = begun("job", PARAMETERS, "n1")
+        query = "replay-job"  # of an earlier build
+        publish(client, query, iter(found), state, path, 0, threading.Event(), lambda *_: None)
+        ReplayState(PARAMETERS, "n1").write(path)
+        for _ in range(2):  # it is not taken for a batch that was begun
+            again = read_state(path, PARAMETERS)
+            assert again is not None
+            with pytest.raises(PipelineError, match="another --job"):
+                publish(client, query, iter(found), again, path, 0, threading.Event(), lambda *_: None)
 
 
 def test_a_state_and_its_name_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -13,7 +15,12 @@ from broker.config.settings import Settings
 from broker.event_log.contents import LogContents
 from broker.event_log.log import EventLog
 from broker.hooks import Members, OtherNode
+from broker.kafka import error_codes as errors
 from broker.kafka import node as kafka_node
+from broker.kafka.asked_partitions import Asked
+from broker.kafka.fields import decode, encode
+from broker.kafka.group_messages import OFFSET_FETCH_RESPONSE
+from broker.kafka.grouping import Grouping
 from broker.kafka.node import NODES, Committed, FirstStart, KafkaNode, decode_committed
 from broker.kafka.plugin import read_first_start
 from broker.message import Message
@@ -194,3 +201,19 @@ async def test_the_walk_over_entries_ends(host: Host, monkeypatch: pytest.Monkey
     node.announce(FirstStart(1, 0), "a:1")
     assert len(node._retained(NODES, 5)) == 5
     assert [each.node for each in node.partitions()] == ["a"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_who_does_not_coordinate_says_so_beside_each_offset(host: Host, version: int) -> None:
+    """Before version 2 there is no other place for it; a partition that is missing has no offset."""
+    grouping = Grouping(member(host, "b"), Random(0))  # not announced: it coordinates nothing
+    values = {"group_id": "g", "topics": [{"name": "all", "partition_indexes": [0, 1]}]}
+    answer = await grouping.committed(cast(Asked, SimpleNamespace(values=values)))
+    read = decode(OFFSET_FETCH_RESPONSE, version, encode(OFFSET_FETCH_RESPONSE, version, answer))
+    (topic,) = read["topics"]
+    assert [(each["partition_index"], each["error_code"]) for each in topic["partitions"]] == [
+        (0, errors.NOT_COORDINATOR),
+        (1, errors.NOT_COORDINATOR),
+    ]
+    if version >= 2:
+        assert read["error_code"] == errors.NOT_COORDINATOR
