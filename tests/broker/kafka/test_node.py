@@ -18,7 +18,7 @@ from broker.hooks import Members, OtherNode
 from broker.kafka import error_codes as errors
 from broker.kafka import node as kafka_node
 from broker.kafka.asked_partitions import Asked
-from broker.kafka.fields import decode, encode
+from broker.kafka.fields import Reader, decode, encode
 from broker.kafka.group_messages import OFFSET_FETCH_RESPONSE
 from broker.kafka.grouping import Grouping
 from broker.kafka.node import NODES, Committed, FirstStart, KafkaNode, decode_committed
@@ -209,7 +209,7 @@ async def test_who_does_not_coordinate_says_so_beside_each_offset(host: Host, ve
     grouping = Grouping(member(host, "b"), Random(0))  # not announced: it coordinates nothing
     values = {"group_id": "g", "topics": [{"name": "all", "partition_indexes": [0, 1]}]}
     answer = await grouping.committed(cast(Asked, SimpleNamespace(values=values)))
-    read = decode(OFFSET_FETCH_RESPONSE, version, encode(OFFSET_FETCH_RESPONSE, version, answer))
+    read = decode(OFFSET_FETCH_RESPONSE, version, Reader(encode(OFFSET_FETCH_RESPONSE, version, answer)))
     (topic,) = read["topics"]
     assert [(each["partition_index"], each["error_code"]) for each in topic["partitions"]] == [
         (0, errors.NOT_COORDINATOR),
