@@ -1,4 +1,4 @@
-"""For all tests: asyncio runs on uvloop, as in a node; what fails in tests/support shows its values; examples of Hypothesis may
+"""For all tests: asyncio runs on the loop of a node; what fails in tests/support shows its values; examples of Hypothesis may
 take their time."""
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-import uvloop
 from hypothesis import HealthCheck, settings
 
 import broker.message
+from broker.server.node_loop import NodeLoop
 
 pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
 
@@ -39,7 +39,7 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """uvloop's transports and timers differ from asyncio's own in small ways that only real use shows."""
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": NodeLoop}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -12,7 +12,6 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
-import uvloop
 
 from broker.config.loader import load
 from broker.config.settings import Settings
@@ -20,6 +19,7 @@ from broker.server.command_fault import EXIT_FAILED
 from broker.server.lifecycle import Server
 from broker.server.logging import get_logger, setup_logging
 from broker.server.named_files import folder_of
+from broker.server.node_loop import NodeLoop
 from broker.server.open_files import connections_max, few_files_warning, raise_file_limit
 from broker.server.pid_file import PidFileError, remove_pid, write_pid
 from broker.server.service_manager import ServiceManager
@@ -36,7 +36,7 @@ EXIT_TIMEOUT: Final = 5.0  # from the signal to the end of the process, also whe
 
 
 def run_node(settings: Settings, config_file: str, allow_missing: bool, worker: Worker | None = None) -> NoReturn:
-    """Run a node, or a worker of one, under uvloop until a stop is requested, and end the process."""
+    """Run a node, or a worker of one, until a stop is requested, and end the process."""
     gc.disable()  # while modules are loaded and a store is read, whose objects stay; see _settle_memory
     if settings.pid_file:
         try:
@@ -45,7 +45,7 @@ def run_node(settings: Settings, config_file: str, allow_missing: bool, worker: 
             click.echo(f"gmqttd: {error}", err=True)
             sys.exit(EXIT_FAILED)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=NodeLoop) as runner:
             _server, status = runner.run(_serve(settings, config_file, allow_missing, worker))
     finally:
         if settings.pid_file:

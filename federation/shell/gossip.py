@@ -22,8 +22,6 @@ from federation.shell.seeds import SeedResolver
 
 LOST_MEMBER_SPREAD: Final = 5.0
 """Seconds over which nodes spread their attempts to join their seeds after a member was lost."""
-TIMER_ROUNDING: Final = 0.0005
-"""uvloop rounds delays to milliseconds. A timer that fires before its time would be set again at once, many times."""
 
 
 class GossipShell:
@@ -186,7 +184,7 @@ class GossipShell:
                 return  # the timer fires early and is set again: cheaper than to move it for every packet
             self._timer.cancel()
         self._timer_at = deadline
-        self._timer = self._loop.call_at(deadline + TIMER_ROUNDING, self._timer_fired)
+        self._timer = self._loop.call_at(deadline, self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer = None

@@ -16,6 +16,7 @@ from broker.api.trace_command import TraceApi, follow
 from broker.codec.packets import Publish
 from broker.codec.properties import TOPIC_ALIAS_MAXIMUM
 from certificates import Authority
+from node_process import LANE_WORKERS
 from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ async def test_the_command_prints_packets_as_they_come(nodes: Nodes, clients: Cl
         *arguments, "--token", admin, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     assert command.stdout is not None
-    await node.logged("a trace begins")
+    await eventually(lambda: node.log().count("a trace begins") == LANE_WORKERS, "each worker traces")
     client = await clients.connect(node.port, "sensor1")
     await client.publish("a/b", b"21.5")
     async with asyncio.timeout(DEADLINE):
