@@ -235,6 +235,8 @@ class Node(Nodes):
                 self._has_left(event.member.name, now)
             elif isinstance(event, (MemberLeave, MemberReap)):
                 self._remove(event.member.name, "it left")
+                if event.member.name in self.ending:
+                    self.siblings.pop(event.member.name, None)  # nobody waits for it any more
                 if isinstance(event, MemberReap):
                     self.counters.pop(event.member.name, None)
                     self._sessions.pop(event.member.name, None)
@@ -266,10 +268,13 @@ class Node(Nodes):
 
     def _may_return(self, event: MemberLeave) -> bool:
         """Return whether the member, which left, has durable sessions that are promised what is published meanwhile: a program
-        that is updated leaves, too, and it may be taken for failed before its leave is heard."""
+        that is updated leaves, too, and it may be taken for failed before its leave is heard. So does a worker that does not
+        come back, when its node stops before that worker has all that others have for it."""
         member = event.member
-        is_known = member.name in self.senders and member.name not in self.ending
-        return not event.is_forced and is_known and bool(member.tags.get(TAG_STORE))
+        sender = self.senders.get(member.name)
+        if event.is_forced or sender is None or not member.tags.get(TAG_STORE):
+            return False
+        return self.sessions is None or member.name not in self.ending or self.sessions.answers.has_for(sender)
 
     def forget(self, name: str) -> bool:
         """Give up what the store keeps for a node that has not been a member since the start. False where there is nothing."""
@@ -307,15 +312,11 @@ class Node(Nodes):
 
     def _member_there(self, member: Member, now: float) -> None:
         name = member.name
-        if name == self.name or self.has_left:
-            return
-        if member.status not in (MemberStatus.ALIVE, MemberStatus.LEAVING):
+        is_there = member.status in (MemberStatus.ALIVE, MemberStatus.LEAVING)
+        if name == self.name or self.has_left or not is_there:
             return
         path = self.siblings.get(name, "")
-        if path:
-            reach = Reach(path)
-        else:
-            reach = reach_of(member.tags, self.settings.tls is not None, self.settings.require_tls)
+        reach = Reach(path) if path else reach_of(member.tags, self.settings.tls is not None, self.settings.require_tls)
         if reach.bad_address:
             self._events.append(BadAddress(name, reach.bad_address))
         if reach.fault:

@@ -313,7 +313,8 @@ class Supervisor:
                 for sock in pair:
                     sock.close()
         is_member = FEDERATION in self._settings.plugin_order
-        place = Place(index, self._count, is_member, self._gossip_ports, self._gossip_key)
+        ports = {other: self._gossip_ports[other] for other in self._core.present()}
+        place = Place(index, self._count, is_member, ports, self._gossip_key)
         api = self._settings.api
         worker = Worker(
             place,

@@ -150,6 +150,10 @@ class Supervision:
         """The worker has nothing left that others do not have, and ends."""
         self.workers[index].has_given_all = True
 
+    def present(self) -> list[int]:
+        """Return the workers without those that have given all away: nobody hears of these any more."""
+        return [index for index, worker in self.workers.items() if not worker.has_given_all]
+
     def ready(self, index: int, now: float) -> None:
         """The worker serves, after its start or after a reload."""
         worker = self.workers[index]

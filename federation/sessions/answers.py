@@ -1,4 +1,4 @@
-"""Answers to the claims of other nodes."""
+"""Answers to the claims of other nodes, and to a worker that leaves: whether anything comes for it still."""
 
 # compiled with mypyc
 from __future__ import annotations
@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import Final
 
 from broker.message import NEVER
+from broker.store.journal import checked
 from federation.sessions.arriving import Epoch
-from federation.sessions.departing import Marks
+from federation.sessions.departing import Departing, Marks
 from federation.sessions.home import AllAdopted, told_adopted
 from federation.sessions.promised import Claims, told_claims
-from federation.sessions.wire import ANSWER, HANDING, NOTHING, SessionFrame, encode_session_frame
+from federation.sessions.wire import ANSWER, BARRIER, HANDING, NOTHING, SessionFrame, encode_session_frame
 from federation.stream.sender import PeerSender
 
 # A worker of this node that hangs, or has died, with a client's session perhaps, is ended and started again in that time.
@@ -18,7 +19,7 @@ SIBLING_SECONDS: Final = 12.0
 NOBODY: Final = ""  # in place of the nodes that are not known yet
 
 
-def wait_seconds(awaited: dict[str, None], siblings: frozenset[str], claim_wait: float) -> float:
+def wait_seconds(awaited: dict[str, None], siblings: dict[str, str], claim_wait: float) -> float:
     """Return how long a client waits for answers of these nodes. siblings: other workers of this node."""
     for name in awaited:
         if name in siblings:
@@ -38,13 +39,31 @@ class Answer:
 
 
 class Answers:
-    """waiting  those that leave later"""
+    """waiting   those that leave later
+    passed    by node: the number of the last question of this worker behind whose answer nothing comes from there
+    """
 
-    def __init__(self, senders: dict[str, PeerSender]) -> None:
+    def __init__(self, senders: dict[str, PeerSender], departing: dict[str, list[Departing]]) -> None:
         self.waiting: list[Answer] = []
+        self.passed: dict[str, int] = {}
         self._senders = senders
+        self._departing = departing
+        self._barriers: dict[str, int] = {}  # by the name of a worker that leaves: the number of its last question
 
-    def from_unknown(self, siblings: frozenset[str]) -> dict[str, None]:
+    def ask(self, sender: PeerSender, number: int) -> None:
+        """Ask whether the node has anything for this worker."""
+        self._send(sender, encode_session_frame(BARRIER, "", (number, ""), (False,)))
+
+    def barrier(self, sender: PeerSender, frame: SessionFrame) -> None:
+        (is_answer,) = frame.more
+        numbers = self.passed if checked(bool, is_answer) else self._barriers
+        numbers[sender.name] = frame.epoch[0]
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.waiting) or bool(self._barriers)
+
+    def from_unknown(self, siblings: dict[str, str]) -> dict[str, None]:
         """Return whose answers may come though no member of that name is known: just after a start, before the first gossip.
         Other workers start together with this one, which knows them from before only if it has something of theirs."""
         names = dict.fromkeys([name for name in siblings if name not in self._senders])
@@ -83,7 +102,24 @@ class Answers:
                 self._send(sender, answer.frame)
                 is_more = is_more or sender.reachable
         self.waiting = due
+        for name, number in list(self._barriers.items()):
+            sender = self._senders.get(name)
+            if sender is not None and not self._leaves_to(name):
+                del self._barriers[name]
+                sender.append_session(encode_session_frame(BARRIER, "", (number, ""), (True,)), 0, False, now)
+                is_more = True
         return is_more
+
+    def has_for(self, sender: PeerSender) -> bool:
+        """Return whether this node has something for the other one."""
+        return self._leaves_to(sender.name) or not sender.outbox.is_done(sender.mark())
+
+    def _leaves_to(self, name: str) -> bool:
+        for departings in self._departing.values():
+            for departing in departings:
+                if departing.home == name:
+                    return True
+        return False
 
     def next_timeout(self) -> float:
         """Return when turn_ended has something to do; NEVER for not by time."""

@@ -46,6 +46,7 @@ class Drain(Elsewhere):
     clients_closed, sessions_given  by all drains and moves of this process
     waits   times that sessions waited because ON_WAY_MAX were on their way
     siblings  other workers of this node, which are drained with it
+    is_leaving  this worker does not come back: it is drained when no node has anything for it, too
     """
 
     def __init__(self, broker: Broker, sessions: Sessions, senders: dict[str, PeerSender]) -> None:
@@ -56,6 +57,7 @@ class Drain(Elsewhere):
         self.sessions_given = 0
         self.waits = 0
         self.siblings: frozenset[str] = frozenset()
+        self.is_leaving = False
         self._broker = broker
         self._sessions = sessions
         self._senders = senders
@@ -65,6 +67,8 @@ class Drain(Elsewhere):
         self._staying = 0  # sessions of links, groups and the node itself
         self._staying_clients = 0
         self._marks: list[tuple[PeerSender, int]] | None = None  # what was for others when the last session had left
+        self._question = 0  # number of the last one to other workers: whether they have anything for this one
+        self._asked: dict[str, int] = {}  # by name: the attempt of the sender by which it was asked
         self._at = NEVER
         self._look_at = 0.0
         self._owed = 0.0  # that the rate has room for
@@ -125,6 +129,9 @@ class Drain(Elsewhere):
             faults = [f"{name} {self._fault(sender)}" for name, sender in self._senders.items()]
             text = "; ".join(faults) if faults else "there is no other member"
             raise DrainRefused(f"no other node takes the clients and sessions of this one: {text}")
+        unknown = self._unreached() if self.is_leaving else ""
+        if unknown:  # it may have something for sessions here
+            raise DrainRefused(f"{unknown}, another worker of this node, is not reached")
         self.rate = rate
         if self.state == SERVING:
             self._change(DRAINING, now)
@@ -132,6 +139,14 @@ class Drain(Elsewhere):
             self._owed = 0.0
             self._owed_at = self._at = now
             self._look(now)
+
+    def _unreached(self) -> str:
+        """Return another worker of this node that is not reached, "" for none."""
+        for name in sorted(self._sessions.siblings):
+            sender = self._senders.get(name)
+            if sender is None or not sender.reachable:
+                return name
+        return ""
 
     def end(self, now: float) -> None:
         """Take clients again. Sessions that leave are not held back."""
@@ -174,7 +189,13 @@ class Drain(Elsewhere):
     def _change(self, state: str, now: float) -> None:
         self.state = state
         self.since = now
+        self._begin_to_look()
+
+    def _begin_to_look(self) -> None:
+        """What was for others, and by others for this node, may not be all."""
         self._marks = None
+        self._question += 1
+        self._asked.clear()
 
     def clients_left(self) -> int:
         """Return how many clients are connected, or wait here for their sessions; 0 while the node is not drained."""
@@ -202,7 +223,11 @@ class Drain(Elsewhere):
         for sender, mark in self._marks or []:
             if not sender.outbox.is_done(mark):
                 return sender.name
-        return "" if self.state == DRAINED or self._takers() else "any other node that takes sessions"
+        if self.state == DRAINED:
+            return ""
+        if not self._takers():
+            return "any other node that takes sessions"
+        return self._brings() if self.is_leaving else ""
 
     def keeps(self) -> str:
         """Return what only this node has although no session is left that could go, "" for nothing. A node that is stopped and
@@ -300,11 +325,36 @@ class Drain(Elsewhere):
     def _look_whether_over(self, now: float) -> None:
         """Other nodes have all sessions when they have acknowledged what was for them when the last one had left."""
         if self.clients_left() or self.sessions_left():
-            self._marks = None
+            self._begin_to_look()
             return
         if self._marks is None:
             self._marks = [(sender, sender.mark()) for sender in self._senders.values() if sender.is_living]
         for sender, mark in self._marks:
             if self._senders.get(sender.name) is sender and not sender.outbox.is_done(mark):
                 return
-        self._change(DRAINED, now)
+        if self.is_leaving:
+            self._ask_workers()
+        if not self.is_leaving or not self._brings():
+            self._change(DRAINED, now)
+
+    def _brings(self) -> str:
+        """Return a node that may have something for this one still, "" for none: one that has not heard of a session that has
+        left, or another worker that has not said that it has nothing."""
+        for departings in self._sessions.moves.departing.values():
+            for departing in departings:
+                for name in departing.waiting:
+                    return name
+                return departing.home
+        for name in self._sessions.siblings:
+            if self._sessions.answers.passed.get(name) != self._question:
+                return name
+        return ""
+
+    def _ask_workers(self) -> None:
+        """Ask the other workers when all sessions have left; again where the stream has begun anew since."""
+        if not self._sessions.moves.departing:
+            for name in self._sessions.siblings:
+                sender = self._senders.get(name)
+                if sender is not None and sender.reachable and self._asked.get(name) != sender.attempt:
+                    self._asked[name] = sender.attempt
+                    self._sessions.answers.ask(sender, self._question)

@@ -36,6 +36,7 @@ from federation.sessions.stored import restore
 from federation.sessions.switches import Nodes
 from federation.sessions.wire import (
     ANSWER,
+    BARRIER,
     CLAIM,
     HAND,
     HANDING,
@@ -57,7 +58,7 @@ TAKEN_OVER: Final = "taken over by a connection to another node"
 
 class Sessions(Ownership):
     """claim_wait  seconds
-    siblings   other workers of this node, for which a client waits longer (answers.SIBLING_SECONDS)
+    siblings   of the node: other workers, for which a client waits longer (answers.SIBLING_SECONDS)
     homes      the clients at home here
     moves      sessions on their way
     claiming   where clients wait for the answers of other nodes
@@ -70,7 +71,7 @@ class Sessions(Ownership):
         self, name: str, broker: Broker, senders: dict[str, PeerSender], claim_wait: float, nodes: Nodes
     ) -> None:
         self.claim_wait = claim_wait
-        self.siblings: frozenset[str] = frozenset()
+        self.siblings: dict[str, str] = {}
         self.counters = SessionCounters()
         self.homes = Homes(broker, senders)
         self.moves = Moves(name, broker, self.homes, self.counters, nodes)
@@ -81,9 +82,8 @@ class Sessions(Ownership):
         self._broker = broker
         self._senders = senders
         self.claiming: dict[Home, None] = {}
-        # Whose sessions open in this turn, unless their connections end before.
-        self._let_in_next: dict[Home, Claimant] = {}
-        self._answers = Answers(senders)
+        self._let_in_next: dict[Home, Claimant] = {}  # sessions open in this turn, unless their connections end before
+        self.answers = Answers(senders, self.homes.departing)
         self._others = OtherHomes(broker, self.homes, self.moves)
 
     def begin(self) -> None:
@@ -164,7 +164,7 @@ class Sessions(Ownership):
                 if self._is_awaited(name, sender, now):
                     awaited[name] = None
         if now < self.homes.starting_until:
-            awaited.update(self._answers.from_unknown(self.siblings))
+            awaited.update(self.answers.from_unknown(self.siblings))
         promised = home.promised = home.promised or Promised(self.moves.over.of(home.client_id))
         promised.on_way.update(self.moves.on_way(home.client_id))  # it comes back from where it went
         if not awaited and not home.on_way():
@@ -215,11 +215,10 @@ class Sessions(Ownership):
         claimant = home.claimant
         home.claimant = home.awaited = home.promised = None
         home.until = NEVER
-        if claimant is None:
-            return
-        self._let_in_next[home] = claimant
-        self.active = True
-        claimant.claimed()
+        if claimant is not None:
+            self._let_in_next[home] = claimant
+            self.active = True
+            claimant.claimed()
 
     def abandoned(self, client_id: str) -> None:
         home = self.homes.by_client.get(client_id)
@@ -290,6 +289,8 @@ class Sessions(Ownership):
                 self.switched(name, frame, True, now)
             elif frame.operation == HAND:
                 self.take(frame, now)
+            elif frame.operation == BARRIER and name in self.siblings:
+                self.answers.barrier(sender, frame)
             elif self.lost is not None:
                 self.lost.receive(name, frame, now)
         except (ValueError, TypeError, IndexError) as error:
@@ -310,17 +311,17 @@ class Sessions(Ownership):
                 return  # it hears of the end
             passed = self.moves.asked_keepers.passed.get(client_id)
             if is_answered and passed is not None and frame.epoch < passed[0]:
-                self._answers.refuse(sender, frame, REFUSED, passed[0], passed[1])
+                self.answers.refuse(sender, frame, REFUSED, passed[0], passed[1])
             elif is_answered:  # what is on its way to another node goes on to this one
-                self._answers.say(sender, frame, self.moves.on_way(client_id), self.moves.over.of(client_id))
+                self.answers.say(sender, frame, self.moves.on_way(client_id), self.moves.over.of(client_id))
             return
         own = self.homes.epoch_of(home)
         session = self._broker.sessions.get(client_id)
         if session is not None and session.bridge_end is not None:
             if is_answered:
-                self._answers.refuse(sender, frame, OTHER_USER, own, home.adopted)
+                self.answers.refuse(sender, frame, OTHER_USER, own, home.adopted)
         elif own >= frame.epoch:
-            self._answers.refuse(sender, frame, REFUSED, own, home.adopted)
+            self.answers.refuse(sender, frame, REFUSED, own, home.adopted)
         elif session is None:
             claimant, on_way = home.claimant, home.on_way()
             self._end(home, False)
@@ -330,7 +331,7 @@ class Sessions(Ownership):
             self.moves.pass_on(client_id, sender.name, frame.epoch)
             self.moves.take_early(client_id, now)
             if is_answered:
-                self._answers.say(sender, frame, on_way, self.moves.over.of(client_id))
+                self.answers.say(sender, frame, on_way, self.moves.over.of(client_id))
         elif not self._others.stays(home, session, frame.epoch, adopted, now):
             self._give(session, home, sender, frame, bool(is_clean), bool(is_answered), now)
             self.moves.asked_keepers.told(client_id, frame.epoch, adopted)
@@ -400,12 +401,12 @@ class Sessions(Ownership):
             self.homes.forget_ended(ended)
         if broker.sessions.get(client_id) is not session:
             if is_answered:
-                self._answers.say_later(sender, frame, self.moves.over.of(client_id), marks)
+                self.answers.say_later(sender, frame, self.moves.over.of(client_id), marks)
             return
         departing = self.moves.depart(session, home, sender, frame.epoch, marks, now)
         self.moves.asked_keepers.ask(departing, self.lost, now)
         if is_answered:
-            self._answers.say(sender, frame, {self._broker.identity.store_id: home.counter}, {})
+            self.answers.say(sender, frame, {self._broker.identity.store_id: home.counter}, {})
 
     def give_on(self, home: Home, name: str, epoch: Epoch, now: float) -> None:
         """The session came here behind a claim of this node."""
@@ -460,7 +461,7 @@ class Sessions(Ownership):
     def turn_ended(self, now: float) -> bool:
         """Hand over what can leave now. True when there is more output."""
         self.active = False
-        is_more = self._answers.turn_ended(now)
+        is_more = self.answers.turn_ended(now)
         is_more = self.moves.turn_ended(now) or is_more
         for home, claimant in list(self._let_in_next.items()):
             if not claimant.is_open():
@@ -469,13 +470,13 @@ class Sessions(Ownership):
                     self.abandoned(home.client_id)
         is_more = self.homes.settle_arrived() or is_more
         self.homes.forget_heard()
-        self.active = bool(self._answers.waiting) or bool(self.moves.due)
-        self.active = self.active or bool(self.homes.ended) or bool(self.homes.arriving) or bool(self._let_in_next)
+        active = bool(self.moves.due) or bool(self.homes.ended) or bool(self.homes.arriving) or bool(self._let_in_next)
+        self.active = active or self.answers.is_waiting
         return is_more
 
     def next_timeout(self) -> float:
         """Return when to call handle_timeout; NEVER for not at all."""
-        at = min(self.moves.next_timeout(), self.homes.next_timeout(), self._answers.next_timeout())
+        at = min(self.moves.next_timeout(), self.homes.next_timeout(), self.answers.next_timeout())
         return min([at, self._others.next_timeout(), *[home.until for home in self.claiming]])
 
     def handle_timeout(self, now: float) -> None:
@@ -493,8 +494,7 @@ class Sessions(Ownership):
 
     def _is_silent(self, home: Home, now: float) -> None:
         """No answer has come in time."""
-        if home.awaited is not None:
-            for name in home.awaited:
-                sender = self._senders.get(name)
-                if sender is not None and (sender.reachable or now >= self.homes.starting_until):
-                    self.silent[name] = home, home.number
+        for name in home.awaited or {}:
+            sender = self._senders.get(name)
+            if sender is not None and (sender.reachable or now >= self.homes.starting_until):
+                self.silent[name] = home, home.number

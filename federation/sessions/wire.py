@@ -6,6 +6,9 @@ MOVE    the session arrives at the sender; messages for it go there from now on
 SWITCH  messages of the sender that follow go to the node with this epoch, those before it to its former home
 HAND    records of the session, from its former home
 
+Without a client: BARRIER, from a worker that leaves (the epoch has the number of its question), and back behind all that the
+sender has for it.
+
 Without a client, of a store that is lost (federation/replication/adoption.py; the epoch has its id):
 
 ADOPTED  sender has become the home of its sessions: relay what waits for them
@@ -38,6 +41,7 @@ RELAYED: Final = 8
 REST_OF: Final = 9
 KEEPERS: Final = 10
 BLOCK: Final = 11
+BARRIER: Final = 12
 
 # Of RELAY: the sessions that get its messages.
 ALL: Final = 0
@@ -80,7 +84,7 @@ class SessionFrame(NamedTuple):
     (verdict, counter, store id), behind them of REFUSED and OTHER_USER these two of each store (told_adopted), of HANDING and
     NOTHING store id and counter of each claim that is on its way, or over (told_claims); of a MOVE the former homes, of a
     HAND those, its records, the counter of the former home, and id and number of each lost store; 0 for one whose home has
-    handed on itself what its copy lacks."""
+    handed on itself what its copy lacks; of a BARRIER whether it is the answer."""
 
     operation: int
     client_id: str

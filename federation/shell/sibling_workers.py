@@ -23,8 +23,9 @@ def know_siblings(
     node.ending = ending
     if node.drain is not None:
         node.drain.siblings = ending if is_leaving else frozenset(addresses)
+        node.drain.is_leaving = is_leaving
     if node.sessions is not None:
-        node.sessions.siblings = frozenset(addresses)
+        node.sessions.siblings = addresses
 
 
 def begin_as_worker(node: Node, control: DrainControl, worker: Worker) -> None:

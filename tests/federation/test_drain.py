@@ -274,7 +274,7 @@ def test_a_client_waits_longer_for_another_worker_of_its_node(is_sibling: bool) 
     host, other = federation.hosts
     sessions = federation.node(host).node.sessions
     assert sessions is not None
-    sessions.siblings = frozenset(["n2"] if is_sibling else [])
+    sessions.siblings = {"n2": ""} if is_sibling else {}
     client = Client(federation.node(other).broker, "c", federation.world.now, expiry=3600)
     federation.node(other).clients.append(client)
     other.settle()

@@ -44,7 +44,7 @@ class Siblings:
         for host in self.federation.hosts:
             sessions = self.federation.node(host).node.sessions
             assert sessions is not None
-            sessions.siblings = frozenset({"n1", "n2"} - {host.name.replace("h", "n")})
+            sessions.siblings = dict.fromkeys({"n1", "n2"} - {host.name.replace("h", "n")}, "")
             if is_starting:
                 sessions.homes.starting_until = self.federation.world.now + 30.0
 
@@ -112,7 +112,7 @@ def test_a_worker_that_has_just_started_waits_for_another_one_that_it_does_not_k
     home = Home() if has_others else Station({})
     sessions = home.node.sessions
     assert sessions is not None
-    sessions.siblings = frozenset({"n1/1"})
+    sessions.siblings = {"n1/1": ""}
     sessions.homes.starting_until = starting_until
     client = Waiting()
     if not sessions.claim(client, "c", "", False, 0.0):

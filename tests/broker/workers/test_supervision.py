@@ -208,9 +208,11 @@ def test_a_worker_that_has_given_all_away_is_not_started_again() -> None:
     core.handle_timeout(1.0)
     assert core.take_effects() == [Do(Step.START, 3)]
     core.ready(3, 1.1)
+    assert core.present() == [0, 3]
     core.given_all(3)
     core.died(3, 0, 5.0)
     assert core.take_effects() == [Do(Step.CLEAR, 3)]
+    assert core.present() == [0]
     core.stop(6.0)
     core.died(0, 0, 6.1)
     assert core.take_effects()[-1] == NodeEnds(True)
