@@ -36,8 +36,8 @@ def node_alarms(node: Node, serf: Serf, now: float) -> list[Alarm]:
             found.append(Alarm(WARN, f"{name} is away or slow: what waits for it is kept here, {waits}"))
         if sender.congested:
             found.append(Alarm(WARN, f"publishers here wait for {name}: its outbox is past its half"))
-        if sender.counters.retained_differing > 0:
-            text = f"{name} has other retained messages, until the next comparison mends them"
+        if sender.counters.retained_unmended > 0:  # one comparison also differs by what is on its way
+            text = f"{name} has other retained messages, and a comparison did not mend them"
             found.append(Alarm(WARN, text))
     if node.copies is not None:
         replication = node.copies.replication

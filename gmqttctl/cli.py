@@ -60,6 +60,13 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        try:
+            return super().parse_args(context, arguments)
+        except click.NoSuchOption as error:
+            text = f"No such option {error.option_name!r} before the command. Options come behind it: gmqttctl status -o json"
+            raise click.UsageError(text, context) from error
+
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

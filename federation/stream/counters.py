@@ -52,6 +52,7 @@ class StreamCounters:
         self.retained_differing = (
             -1
         )  # parts of the retained messages that differed at the last comparison; -1 before it
+        self.retained_unmended = 0  # parts of them that differed at the last two comparisons
         self.interest_mended = 0
         self.copies_chosen_again = 0
         self.copies_forgotten = 0

@@ -65,11 +65,13 @@ class EventEffects:
         self.has_interest = False  # the whole interest of the node has come once
         self._fresh: dict[Interest, bytes] | None = None  # between STATE_BEGIN and STATE_END
         self._sessions = 0
+        self._differed: set[int] = set()  # parts of the retained messages, at the last comparison of this session
         self._has_refused = False  # a filter of this session: the node has others than are known here
 
     def begin_session(self) -> None:
         """A full state follows."""
         self._fresh = None
+        self._differed.clear()
         self._has_refused = False
         self._sessions += 1
 
@@ -206,6 +208,8 @@ class EventEffects:
             versions.heard(self.name, time, now)
             parts = versions.differing(digests)
             self.counters.retained_differing = len(parts)
+            self.counters.retained_unmended = len(self._differed.intersection(parts))
+            self._differed = set(parts)
             sender.tell_retained([], parts)
         else:
             low, high, theirs = decode_stamps(data, start, end)

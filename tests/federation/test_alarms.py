@@ -35,7 +35,7 @@ def is_congested(sender: PeerSender) -> None:
 
 
 def differs(sender: PeerSender) -> None:
-    sender.counters.retained_differing = 3
+    sender.counters.retained_unmended = 3
 
 
 def test_each_fault_of_a_stream_is_one_alarm() -> None:

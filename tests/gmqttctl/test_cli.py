@@ -165,6 +165,7 @@ def test_what_is_destructive_asks_and_needs_a_terminal(arguments: tuple[str, ...
     [
         (["explain", "a\udcff"], "topic_name"),  # an argument that is not UTF-8
         (["clients", "lst"], "Did you mean"),
+        (["-o", "json", "status"], "come behind it"),
         (["status", "-o", "xml"], "'table', 'wide', 'json', 'yaml', 'name'"),
         (["topics", "--seconds", "11"], "1<=x<=10"),
         (["upgrade", "--yes"], "--restart"),

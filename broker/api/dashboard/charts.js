@@ -67,6 +67,12 @@ export function nodesOf(members) {
 
 // What this node is joined with: other nodes by their streams, upstreams by their links; the worst first where not all are shown.
 const DRAWN = {nodes: 8, upstreams: 5}, LISTED = 60, LETTERS = 24;
+// Of several together; a rate is known when the node was asked twice.
+function rateOf(rates, format) {
+  const known = rates.filter((rate) => rate !== undefined);
+  return known.length ? `${format(known.reduce((total, rate) => total + rate, 0))}/s` : "…";
+}
+
 function edgesOf({own, nodes, peers, links, flow, linked}) {
   const byName = Object.fromEntries(peers.map((peer) => [peer.node_name, peer]));
   const toNodes = nodes.filter((node) => node.name !== own).map((node) => {
@@ -75,17 +81,17 @@ function edgesOf({own, nodes, peers, links, flow, linked}) {
     const flows = peer?.state === "streaming";
     const lag = peer?.outbox_seconds > 1 ? `, ${seconds(peer.outbox_seconds)} behind` : "";
     const kept = Number(peer?.stored_bytes) ? `, ${bytes(peer.stored_bytes)} kept for it` : "";
-    const rate = node.members.reduce((total, member) => total + (flow[member.name] ?? 0), 0);
+    const rate = rateOf(node.members.map((member) => flow[member.name]), bytes);
     return {name: node.name, kind: memberKind(node.worst), state: `${node.word}${node.workers > 1 ? `, ${node.workers} workers` : ""}`,
-      line: flows ? "flows" : peer && "broken", text: !peer ? "" : flows ? `${bytes(rate)}/s${lag}${kept}` : `${peer.state}${kept}`};
+      line: flows ? "flows" : peer && "broken", text: !peer ? "" : flows ? `${rate}${lag}${kept}` : `${peer.state}${kept}`};
   });
   const toUpstreams = [...new Set(links.map((link) => link.upstream))].map((name) => {
     const mine = links.filter((link) => link.upstream === name), all = (status) => mine.every((link) => link.status === status);
-    const rate = mine.reduce((total, link) => total + (linked[`${link.id} ${link.node}`] ?? 0), 0);
+    const rate = rateOf(mine.map((link) => linked[`${link.id} ${link.node}`]), (figure) => `${number(figure)} messages`);
     const lag = Math.max(0, ...mine.map((link) => link.lag_seconds ?? 0));
     const state = [...new Set(mine.map((link) => link.status))].join(", ");
     const line = all("running") ? "flows" : all("idle") ? "" : "broken";
-    return {name, kind: {flows: "good", "": "off", broken: "bad"}[line], state, line, text: `${number(rate)} messages/s${lag > 1 ? `, ${seconds(lag)} behind` : ""}`};
+    return {name, kind: {flows: "good", "": "off", broken: "bad"}[line], state, line, text: `${rate}${lag > 1 ? `, ${seconds(lag)} behind` : ""}`};
   });
   return [toNodes, toUpstreams].map((edges) => edges.sort((one, other) => RANKS.indexOf(other.kind) - RANKS.indexOf(one.kind)));
 }
