@@ -4,7 +4,6 @@
 # not a core: asks the system for its name
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -35,7 +34,7 @@ from federation.gossip_settings import PROFILES, GossipSettings, gossip_key_faul
 from federation.of_workers import alone, among_others
 from federation.serf.config import VALIDATED_NAME_MAX, is_validated_name
 from federation.tags import REFERENCE_CHARS_MAX, ZONE_CHARS_MAX
-from federation.trust import DEFAULT_FEDERATION_PORT, DEFAULT_TLS_PORT
+from federation.trust import DEFAULT_FEDERATION_PORT, DEFAULT_TLS_PORT, node_of
 
 if TYPE_CHECKING:
     from broker.config.settings import Settings
@@ -46,7 +45,6 @@ DEFAULT_FED_ADDR: Final = Address("tcp", "", DEFAULT_FEDERATION_PORT)
 DEFAULT_GOSSIP_ADDR: Final = Address("tcp", "", DEFAULT_GOSSIP_PORT)
 DEFAULT_TLS_ADDR: Final = Address("tcp", "", DEFAULT_TLS_PORT)
 OUTBOX_BYTES_MAX: Final = 2**40
-WORKER_NUMBER: Final = re.compile(r"/\d+$")  # of a worker's name, which the operator has not chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,7 +462,7 @@ class FederationSettings:
 
     def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
         """As `broker.server.named_files.WarnsAtStart`."""
-        if not is_validated_name(WORKER_NUMBER.sub("", self.node_name)):
+        if not is_validated_name(node_of(self.node_name)):
             yield (
                 f"node_name: {self.node_name!a} is dropped by members that validate names (Serf's ValidateNodeNames): use "
                 f"letters, digits, - and . alone, {VALIDATED_NAME_MAX} at most"

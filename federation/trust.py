@@ -1,6 +1,7 @@
 """Trust between nodes: how a member is reached, and which name the other end of a connection has proved (docs/security.md).
 
-A certificate proves the DNS names of its subjectAltName, letter by letter: no wildcards, no common name.
+A certificate proves the DNS names of its subjectAltName, letter by letter: no wildcards, no common name. That of NAME is also
+that of NAME/1 and so on, its workers: they have one file.
 """
 
 # compiled with mypyc
@@ -82,12 +83,18 @@ def dns_names(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 def name_fault(names: Collection[str], name: str) -> str:
     """Return why a certificate with these names is not that of a node; "" where it is."""
-    if name in names:
+    if name in names or node_of(name) in names:
         return ""
     shown = [text[:NAME_CHARS_MAX] for text in names][:NAMES_MAX]
     told = ", ".join(shown) if shown else "no DNS name"
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     return f"the certificate is for {told}{more}; that of {name[:NAME_CHARS_MAX]} has this name as a DNS name"
+
+
+def node_of(name: str) -> str:
+    """Return the node of a worker by its name; the name itself where it is none."""
+    node, _, index = name.rpartition("/")
+    return node if node and index.isdecimal() else name
 
 
 class Caller:

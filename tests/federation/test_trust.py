@@ -78,6 +78,14 @@ def test_the_names_of_a_certificate(certificate: dict[str, Any] | None, names: t
         (("*.local",), "node1.local", False),
         (("node1.local",), "node1", False),
         ((), "node1", False),
+        (("node1",), "node1/1", True),
+        (("node1",), "node1/12", True),
+        (("node1",), "node1/x", False),
+        (("node1",), "node1/1/1", False),
+        (("node1/1",), "node1", False),
+        (("node1/1",), "node1/1", True),
+        (("node1",), "node2/1", False),
+        (("",), "/1", False),
     ],
 )
 def test_names_are_compared_letter_by_letter(names: tuple[str, ...], name: str, is_right: bool) -> None:

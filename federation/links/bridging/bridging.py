@@ -39,6 +39,7 @@ from federation.links.bridging.headers import (
 )
 from federation.links.bridging.own_domain import NEW, SEEN, OwnDomain
 from federation.links.bridging.routes import LinkBridge, Notes, needs_numbers
+from federation.trust import name_fault
 
 NO_ROLE: Final = "role"  # why a client is no link, in CONNACK
 AHEAD_MAX: Final = 60_000  # milliseconds that the clock of another node may be ahead
@@ -65,10 +66,12 @@ class LinkBridging(Bridging):
 
     def connect(self, packet: Connect, listener: ListenerFacts) -> BridgeEnd | None:
         is_node, names = listener.is_node, listener.node_names
-        if names is not None and packet.client_id not in [f"{JOBS_TAG}-{name}" for name in names]:
-            raise MqttError(
-                NOT_AUTHORIZED, f"the certificate is for {', '.join(names)}; a node connects under its own name"
-            )
+        if names is not None:
+            before, tag, name = packet.client_id.partition(f"{JOBS_TAG}-")
+            if before or not tag or name_fault(names, name):
+                raise MqttError(
+                    NOT_AUTHORIZED, f"the certificate is for {', '.join(names)}; a node connects under its own name"
+                )
         headers = headers_of(packet.properties)
         if not headers:
             if is_node:

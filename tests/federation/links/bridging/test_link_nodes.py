@@ -144,6 +144,9 @@ def test_a_node_subscribes_to_nothing() -> None:
     [
         (f"{JOBS_TAG}-n1", 0),
         (f"{JOBS_TAG}-n1.local", 0),
+        (f"{JOBS_TAG}-n1/1", 0),
+        (f"{JOBS_TAG}-n2/1", NOT_AUTHORIZED),
+        (f"x{JOBS_TAG}-n1", NOT_AUTHORIZED),
         (f"{JOBS_TAG}-n2", NOT_AUTHORIZED),
         (f"{JOBS_TAG}-x-n1", NOT_AUTHORIZED),
         (f"{NODE_PREFIX}n1", NOT_AUTHORIZED),
