@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 from auth_plugin import passwd
+from broker.event_log.plugin import EventLogPlugin
 from broker.message import Message
 from broker.server.lifecycle import Server
 from client_library import PYTHON, SUPPORT, driver_environment, missing_library
 from kafka_client import KafkaClient
+from kafka_server import publish as publish_here
+from kafka_server import with_kafka
 from mqtt_client import Clients
 from node_process import Node, Nodes, free_port
 from waiting import eventually
@@ -170,6 +173,29 @@ async def test_answers_without_records_are_no_errors(
     output = await reading
     assert [row[2] for row in rows_of(output)] == ["sensors/1", "sensors/2"], output
     assert all(line.startswith("[") for line in output.splitlines()), output
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_reader_that_the_retention_has_passed(
+    start_server: Callable[[dict[str, Any]], Awaitable[Server]], tmp_path: Path, library: str
+) -> None:
+    """What the group has not read is gone: OFFSET_OUT_OF_RANGE, and the member begins where its reset says, at the first record
+    that is left."""
+    check_library(library)
+    port = free_port()
+    server = await start_server(with_kafka(tmp_path, port, segment_bytes="64KiB", retention={"bytes": "128KiB"}))
+    log = next(each for each in server.plugins if isinstance(each, EventLogPlugin)).log
+    assert log is not None
+    records = [("sensors/1", b"%04d" % number * 2_500) for number in range(40)]
+    await publish_here(server, *records[:5])
+    first = rows_of(await consume(library, [port], "g", "sensors", 5))
+    for record in records[5:]:
+        await publish_here(server, record)
+    log._retain()
+    assert log.first_offset > 5
+    left = rows_of(await consume(library, [port], "g", "sensors", 40 - log.first_offset))
+    assert [row[1] for row in (*first, *left)] == [*range(5), *range(log.first_offset, 40)]
+    assert [row[3].encode() for row in left] == [payload for _, payload in records[log.first_offset :]]
 
 
 @pytest.mark.parametrize(("library", "mechanism"), [("kafka", "SCRAM-SHA-256"), ("confluent_kafka", "PLAIN")])
