@@ -11,10 +11,11 @@ from typing import Final
 
 from broker.kafka import error_codes as errors
 from broker.kafka.asked_partitions import Asked, answer_each, in_turns
+from broker.kafka.committed import METADATA_BYTES_MAX, Committed
 from broker.kafka.fields import Values
 from broker.kafka.group import refused_join, sync_answer
 from broker.kafka.groups import Groups
-from broker.kafka.node import METADATA_BYTES_MAX, Committed, KafkaNode
+from broker.kafka.node import KafkaNode
 from broker.kafka.partitions import NOBODY, coordinator_of
 
 DESCRIBED_BYTES_MAX: Final = 2**20
@@ -166,7 +167,7 @@ class Grouping:
             return {"error_code": found}
 
         answers = await answer_each(topics, ("name", "partition_index"), answer)
-        if offsets and not await self.node.commit(group_id, offsets, self.groups.has_members):
+        if offsets and not await self.node.offsets.commit(group_id, offsets, self.groups.has_members):
             for topic in answers:
                 for each in topic["partitions"]:
                     each["error_code"] = each["error_code"] or errors.COORDINATOR_NOT_AVAILABLE
@@ -185,7 +186,7 @@ class Grouping:
             wanted = dict.fromkeys((topic["name"], index) for topic in topics for index in topic["partition_indexes"])
         found: dict[str, list[Values]] = {}
         async for name, partition in in_turns(wanted):
-            committed = None if error else self.node.committed(group_id, name, partition)
+            committed = None if error else self.node.offsets.committed(group_id, name, partition)
             if committed is not None or not is_all:
                 found.setdefault(name, []).append(_committed_values(partition, committed, error))
         return {

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from broker.authorization import ClientIdentity
-from broker.errors import MqttError, NotCommitted
 from broker.event_log.log import EventLog
 from broker.event_log.selection import Selection
 from broker.kafka import error_codes as errors
-from broker.kafka.asked_partitions import in_turns
 from broker.kafka.batches import TopicJudge
+from broker.kafka.committed_offsets import CommittedOffsets
+from broker.kafka.heard_offsets import HeardOffsets
 from broker.kafka.partitions import (
     PARTITIONS_MAX,
     Entry,
@@ -23,24 +22,13 @@ from broker.kafka.partitions import (
     encode_entry,
     partitions_of,
 )
-from broker.message import Message
-from broker.routing.retained import RetainedWalk
-from broker.server.committed import committed
+from broker.kafka.retained_messages import RetainedMessages
 
 if TYPE_CHECKING:
     from broker.server.host import Host
 
-# Retained messages, because all nodes of the federation have them, also those that come later, and stores keep them.
 NODES: Final = "$kafka/nodes/"
-OFFSETS: Final = "$kafka/offsets/"
-COMMIT_SECONDS: Final = 30 * 86_400.0  # that a committed offset is kept after its last commit
-OFFSETS_MAX: Final = 10_000
-"""That one node keeps for different partitions and groups. Policy: the oldest one of a group without members makes room; where
-all groups have members a further one is refused."""
-METADATA_BYTES_MAX: Final = 4_096  # of a committed offset, as Kafka allows
-COMMITTED_BYTES_MAX: Final = 6 * METADATA_BYTES_MAX + 256  # of it in JSON, which writes a byte as six at most
 PARTITIONS_SECONDS: Final = 0.5
-WALK_STEPS: Final = 1_000
 EPOCH_MAX: Final = 2**31 - 1
 ALIVE: Final = "ALIVE"
 LOCAL_NAME: Final = "node"  # of a node without a federation
@@ -50,37 +38,6 @@ class KafkaTopic(NamedTuple):
     name: str
     topic_filter: bytes
     selection: Selection
-
-
-class Committed(NamedTuple):
-    """epoch  leader epoch that the consumer knew, -1 for none"""
-
-    offset: int
-    epoch: int
-    metadata: str
-
-
-def decode_committed(data: bytes) -> Committed | None:
-    """None for bytes that are no committed offset: somebody else may write to the same place."""
-    if len(data) > COMMITTED_BYTES_MAX:
-        return None
-    try:
-        content = json.loads(data)
-        offset, epoch, metadata = content["offset"], content["epoch"], content["metadata"]
-        if not (isinstance(offset, int) and isinstance(epoch, int) and -1 <= epoch < 2**31 and -1 <= offset < 2**63):
-            return None
-        if len(metadata.encode()) > METADATA_BYTES_MAX:
-            return None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-    return Committed(offset, epoch, metadata)
-
-
-class Kept(NamedTuple):
-    """A committed offset that counts. expires_at: monotonic seconds."""
-
-    group: str
-    expires_at: float
 
 
 class FirstStart(NamedTuple):
@@ -96,7 +53,7 @@ class FirstStart(NamedTuple):
 
 class KafkaNode:
     """topics   by name
-    offsets_refused  commits beyond OFFSETS_MAX, or that the store did not take
+    offsets  that groups have committed
     """
 
     def __init__(self, server: Host, log: EventLog, filters: dict[str, bytes]) -> None:
@@ -104,14 +61,15 @@ class KafkaNode:
         self.log = log
         self.topics = {name: KafkaTopic(name, each, Selection([each])) for name, each in filters.items()}
         self.name = server.members.node_name or LOCAL_NAME
-        self.offsets_refused = 0
+        self._retained = RetainedMessages(server)
+        heard = HeardOffsets(server.members, self._retained, self.now, self._entries)
+        self.offsets = CommittedOffsets(server, self._retained, heard, self.coordinates)
         self._first_epoch = 0  # of the first id of the log
         self._own: Entry | None = None
         self._settles_until = 0.0  # monotonic seconds
         self._partitions: list[Partition] = []
         self._own_partition: int | None = None  # its number
         self._partitions_until = 0.0  # monotonic seconds
-        self._kept: dict[bytes, Kept] = {}  # committed offsets by their topics, the oldest first
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -140,7 +98,7 @@ class KafkaNode:
     def _entries(self) -> dict[str, Entry]:
         """Return what the nodes of the federation have announced, by their names."""
         entries: dict[str, Entry] = {}
-        for message in self._retained(NODES, PARTITIONS_MAX) if self.server.members.node_name else ():
+        for message in self._retained.below(NODES, PARTITIONS_MAX) if self.server.members.node_name else ():
             entry = decode_entry(message.payload)
             if entry is not None:
                 entries[unquote(message.topic.decode().removeprefix(NODES))] = entry
@@ -165,9 +123,9 @@ class KafkaNode:
             return
         topic = (NODES + quote(self.name, safe="")).encode()
         payload = encode_entry(own)
-        known = self.server.broker.retained.get(topic)
+        known = self._retained.get(topic)
         if known is None or known.payload != payload:
-            self._retain(topic, payload)
+            self._retained.put(topic, payload)
 
     def partitions(self) -> list[Partition]:
         """In the order of their numbers, as they were PARTITIONS_SECONDS ago at most; without this node before it is
@@ -196,6 +154,8 @@ class KafkaNode:
 
     def coordinates(self, group: str) -> bool:
         """Return whether this node coordinates the group."""
+        if self.offsets.heard.waiting:
+            return False
         found = coordinator_of(self.partitions(), group)
         return found is not None and found.node == self.name
 
@@ -209,95 +169,6 @@ class KafkaNode:
     def topic_errors(self, names: Iterable[str], identity: ClientIdentity) -> dict[str, int]:
         """`topic_error` by name: the rules are asked once for each."""
         return {name: self.topic_error(name, identity) for name in dict.fromkeys(names)}
-
-    # --- committed offsets ---
-
-    def count_kept(self) -> None:
-        """Count what the store has. Once, before any commit."""
-        now = self.now()
-        found = sorted(self._retained(OFFSETS, OFFSETS_MAX), key=lambda message: message.expires_at)
-        for message in found:
-            group = message.topic.decode().removeprefix(OFFSETS).partition("/")[0]
-            self._kept[message.topic] = Kept(unquote(group), min(message.expires_at, now + COMMIT_SECONDS))
-
-    def _make_room(self, has_members: Callable[[str], bool]) -> bool:
-        """Forget the oldest committed offset that may go, where OFFSETS_MAX are kept. False where none may go."""
-        if len(self._kept) < OFFSETS_MAX:
-            return True
-        now = self.now()
-        while topic := self._oldest(has_members, now):
-            kept = self._kept.pop(topic)
-            message = self.server.broker.retained.get(topic)
-            expires_at = 0.0 if message is None else min(message.expires_at, now + COMMIT_SECONDS)
-            if expires_at > kept.expires_at:  # another node has coordinated the group meanwhile
-                self._kept[topic] = Kept(kept.group, expires_at)
-                continue
-            if self.coordinates(kept.group):  # else it is another node's
-                self._retain(topic, b"")
-            return True
-        return False
-
-    def _oldest(self, has_members: Callable[[str], bool], now: float) -> bytes | None:
-        """The topic of the oldest committed offset that may go, as far as this node knows."""
-        return next(
-            (topic for topic, kept in self._kept.items() if kept.expires_at <= now or not has_members(kept.group)), None
-        )
-
-    async def commit(
-        self, group: str, offsets: dict[tuple[str, int], Committed], has_members: Callable[[str], bool]
-    ) -> bool:
-        """Keep the offsets of a group by (topic, partition), on disk where the node has a store. False when they are not
-        kept. has_members: says which groups have members here."""
-        async for (topic, partition), committed_offset in in_turns(offsets.items()):
-            key = _offset_topic(group, topic, partition)
-            self._kept.pop(key, None)
-            expires_at = self.now() + COMMIT_SECONDS
-            payload = json.dumps(committed_offset._asdict()).encode()
-            if not (self._make_room(has_members) and self._retain(key, payload, expires_at)):
-                self.offsets_refused += 1
-                return False
-            self._kept[key] = Kept(group, expires_at)
-        try:
-            await committed(self.server)
-        except NotCommitted:
-            self.offsets_refused += 1
-            return False
-        return True
-
-    def committed(self, group: str, topic: str, partition: int) -> Committed | None:
-        message = self.server.broker.retained.get(_offset_topic(group, topic, partition))
-        if message is None or message.expires_at <= self.now():
-            return None
-        return decode_committed(message.payload)
-
-    # --- retained messages ---
-
-    def _retain(self, topic: bytes, payload: bytes, expires_at: float | None = None) -> bool:
-        message = Message(topic, payload, 1, True)
-        if expires_at is not None:
-            message.expires_at = expires_at
-        refused = self.server.broker.retained.refused
-        try:
-            self.server.broker.publish(message, self.now())
-        except MqttError:
-            return False
-        finally:
-            self.server.flush_soon()
-        return self.server.broker.retained.refused == refused
-
-    def _retained(self, prefix: str, count_max: int) -> list[Message]:
-        """The messages below the prefix, not more than so many: clients may publish there, too."""
-        walk = RetainedWalk(self.server.broker.retained, f"{prefix}#".encode())
-        found: list[Message] = []
-        while not walk.is_done() and len(found) < count_max:
-            walk.advance(WALK_STEPS)
-            if walk.found is not None:
-                found.append(walk.found)
-        return found
-
-
-def _offset_topic(group: str, topic: str, partition: int) -> bytes:
-    return f"{OFFSETS}{quote(group, safe='')}/{topic}/{partition}".encode()
 
 
 class Consumer(TopicJudge):

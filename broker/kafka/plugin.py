@@ -105,7 +105,10 @@ class KafkaPlugin(Plugin):
     async def start(self) -> None:
         assert self._server is not None
         assert self._node is not None
-        self._node.count_kept()
+        self._node.offsets.count_kept()
+        if self.server.members.node_name:  # before the first client
+            self._node.settle(SETTLE_SECONDS)
+            self._node.offsets.heard.begin()
         await self._server.open(KEY)
         address, warning = kafka_addr(self._server.addresses, self.settings.advertised, local_ipv4_addresses())
         if warning:
@@ -115,8 +118,6 @@ class KafkaPlugin(Plugin):
             first = await asyncio.to_thread(read_first_start, self._since_file)
         except (OSError, ValueError) as error:
             raise StartError(f"{KEY}: {self._since_file} cannot be read: {error}") from error
-        if self.server.members.node_name:
-            self._node.settle(SETTLE_SECONDS)
         if first is not None:
             self._node.announce(first, address)
         elif self.server.members.node_name:
@@ -148,6 +149,8 @@ class KafkaPlugin(Plugin):
     async def stop(self) -> None:
         if self._settling is not None:
             self._settling.cancel()
+        if self._node is not None:
+            self._node.offsets.heard.stop()
         if self._server is not None:
             await self._server.close()
         if self._grouping is not None:
@@ -179,7 +182,7 @@ class KafkaPlugin(Plugin):
             gauge("gmqtt_kafka_groups", "Consumer groups that this node coordinates.", len(groups)),
             gauge("gmqtt_kafka_group_members", "Members of these groups.", groups.members),
             counter("gmqtt_kafka_members_refused_total", "Members of groups that found no room.", groups.refused),
-            counter("gmqtt_kafka_commits_refused_total", "Committed offsets that were not kept.", node.offsets_refused),
+            counter("gmqtt_kafka_commits_refused_total", "Committed offsets that were not kept.", node.offsets.refused),
         ]
 
     def refused_input(self) -> dict[str, int]:

@@ -15,13 +15,15 @@ from broker.config.settings import Settings
 from broker.event_log.contents import LogContents
 from broker.event_log.log import EventLog
 from broker.hooks import Members, OtherNode
+from broker.kafka import committed_offsets
 from broker.kafka import error_codes as errors
 from broker.kafka import node as kafka_node
 from broker.kafka.asked_partitions import Asked
+from broker.kafka.committed import Committed, decode_committed
 from broker.kafka.fields import Reader, decode, encode
 from broker.kafka.group_messages import OFFSET_FETCH_RESPONSE
 from broker.kafka.grouping import Grouping
-from broker.kafka.node import NODES, Committed, FirstStart, KafkaNode, decode_committed
+from broker.kafka.node import NODES, FirstStart, KafkaNode
 from broker.kafka.plugin import read_first_start
 from broker.message import Message
 from broker.server.host import Host
@@ -119,34 +121,34 @@ def test_the_file_of_a_first_start(tmp_path: Path, text: str, first: FirstStart)
 async def test_offsets_are_kept_by_group_topic_and_partition(host: Host) -> None:
     node = member(host, "a")
     node.announce(FirstStart(1, 0), "a:1")
-    assert await node.commit("g", {("all", 0): Committed(5, 1, "m"), ("all", 3): Committed(6, -1, "")}, nobody)
-    assert member(host, "b").committed("g", "all", 0) == Committed(5, 1, "m")
-    assert (node.committed("g", "all", 1), node.committed("h", "all", 0)) == (None, None)
+    assert await node.offsets.commit("g", {("all", 0): Committed(5, 1, "m"), ("all", 3): Committed(6, -1, "")}, nobody)
+    assert member(host, "b").offsets.committed("g", "all", 0) == Committed(5, 1, "m")
+    assert (node.offsets.committed("g", "all", 1), node.offsets.committed("h", "all", 0)) == (None, None)
     host.broker.publish(Message(b"$kafka/offsets/g/all/0", b"nonsense", 1, True), host.now())
-    assert node.committed("g", "all", 0) is None
+    assert node.offsets.committed("g", "all", 0) is None
 
 
 async def test_committed_offsets_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest one of a group without members makes room, also of those that were there at the start."""
-    monkeypatch.setattr(kafka_node, "OFFSETS_MAX", 3)
+    monkeypatch.setattr(committed_offsets, "OFFSETS_MAX", 3)
     node = member(host, "a")
     node.announce(FirstStart(1, 0), "a:1")
 
     async def commit(group: str, *living: str) -> bool:
-        return await node.commit(group, {("all", 0): Committed(1, 1, "")}, lambda name: name in living)
+        return await node.offsets.commit(group, {("all", 0): Committed(1, 1, "")}, lambda name: name in living)
 
     def kept() -> list[str]:
-        return [group for group in "ghijk" if node.committed(group, "all", 0) is not None]
+        return [group for group in "ghijk" if node.offsets.committed(group, "all", 0) is not None]
 
     for group in ("g", "h", "i", "g"):
         assert await commit(group)
     assert await commit("j", "h")
     assert kept() == ["g", "h", "j"]
     assert not await commit("k", "g", "h", "j")
-    assert node.offsets_refused == 1
+    assert node.offsets.refused == 1
     node = member(host, "a")
     node.announce(FirstStart(1, 0), "a:1")
-    node.count_kept()
+    node.offsets.count_kept()
     assert await commit("k", "h", "j")
     assert kept() == ["h", "j", "k"]
 
@@ -154,20 +156,20 @@ async def test_committed_offsets_are_bounded(host: Host, monkeypatch: pytest.Mon
 async def test_an_offset_that_another_coordinator_has_renewed_is_not_the_oldest(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_node, "OFFSETS_MAX", 3)
+    monkeypatch.setattr(committed_offsets, "OFFSETS_MAX", 3)
     clock = itertools.count(host.now())
     monkeypatch.setattr(host, "now", lambda: next(clock))
     offset = {("all", 0): Committed(1, 1, "")}
     other, node = member(host, "b"), member(host, "a")
     node.announce(FirstStart(1, 0), "a:1")
     for group in "ghi":
-        assert await node.commit(group, offset, nobody)
-    assert await other.commit("g", {("all", 0): Committed(7, 1, "")}, nobody)
-    assert await node.commit("j", offset, nobody)
-    assert [group for group in "ghij" if node.committed(group, "all", 0) is not None] == ["g", "i", "j"]
+        assert await node.offsets.commit(group, offset, nobody)
+    assert await other.offsets.commit("g", {("all", 0): Committed(7, 1, "")}, nobody)
+    assert await node.offsets.commit("j", offset, nobody)
+    assert [group for group in "ghij" if node.offsets.committed(group, "all", 0) is not None] == ["g", "i", "j"]
     for group in "klm":
-        assert await node.commit(group, offset, nobody)
-    assert node.committed("g", "all", 0) is None, "now it is"
+        assert await node.offsets.commit(group, offset, nobody)
+    assert node.offsets.committed("g", "all", 0) is None, "now it is"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +201,7 @@ async def test_the_walk_over_entries_ends(host: Host, monkeypatch: pytest.Monkey
         host.broker.publish(Message(f"{NODES}x{number}".encode(), b"nonsense", 1, True), host.now())
     node = member(host, "a")
     node.announce(FirstStart(1, 0), "a:1")
-    assert len(node._retained(NODES, 5)) == 5
+    assert len(node._retained.below(NODES, 5)) == 5
     assert [each.node for each in node.partitions()] == ["a"]
 
 

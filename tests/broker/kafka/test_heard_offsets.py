@@ -1,0 +1,134 @@
+"""The offsets that other nodes have when a node starts: it gives no group an older one."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from broker.config.settings import Settings
+from broker.event_log.contents import LogContents
+from broker.event_log.log import EventLog
+from broker.hooks import MemberFault
+from broker.kafka import heard_offsets
+from broker.kafka.committed import Committed
+from broker.kafka.heard_offsets import METHOD
+from broker.kafka.node import FirstStart, KafkaNode
+from broker.message import Message
+from broker.server.host import Host
+from linked_members import Linked
+from waiting import eventually
+
+GROUPS = [f"g{number}" for number in range(10)]
+
+
+class Cluster:
+    """Nodes with retained messages of their own, which know each other's entries."""
+
+    def __init__(self, *names: str) -> None:
+        self.members: dict[str, Linked] = {}
+        self.nodes: dict[str, KafkaNode] = {}
+        for name in names:
+            host = Host(Settings())
+            host.members = Linked(name, self.members)
+            self.nodes[name] = KafkaNode(host, cast(EventLog, LogContents(name)), {"all": b"#"})
+        for since, node in enumerate(self.nodes.values()):
+            node.announce(FirstStart(since, 0), f"{node.name}:1")
+        for node in self.nodes.values():
+            for other in self.nodes.values():
+                for message in other._retained.below("$kafka/nodes/", 10):
+                    node._retained.put(message.topic, message.payload)
+
+    async def commit(self, name: str, group: str, offset: int, seconds: float = 0.0) -> None:
+        """So much later."""
+        node = self.nodes[name]
+        now = node.server.now()
+        node.server.now = lambda: now + seconds  # type: ignore[method-assign]
+        assert await node.offsets.commit(group, {("all", 0): Committed(offset, 1, "m")}, lambda _: False)
+        node.server.now = lambda: now  # type: ignore[method-assign]
+
+    async def starts(self, name: str) -> KafkaNode:
+        node = self.nodes[name]
+        node.offsets.heard.begin()
+        await eventually(lambda: any(node.coordinates(group) for group in GROUPS), "it coordinates groups")
+        return node
+
+    def found(self, name: str, group: str) -> int | None:
+        found = self.nodes[name].offsets.committed(group, "all", 0)
+        return None if found is None else found.offset
+
+
+async def test_a_group_gets_the_offset_that_was_committed_meanwhile() -> None:
+    cluster = Cluster("a", "b", "c")
+    await cluster.commit("a", "g", 100)
+    await cluster.commit("b", "g", 5000, 60.0)
+    await cluster.commit("c", "g", 4000, 30.0)
+    await cluster.commit("b", "h", 7)
+    assert (cluster.found("a", "g"), cluster.found("a", "h")) == (100, None)
+    await cluster.starts("a")
+    assert (cluster.found("a", "g"), cluster.found("a", "h")) == (5000, 7)
+    await cluster.commit("a", "g", 200, 90.0)
+    assert cluster.found("a", "g") == 200
+
+
+async def test_no_group_is_coordinated_before_all_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heard_offsets, "RETRY_SECONDS", 0.0)
+    cluster = Cluster("a", "b")
+    await cluster.commit("b", "g", 5000)
+    asked = 0
+    node = cluster.nodes["a"]
+
+    async def refuse_twice(request: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        assert not any(node.coordinates(group) for group in GROUPS)
+        if asked <= 2:
+            raise MemberFault("it is not reached")
+        return await answer(request)
+
+    served = cluster.members["b"].served
+    answer, served[METHOD] = served[METHOD], refuse_twice
+    await cluster.starts("a")
+    assert (asked, cluster.found("a", "g")) == (4, 5000)
+
+
+async def test_a_node_that_is_heard_of_later_is_asked_then() -> None:
+    cluster = Cluster("a", "b")
+    await cluster.commit("a", "g", 100)
+    await cluster.commit("b", "g", 5000, 60.0)
+    members = cluster.members["a"]
+    members.away.add("b")
+    node = await cluster.starts("a")
+    assert cluster.found("a", "g") == 100
+    members.away.clear()
+    for changed in members.observers:
+        changed()
+    assert not any(node.coordinates(group) for group in GROUPS)
+    await eventually(lambda: any(node.coordinates(group) for group in GROUPS), "it has answered")
+    assert cluster.found("a", "g") == 5000
+
+
+@pytest.mark.parametrize("answer", [b"", b"[1]", b'[["a", 1, 2]]', b'[["a", "b", "c"]]'])
+async def test_who_answers_nonsense_is_left_out(answer: bytes) -> None:
+    cluster = Cluster("a", "b", "c")
+    await cluster.commit("c", "g", 5)
+    served = cluster.members["b"].served
+
+    async def nonsense(request: bytes) -> bytes:
+        return answer
+
+    served[METHOD] = nonsense
+    await cluster.starts("a")
+    assert cluster.found("a", "g") == 5
+
+
+async def test_many_offsets_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heard_offsets, "PAGE_BYTES", 100)
+    cluster = Cluster("a", "b")
+    groups = [f"group {number}" for number in range(20)]
+    for number, group in enumerate(groups):
+        await cluster.commit("b", group, number)
+    node = cluster.nodes["b"]
+    node.server.broker.publish(Message(b"$kafka/offsets/x/all/0", bytes(10_000), 1, True), node.server.now())
+    await cluster.starts("a")
+    assert [cluster.found("a", group) for group in groups] == list(range(20))
