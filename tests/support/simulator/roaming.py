@@ -14,12 +14,14 @@ from simulator.promises import Promises
 from simulator.world import Host
 
 LOST_FLIGHTS: Final = 0.2  # of all connections
+MOVES: Final = 0.03  # of all steps of a client
 
 
 class Roaming(Promises):
     """`is_rough`: nodes fail, so a client may be let in without its session, which follows.
 
     moves  how often a client connected to another node than before
+    moving  in how many of its steps a client does
     sides  where each client was last, while nodes are cut off from each other
     loses_flights  some connections end before a node has got what came behind CONNECT
     """
@@ -27,6 +29,7 @@ class Roaming(Promises):
     def __init__(self, seed: int, count: int, is_rough: bool = False, **options: Any) -> None:
         self.where: dict[DurableClient, Host] = {}
         self.moves = 0
+        self.moving = MOVES
         self.sides: dict[DurableClient, Host] = {}
         self.is_rough = is_rough
         self.loses_flights = False
@@ -54,7 +57,7 @@ class Roaming(Promises):
         home = self.where.get(client, host)
         if client.is_online:
             self._served(client, home)
-        if not client.is_open or chance < 0.03 or (client.is_unheard and client.is_online):
+        if not client.is_open or chance < self.moving or (client.is_unheard and client.is_online):
             if client.is_unheard and client.is_online:
                 station.away[client] = now + self._flights.choice((0.0, 5.0, 30.0)) * self._flights.random()
             if client.is_open and chance < 0.01 and home in self.awake:

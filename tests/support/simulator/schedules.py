@@ -20,6 +20,7 @@ from simulator.group_schedules import GROUP_SCHEDULES
 from simulator.healing_schedules import HEALING_SCHEDULES
 from simulator.promise_schedules import PROMISE_SCHEDULES
 from simulator.queue_schedules import QUEUE_SCHEDULES
+from simulator.restart_schedules import RESTART_SCHEDULES
 from simulator.retained_schedules import RETAINED_SCHEDULES
 from simulator.roaming_schedules import ROAMING_SCHEDULES
 from simulator.serf_process import GOSSIP_PORT
