@@ -205,14 +205,7 @@ class Departing(Sources):
         if own < epoch:
             self.waiting.pop(name, None)
             self._known[name] = None
-        elif epoch[1] == own[1]:
-            if name != self._own_name and self.session.subscriptions:  # a process that had not heard of a later home
-                if self.is_handed:  # the next home has perhaps said its move to all: this one goes by its interest
-                    self._known.pop(name, None)
-                    self.older_until = max(self.older_until, now + OLDER_SECONDS)
-                else:
-                    self.waiting[name] = None
-        elif epoch[1] and name in self.waiting:
+        elif epoch[1] not in ("", own[1]) and name in self.waiting:
             if self.before is None:
                 self.before = Arriving(self.session, own, self._own_name, {})
             self.before.waiting[name] = None

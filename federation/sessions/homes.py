@@ -378,18 +378,23 @@ class Homes(Told):
         epoch = (ended.counter, self._broker.identity.store_id)
         return encode_session_frame(CLAIM, client_id, epoch, (False, True, True)), ended.number
 
-    def move(self, client_id: str) -> tuple[bytes, int]:
+    def move(self, client_id: str, name: str) -> tuple[bytes, int]:
         home = self.by_client.get(client_id)
         arriving = None if home is None else home.arriving
         counter = 0 if home is None else home.counter
+        homes: tuple[str, ...] = () if arriving is None else tuple(arriving.homes)
         if arriving is None:
-            # It has gone on before all nodes sent here: what these send to homes before would be lost with them.
+            # It has gone on before the node sent here: what it sends to homes before would be lost with them. The next home
+            # hears of it, too. A node that is waited for no more has switched, perhaps before it started again: it does not go
+            # back, for the next home takes its messages.
             for departing in self.departing.get(client_id, ()):
-                arriving, counter = departing.before or arriving, departing.since
+                before = departing.before
+                if before is not None and name in before.waiting:
+                    arriving, counter, homes = before, departing.since, (*before.homes, departing.home)
         if arriving is None or not 0 < arriving.move_number < NOT_TOLD:
             return b"", 0
         epoch = counter, self._broker.identity.store_id
-        return encode_session_frame(MOVE, client_id, epoch, tuple(arriving.homes)), arriving.move_number
+        return encode_session_frame(MOVE, client_id, epoch, homes), arriving.move_number
 
     def end(self, home: Home, had_session: bool) -> None:
         """This node is not the home any more. had_session: others that were away at the claim may have one, and hear of its

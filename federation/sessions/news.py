@@ -35,8 +35,8 @@ class Told:
         """(CLAIM, its number); b"" when there is nothing to say any more."""
         return b"", 0
 
-    def move(self, client_id: str) -> tuple[bytes, int]:
-        """(MOVE, its number); b"" when there is nothing to say any more."""
+    def move(self, client_id: str, name: str) -> tuple[bytes, int]:
+        """(MOVE, its number) for this node; b"" when there is nothing to say any more."""
         return b"", 0
 
 
@@ -48,11 +48,12 @@ class SessionNews:
     answers  to claims of the other node, which may have been heard before the stream to it began
     """
 
-    def __init__(self, told: Told, full_state: FullState) -> None:
+    def __init__(self, told: Told, full_state: FullState, name: str) -> None:
         self.claims: OrderedDict[str, None] = OrderedDict()
         self.moves: OrderedDict[str, None] = OrderedDict()
         self.answers: list[bytes] = []
         self._told = told
+        self._name = name
         self._full_state = full_state
 
     def begin(self, owner: BlockOwner) -> None:
@@ -118,7 +119,7 @@ class SessionNews:
         block = Block(True, now)
         while self.moves and block.size < BLOCK_BYTES:
             client_id, _ = self.moves.popitem(last=False)
-            frame, number = self._told.move(client_id)
+            frame, number = self._told.move(client_id, self._name)
             if frame:
                 block.append_frame(frame)
                 block.moves_told = max(block.moves_told, number)

@@ -100,7 +100,7 @@ class PeerSender(GroupPeer):
         self.extended = extended
         self.is_direct = extended
         self.moves_sessions = False
-        self.news = SessionNews(Told() if told is None else told, self.full_state)
+        self.news = SessionNews(Told() if told is None else told, self.full_state, name)
         self.store_id = store_id
         self.attention = QUIET
         self.state = State.STOPPED

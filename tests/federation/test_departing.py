@@ -65,17 +65,21 @@ def test_a_process_that_has_just_started_takes_messages_of_nodes_that_it_did_not
     assert not takes(departing, "n4", OLDER_SECONDS)
 
 
-def test_a_node_that_starts_again_and_hears_of_this_home_first_sends_here() -> None:
-    """Seed 71104 of one_node_with_workers_dies: n2 had switched to the next home, which takes nothing of it either."""
+def test_what_a_node_sends_to_the_next_home_does_not_come_back_to_this_one_when_it_starts_again() -> None:
+    """Seed 20 of nodes_start_again_while_clients_move: it heard of this home first, and said that it sends here; the next home
+    took what it published, too."""
     home = Home()
-    departing = leaving(home)
-    own = departing.since, STORE_ID
-    home.hear("n2", SWITCH, NEXT)
-    assert not takes(departing, "n2", OLDER_SECONDS)
-    home.hear("n2", SWITCH, own)
-    assert takes(departing, "n2", OLDER_SECONDS)
-    home.hear("n2", SWITCH, NEXT)
-    assert not takes(departing, "n2", OLDER_SECONDS)
+    session, _ = session_records()
+    home.hear("n4", HAND, (20, STORE_ID), ("n4",), (session, SUBSCRIPTION, (HEAD_END,)), 10)
+    home.commit()
+    later = 25, STORES["n2"]
+    home.hear("n2", CLAIM, later, False, False, False)
+    (departing,) = home.sessions.moves.departing["c"]
+    assert home.sessions.homes.move("c", "n3")[0], "what n3 sends is for a home before"
+    home.hear("n3", SWITCH, later)
+    assert home.sessions.homes.move("c", "n3") == (b"", 0), "and now for the next one"
+    home.hear("n3", SWITCH, (20, STORE_ID))
+    assert not takes(departing, "n3", 0.0)
 
 
 def test_a_restart_keeps_which_nodes_have_switched_and_what_homes_were_told() -> None:

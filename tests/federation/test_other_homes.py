@@ -92,7 +92,7 @@ def test_what_comes_directly_waits_for_the_adopter_that_others_have_sent_to() ->
     home.hear("n2", SWITCH, ADOPTER)
     publish(home, "n2", b"2, for n3")
     home.commit()
-    frame, _ = home.sessions.homes.move("c")
+    frame, _ = home.sessions.homes.move("c", "n2")
     assert "n3" in decode_session_frame(frame[HEADER_SIZE:]).more, "n2 is asked to tell it"
     home.hear("n2", SWITCH, OWN)
     publish(home, "n2", b"3")

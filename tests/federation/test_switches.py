@@ -376,7 +376,8 @@ def test_what_is_left_of_a_session_gets_nothing_of_a_node_that_sends_to_its_adop
 
 
 def test_nodes_hear_of_a_home_from_which_the_session_has_gone_on() -> None:
-    """What they send to homes before that is for nobody when these are lost. n2 is the next one."""
+    """What they send to homes before that is for nobody when these are lost. n2 is the next one, and hears that they send here
+    first: it may have a session of the client, and take what is for this one."""
     home = Home()
     own, later = (20, STORE_ID), (25, STORES["n2"])
     session, _ = session_records()
@@ -386,9 +387,10 @@ def test_nodes_hear_of_a_home_from_which_the_session_has_gone_on() -> None:
     assert "c" not in home.sessions.homes.by_client
     homes = home.sessions.homes
     assert homes.moving() == ["c"]
-    frame, _ = homes.move("c")
-    assert decode_session_frame(frame[HEADER_SIZE:]) == (MOVE, "c", own, ("n4",))
+    frame, _ = homes.move("c", "n3")
+    assert decode_session_frame(frame[HEADER_SIZE:]) == (MOVE, "c", own, ("n4", "n2"))
     home.hear("n3", SWITCH, own)
+    assert homes.move("c", "n3") == (b"", 0), "n3 sends here"
     (leaving,) = home.sessions.moves.departing["c"]
     assert leaving.before is not None
     assert leaving.before.takes_from("n3")

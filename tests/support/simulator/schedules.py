@@ -295,6 +295,7 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         *ROAMING_SCHEDULES,
         *COPY_SCHEDULES,
         *CUT_SCHEDULES,
+        *RESTART_SCHEDULES,
         *DRAIN_SCHEDULES,
         *GROUP_SCHEDULES,
         *WORKER_SCHEDULES,
