@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -13,12 +12,11 @@ import pytest
 from mqtt_client import Clients
 from node_process import Nodes
 from repository import ROOT
-from spark_runs import api_address, clean_environment, node_with_messages
+from spark_runs import api_address, clean_environment, node_with_messages, run_program
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 EXECUTE = "from nbclient.cli import main; main()"
-SECONDS = 300.0
 
 
 def pictures(notebook: dict[str, Any]) -> list[int]:
@@ -43,17 +41,8 @@ async def test_a_notebook_runs(path: Path, nodes: Nodes, clients: Clients, tmp_p
     places = {"GMQTTCTL_SERVERS": api_address(node), "IPYTHONDIR": str(tmp_path), "SPARK_LOCAL_DIRS": str(tmp_path)}
     if not sys.flags.safe_path:
         places["PYTHONPATH"] = str(ROOT)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", EXECUTE, str(path), f"--output={tmp_path / 'done.ipynb'}"),
-        cwd=tmp_path,
-        env=clean_environment(**places),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(SECONDS):
-        output, _ = await process.communicate()
-    assert process.returncode == 0, output.decode()[-4000:]
+    command = [sys.executable, "-c", EXECUTE, str(path), f"--output={tmp_path / 'done.ipynb'}"]
+    await run_program(command, tmp_path, clean_environment(**places))
     done = json.loads((tmp_path / "done.ipynb").read_text())
     assert all(cell["execution_count"] for cell in done["cells"] if cell["cell_type"] == "code")
     assert set(pictures(done)) == {1}

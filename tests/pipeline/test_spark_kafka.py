@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from auth_plugin import passwd
 from client_library import kafka_jars
+from kafka_client import KafkaClient
 from mqtt_client import Clients
 from node_process import Nodes, free_port
 from waiting import eventually
@@ -19,10 +21,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def run_stream(spark: SparkSession, port: int, folder: Path) -> None:
+def run_stream(spark: SparkSession, port: int, folder: Path, **options: str) -> None:
     """All that there is now, behind the checkpoint."""
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", f"127.0.0.1:{port}")
-    frame = reader.option("subscribe", "sensors").option("startingOffsets", "earliest").load()
+    frame = reader.options(subscribe="sensors", startingOffsets="earliest", **options).load()
     query = (
         frame.selectExpr("partition", "offset", "CAST(key AS STRING) key", "CAST(value AS STRING) value")
         .writeStream.format("parquet")
@@ -33,13 +35,13 @@ def run_stream(spark: SparkSession, port: int, folder: Path) -> None:
     query.awaitTermination()
 
 
-def kafka_settings(folder: Path, port: int) -> dict[str, Any]:
+def kafka_settings(folder: Path, port: int, **event_log: Any) -> dict[str, Any]:
     if not kafka_jars():
         pytest.skip("Spark's Kafka source is missing: scripts/setup --jars fetches it")
     return {
         "plugin_order": ["event_log", "kafka"],
         "plugins": {
-            "event_log": {"dir": str(folder / "log")},
+            "event_log": {"dir": str(folder / "log"), **event_log},
             "kafka": {"listeners": [f"127.0.0.1:{port}"], "topics": {"sensors": "sensors/#"}},
         },
     }
@@ -99,3 +101,59 @@ async def test_real_time_mode(spark: SparkSession, nodes: Nodes, clients: Client
             assert query.exception() is None
     finally:
         await asyncio.to_thread(query.stop)
+
+
+async def test_a_stream_that_the_retention_has_passed(
+    spark: SparkSession, nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    """A strict one ends, the other one goes on with the first record that is left."""
+    port = free_port()
+    settings = kafka_settings(tmp_path, port, segment_bytes="64KiB", retention={"bytes": "128KiB"})
+    node = await nodes.start(settings)
+    publisher = await clients.connect(node.port, "p")
+    await publisher.publish("sensors/1", b"0", 1)
+    await asyncio.to_thread(run_stream, spark, port, tmp_path)
+    for number in range(1, 41):
+        await publisher.publish("sensors/1", b"%d " % number + bytes(10_000), 1)
+
+    async def first_offset() -> int:
+        async with KafkaClient(f"127.0.0.1:{port}") as client:
+            _, _, offset = await client.list_offset("sensors", -2)
+        return offset
+
+    first = await eventually(first_offset, "the retention removes records")
+    assert first > 1
+    with pytest.raises(Exception, match="failOnDataLoss"):
+        await asyncio.to_thread(run_stream, spark, port, tmp_path)
+    await asyncio.to_thread(run_stream, spark, port, tmp_path, failOnDataLoss="false")
+    rows = spark.read.parquet(str(tmp_path / "rows")).orderBy("offset").collect()
+    assert [(row.offset, int(row.value.partition(" ")[0])) for row in rows] == [(n, n) for n in (0, *range(first, 41))]
+
+
+async def test_logins(spark: SparkSession, nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    accounts, rules, port = tmp_path / "accounts", tmp_path / "rules", free_port()
+    assert passwd("-c", "-b", "--scram", str(accounts), "reader", "secret").returncode == 0
+    rules.write_text("topic write #\nuser reader\ntopic read sensors/1\n")
+    settings = kafka_settings(tmp_path, port)
+    auth = {"password_file": str(accounts), "scram": True, "acl_file": str(rules), "allow_anonymous": True}
+    settings["plugin_order"].insert(0, "auth")
+    settings["plugins"]["auth"] = auth
+    node = await nodes.start(settings)
+    publisher = await clients.connect(node.port, "p")
+    for number in range(20):
+        await publisher.publish(f"sensors/{number % 2}", b"%d" % number, 1)
+
+    def found(mechanism: str, module: str, password: str) -> list[int]:
+        login = f'org.apache.kafka.common.security.{module} required username="reader" password="{password}";'
+        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", f"127.0.0.1:{port}")
+        reader = reader.option("kafka.security.protocol", "SASL_PLAINTEXT").option("kafka.sasl.mechanism", mechanism)
+        frame = reader.option("kafka.sasl.jaas.config", login).option("subscribe", "sensors").load()
+        return sorted(int(bytes(row.value)) for row in frame.select("value").collect())
+
+    logins = (("PLAIN", "plain.PlainLoginModule"), ("SCRAM-SHA-256", "scram.ScramLoginModule"))
+    for login in logins:
+        assert await asyncio.to_thread(found, *login, "secret") == list(range(1, 20, 2))
+    for login in logins:  # at last: who fails too often is refused for a while
+        with pytest.raises(Exception, match="SaslAuthenticationException"):
+            await asyncio.to_thread(found, *login, "wrong")
+    await node.logged("kafka_logins_refused")

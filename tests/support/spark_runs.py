@@ -16,7 +16,7 @@ from node_process import Node, Nodes
 
 SPARK_SUBMIT: Final = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 JOB: Final = Path(__file__).with_name("submitted_job.py")
-JOB_SECONDS: Final = 600.0
+PROGRAM_SECONDS: Final = 600.0  # a JVM starts within minutes on a busy machine
 PAYLOADS: Final = sorted(str(number) for number in range(20))
 
 
@@ -40,8 +40,8 @@ async def node_with_messages(nodes: Nodes, clients: Clients, folder: Path) -> No
     return node
 
 
-async def run_job(command: Sequence[str | Path], folder: Path, environment: dict[str, str]) -> dict[str, Any]:
-    """Run a command that runs submitted_job.py. Returns what that printed."""
+async def run_program(command: Sequence[str | Path], folder: Path, environment: dict[str, str]) -> list[str]:
+    """Run a command to its end. Returns the lines that it printed, without those of level INFO."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
@@ -51,7 +51,7 @@ async def run_job(command: Sequence[str | Path], folder: Path, environment: dict
         stderr=asyncio.subprocess.STDOUT,  # of the Python that spark-submit starts, it comes on standard output in any case
     )
     try:
-        async with asyncio.timeout(JOB_SECONDS):
+        async with asyncio.timeout(PROGRAM_SECONDS):
             output, _ = await process.communicate()
     finally:
         if process.returncode is None:
@@ -59,6 +59,11 @@ async def run_job(command: Sequence[str | Path], folder: Path, environment: dict
             await process.wait()
     told = [line for line in output.decode().splitlines() if " INFO " not in line]
     assert process.returncode == 0, "\n".join(told)[-8000:]
-    (printed,) = (line for line in told if line.startswith("{"))
+    return told
+
+
+async def run_job(command: Sequence[str | Path], folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """Run a command that runs submitted_job.py. Returns what that printed."""
+    (printed,) = (line for line in await run_program(command, folder, environment) if line.startswith("{"))
     found: dict[str, Any] = json.loads(printed)
     return found
