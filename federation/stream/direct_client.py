@@ -15,7 +15,7 @@ from federation.stream.direct_wire import (
     STATUS_OK,
     ClientReader,
     DirectError,
-    encode_batch_of,
+    encode_batch_header,
     encode_hello,
 )
 from federation.stream.sender import HELLO_SECONDS_MAX, PeerSender
@@ -140,15 +140,20 @@ class DirectClient:
         sender = self._sender
         if not self._is_streaming or self.is_over or sender.attempt != self.attempt:
             return output
-        batches: list[bytes] = []
+        pieces = [output]
         for block in sender.take_blocks(now):
             serial = block.serial | PROMISED if block.is_promised else block.serial
-            batches.append(encode_batch_of(block.first_id, block.events, block.encode(now), serial, block.done))
-        if not batches:
+            frames = block.encode(now)
+            size = 0
+            for frame in frames:
+                size += len(frame)
+            pieces.append(encode_batch_header(block.first_id, block.events, size, serial, block.done))
+            pieces.extend(frames)
+        if len(pieces) == 1:
             return output
-        data = batches[0] if len(batches) == 1 else b"".join(batches)
-        sender.counters.bytes_sent += len(data)
-        return output + data if output else data
+        data = b"".join(pieces)
+        sender.counters.bytes_sent += len(data) - len(output)
+        return data
 
     # --- time ---
 

@@ -20,7 +20,6 @@ BATCH_HEADER_SIZE: Final = 28
 PROMISED: Final = 1 << 62  # in serial: somebody waits for the acknowledgement
 REPLY_HEAD_SIZE: Final = 12  # status u8, clean_start u8, next_event_id u64, text_length u16
 ACK_SIZE: Final = 8
-WRITER_BYTES: Final = 240  # with the header as much as a BytesWriter takes before it asks for memory
 U32_MAX: Final = 0xFFFF_FFFF
 U64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
 ACK_PONG: Final = 0xFFFF_FFFF_FFFF_FFFE  # answer to a batch without events
@@ -88,25 +87,18 @@ def encode_reply(reply: Reply) -> bytes:
 
 
 def encode_batch(first_id: int, count: int, events: bytes, serial: int = 0, done: int = 0) -> bytes:
-    """first_id and serial (perhaps with PROMISED) are below 2^63, count and done below 2^31."""
-    return encode_batch_of(first_id, count, [events], serial, done)
+    return encode_batch_header(first_id, count, len(events), serial, done) + events
 
 
-def encode_batch_of(first_id: int, count: int, pieces: list[bytes], serial: int, done: int) -> bytes:
-    """As encode_batch, of events in pieces."""
-    size = 0
-    for piece in pieces:
-        size += len(piece)
+def encode_batch_header(first_id: int, count: int, size: int, serial: int, done: int) -> bytes:
+    """What goes in front of `count` events of `size` bytes. first_id and serial (perhaps with PROMISED) are below 2^63, count,
+    size and done below 2^31."""
     writer = BytesWriter()  # compiled, less than half of what int.to_bytes or struct cost
     write_i32_be(writer, size + BATCH_HEADER_SIZE - 4)
     write_i64_be(writer, first_id)
     write_i32_be(writer, count)
     write_i64_be(writer, serial)
     write_i32_be(writer, done)
-    if size > WRITER_BYTES:
-        return b"".join([writer.getvalue(), *pieces])
-    for piece in pieces:
-        writer.write(piece)
     return writer.getvalue()
 
 
