@@ -187,7 +187,7 @@ def _check_workers(archive: tarfile.TarFile, count: int, settings: Settings) -> 
     name = settings.plugins.federation.for_worker(place, settings).node_name
     before = _node_of(archive)
     if name != before:
-        key = "event_log" if "event_log" in settings.plugin_order else FEDERATION
+        key = FEDERATION if FEDERATION in settings.plugin_order else "event_log"
         raise CommandError(
             f"the workers of the backup are those of the node {printable(before)}, and have messages for each other by "
             f"this name; set plugins.{key}.node_name: {printable(before)} in place of {printable(name)}"

@@ -61,14 +61,15 @@ from federation.tags import (
     TAG_STORE,
 )
 from federation.trust import Reach, reach_of
+from federation.worker_names import WorkerNames
 
 STORE_ID_CHARS_MAX: Final = 64  # of a tag that are shown
 
 
 class Node(Nodes):
     """`senders` and `counters` are by the name of the other node; `counters` stay until it is reaped. `tls_members` are those
-    that this node reaches with TLS, until they are reaped, and other workers of the node. `siblings` are those by name, with
-    the paths of their Unix sockets as addresses: `unix:///PATH`. `ending` are those that do not come back when they leave."""
+    that this node reaches with TLS, until they are reaped, and other workers of the node `worker_of`. `siblings` are those by
+    name, with the paths of their Unix sockets as addresses: `unix:///PATH`. `ending` do not come back when they leave."""
 
     def __init__(self, name: str, broker: Broker, settings: FederationSettings, rng: random.Random) -> None:
         self.name = name
@@ -89,6 +90,8 @@ class Node(Nodes):
         self.tls_members: dict[str, None] = {}
         self.siblings: dict[str, str] = {}
         self.ending: frozenset[str] = frozenset()
+        self.worker_of = ""
+        self.knows_ending = False  # workers that are not among `siblings` have ended, and given all away
         self.has_left = False
         self._sessions: dict[str, tuple[str, int]] = {}  # of nodes that are no members any more, until they are reaped
         self._rng = rng
@@ -119,12 +122,17 @@ class Node(Nodes):
         self._serials = Serials(broker.identity.starts)
         self.versions.begin()
         journal = broker.commits.journal
+        names = WorkerNames(journal, broker.identity, self.worker_of)
         if self.sessions is not None:
             self.sessions.begin()
         else:
             keep_here(broker)
         if journal is not None:
             self._restore(journal, now)
+        names.keep()
+        if self.knows_ending:
+            for name in names.strangers(self.senders, self.siblings):
+                self._remove(name, "the node has no such worker any more")
         if has_seeds or self.senders:
             until = now + self.settings.startup_wait
             if self.sessions is not None:
@@ -312,8 +320,7 @@ class Node(Nodes):
 
     def _member_there(self, member: Member, now: float) -> None:
         name = member.name
-        is_there = member.status in (MemberStatus.ALIVE, MemberStatus.LEAVING)
-        if name == self.name or self.has_left or not is_there:
+        if name == self.name or self.has_left or member.status not in (MemberStatus.ALIVE, MemberStatus.LEAVING):
             return
         path = self.siblings.get(name, "")
         reach = Reach(path) if path else reach_of(member.tags, self.settings.tls is not None, self.settings.require_tls)
@@ -373,10 +380,11 @@ class Node(Nodes):
         if counters is None:
             counters = self.counters[name] = StreamCounters()
         settings = self.settings
+        drops_oldest = settings.outbox_policy == "drop_oldest"
         outbox = Outbox(
             settings.outbox_bytes_max,
             settings.outbox_age_max,
-            settings.outbox_policy == "drop_oldest",
+            drops_oldest,
             counters,
             name,
             self._journal,
@@ -384,15 +392,7 @@ class Node(Nodes):
         )
         store_id = self.broker.identity.store_id
         sender = PeerSender(
-            name,
-            extended,
-            self._state,
-            self.outlets,
-            outbox,
-            self._rng,
-            store_id,
-            self.promises,
-            self._told,
+            name, extended, self._state, self.outlets, outbox, self._rng, store_id, self.promises, self._told
         )
         sender.is_direct = is_direct
         if self.sessions is not None and not self.senders:
@@ -457,8 +457,7 @@ class Node(Nodes):
             at = min(at, self.copies.next_timeout())
         at = min(at, self.tree.group_copies.again_at)
         if self.promises is not None:
-            at = min(at, self.promises.next_timeout())
-            at = min(at, self._heard_by())
+            at = min(at, self.promises.next_timeout(), self._heard_by())
         return at
 
     def handle_timeout(self, now: float) -> None:
@@ -494,7 +493,5 @@ class Node(Nodes):
 
     def take_events(self) -> list[BadAddress | NoWay | SendsNothing]:
         """Return what should be logged."""
-        events = self._events
-        if events:
-            self._events = []
+        events, self._events = self._events, []
         return events

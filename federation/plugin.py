@@ -117,7 +117,7 @@ class FederationPlugin(Plugin):
         self._keepers = KeeperClients(self._changed, self._log, self.dialer)
         self.drain = DrainControl(self.node, self.membership, server.now, self._drain_changed, self._log)
         if self._worker is not None:
-            begin_as_worker(self.node, self.drain, self._worker)
+            begin_as_worker(self.node, self.drain, self._worker, server.settings.store_type)
         self._outlet_flush = OutletFlush(self.node, self._arm_timer, server.flush_soon)
         self._leaves: WorkerLeaves | None = None
         self._timer: asyncio.TimerHandle | None = None

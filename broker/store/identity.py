@@ -34,6 +34,7 @@ class StoreIdentity(Content):
     unstored    numbers that the last starts have left out: no batch before these has stored records with them, and copies
                 of the store may have some
     newest      the highest number of a record in all batches before this start
+    node        the name of the node, where this is the store of one of its workers
     journal     that knows it since; None without a store, and before all of it was read
     """
 
@@ -45,6 +46,7 @@ class StoreIdentity(Content):
         self.formerly: tuple[str, ...] = ()
         self.unstored: tuple[Range, ...] = ()
         self.newest = 0
+        self.node = ""
         self.journal: Journal | None = None
 
     def is_or_was(self, store_id: object) -> bool:
@@ -65,9 +67,11 @@ class StoreIdentity(Content):
         return is_within(self.unstored, number)
 
     def values(self, wall_offset: float) -> tuple[object, ...]:
-        """(STORE, store id, starts, formerly, unstored, newest); a store of an earlier build has the first three or four."""
+        """(STORE, store id, starts, formerly, unstored, newest), and `node` where there is one; a store of an earlier build has
+        the first three or four."""
         newest = self.newest if self.journal is None else self.journal.newest
-        return STORE, self.store_id, self.starts, self.formerly, self.unstored, newest
+        record = STORE, self.store_id, self.starts, self.formerly, self.unstored, newest
+        return (*record, self.node) if self.node else record
 
 
 def next_start(starts: int, wall: float) -> int:
@@ -114,7 +118,10 @@ def identity_of(record: tuple[object, ...]) -> StoreIdentity:
     if more:
         found.formerly = cast(tuple[str, ...], more[0])
     if len(more) > 1:
-        _, unstored, newest = more
+        if len(more) == 3:
+            more.append("")
+        _, unstored, newest, node = more
         found.unstored = tuple([cast(Range, one) for one in cast(tuple[object, ...], unstored)])
         found.newest = cast(int, newest)
+        found.node = checked(str, node)
     return found

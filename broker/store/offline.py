@@ -98,7 +98,7 @@ OPTIONAL: Final = {
     OUTGOING: ("topic_filter",),
     RETAINED: ("link", "stamp"),
     POSITION: ("node", "former"),
-    STORE: ("formerly", "unstored", "newest"),
+    STORE: ("formerly", "unstored", "newest", "node"),
     OUTBOX: ("is_kept",),
     HOME: ("adopted", "includes", "lineage"),
     DEPARTING: ("adopted", "includes", "lineage", "switched", "said"),

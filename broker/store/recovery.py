@@ -103,6 +103,7 @@ def _whole(settings: Settings, reader: _Reader) -> tuple[list[tuple[int, bytes |
     identity = new_identity(rng, True)
     identity.starts = STARTS_UNKNOWN if former is None else former.starts
     identity.formerly = () if former is None else (*former.formerly, former.store_id)
+    identity.node = "" if former is None else former.node
     kept = len(batch)
     batch.append((last + 1, pack_record(identity.values(0.0))))
     return batch, kept, damaged

@@ -28,10 +28,12 @@ def know_siblings(
         node.sessions.siblings = addresses
 
 
-def begin_as_worker(node: Node, control: DrainControl, worker: Worker) -> None:
+def begin_as_worker(node: Node, control: DrainControl, worker: Worker, store_type: str) -> None:
     """The others are reached over Unix sockets. The process follows the drain of the node, also one of before its start."""
+    node.knows_ending = store_type == "sqlite"  # of a Redis store a worker that the node has no more is not started
     place, counts = worker.place, worker.counts
     siblings = place.siblings(node.name)
+    node.worker_of = place.node_name(node.name)
     ending = frozenset(name for name, index in siblings.items() if index >= place.count)
     paths = {name: f"unix://{worker.path(STREAM, index)}" for name, index in siblings.items()}
     know_siblings(node, paths, ending, place.is_leaving)

@@ -90,6 +90,7 @@ class NodeProcess(SerfProcess):
             replication=options.replication,
         )
         self.node = Node(options.name, self.broker, settings, host.rng)
+        self.node.worker_of = options.worker_of or (options.name if options.siblings else "")
         know_siblings(self.node, {name: f"{UNIX}{ip}" for name, ip in options.siblings.items()})
         self.clients: list[ClientEnd] = []
         self._own = self.add_client("client", now)  # before there are nodes that it would wait for
