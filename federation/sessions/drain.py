@@ -16,6 +16,7 @@ from broker.codec.reason_codes import USE_ANOTHER_SERVER
 from broker.message import NEVER
 from broker.ownership import Elsewhere
 from broker.session.session import Session
+from broker.session.will import StoredWill
 from federation.replication.placement import weight
 from federation.sessions.home import Home
 from federation.sessions.sessions import Sessions
@@ -236,6 +237,10 @@ class Drain(Elsewhere):
             waiting = session.queue_length() + session.inflight_length()
             if waiting and self._home(session) is None:
                 return f'{waiting} messages in "{client_id}", a queue of a group or of a link, which stays at its node'
+        journal = self._broker.commits.journal
+        for content in () if journal is None else journal.kept.values():
+            if isinstance(content, StoredWill) and content.pending is not None:
+                return f'the will of "{content.session.client_id}", which is not published yet'
         for sender in self._senders.values():
             if not sender.outbox.is_done(sender.mark()):
                 return f"messages for {sender.name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+from broker.codec.packets import Connect, Will
 from federation.serf.events import MemberLeave
 from federation.sessions.drain import DRAINED, RATE_MAX, SERVING, Drain, DrainRefused
 from federation.shell.sibling_workers import know_siblings
@@ -154,6 +155,27 @@ def test_it_waits_for_a_session_that_was_on_its_way_to_it() -> None:
     assert not workers.has_left(15.0)
     workers.start(1)
     workers.check()
+
+
+def test_it_publishes_the_wills_of_its_clients() -> None:
+    """Those that the store has, because the node was killed."""
+    workers = Workers(3)
+    subscriber = workers.connect(0, "s")
+    subscriber.subscribe("gone", workers.world.now)
+    workers.hosts[0].settle()
+    workers.federation.run(1.0)
+    broker, now = workers.node(2).broker, workers.world.now
+    client = Client(broker, "w", now)
+    client.open(broker, Connect(client_id="w", will=Will(b"gone", b"w", 1)), now)
+    workers.node(2).clients.append(client)
+    workers.hosts[2].settle()
+    workers.federation.run(2.0)
+    workers.kill()
+    for number in range(COUNT):
+        workers.start(number)
+    subscriber = workers.connect(0, "s")
+    assert workers.has_left(LEAVES_SECONDS)
+    workers.world.run_until(lambda: subscriber.received == [(b"gone", b"w")], 10.0, "the will comes")
 
 
 def test_a_worker_that_stops_before_it_has_all_is_expected_back() -> None:
