@@ -37,6 +37,11 @@ OPTIONS: Final = (
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 300_000),
+    # The calls of a client that stands still, or is gone without a word, end: others wait for the memory of their answers.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # the one that a server's own pings go by
+    ("grpc.http2.max_pings_without_data", 0),
 )
 REQUESTS_MAX: Final = 256  # calls whose request is arriving; the oldest of them gives way to a new one
 REQUEST_SECONDS_MAX: Final = 30.0  # for a request to arrive

@@ -23,7 +23,7 @@ from broker.config.setting import (
 )
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter
-from broker.workers.shares import beside
+from broker.workers.shares import beside, moved_if_any
 
 if TYPE_CHECKING:
     from broker.config.settings import Settings
@@ -146,7 +146,8 @@ class EventLogSettings:
 
     def for_worker(self, place: Place, settings: Settings) -> EventLogSettings:
         """As `broker.workers.shares.ForWorkers`: each worker has a log of its own, a partition of the node's."""
-        return replace(self, dir=beside(self.dir, place.index))
+        address = moved_if_any(self.advertise_addr, place.index)
+        return replace(self, dir=beside(self.dir, place.index), advertise_addr=address)
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule between the keys, as (key, text)."""

@@ -79,7 +79,8 @@ def moved(address: Address, index: int) -> Address:
 
 
 def moved_if_any(address: Address | None, index: int) -> Address | None:
-    return None if address is None else moved(address, index)
+    """Port 0, that of the listener, stays."""
+    return moved(address, index) if address is not None and address.port else address
 
 
 def beside(path: str, index: int) -> str:

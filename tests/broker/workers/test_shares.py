@@ -80,6 +80,13 @@ def test_workers_of_a_member_have_ports_of_their_own(tmp_path: Path) -> None:
     assert ["prometheus" in one.plugin_order for one in told] == [True, False, False]
 
 
+@pytest.mark.parametrize(("text", "ports"), [("10.0.0.1:8084", [8084, 8094]), ("10.0.0.1:0", [0, 0])])
+def test_readers_of_a_log_are_told_the_port_of_its_worker(tmp_path: Path, text: str, ports: list[int]) -> None:
+    settings = settings_of(tmp_path, f'plugins: {{event_log: {{advertise_addr: "{text}"}}}}')
+    addresses = [worker_settings(settings, place(index)).plugins.event_log.advertise_addr for index in range(2)]
+    assert [(each.host, each.port) for each in addresses if each] == [("10.0.0.1", port) for port in ports]
+
+
 def test_a_worker_that_leaves_serves_nobody(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, "workers: 2\n")
     assert worker_settings(settings, place(2, 2)).listeners == ()

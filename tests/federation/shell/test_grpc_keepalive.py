@@ -1,16 +1,16 @@
-"""What a gRPC server of the federation does when its client is not reached any more, over real sockets."""
+"""What gRPC servers of a node do when its client is not reached any more, over real sockets."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
-from federation.shell import grpc_options
+from broker.api.grpc_server import OPTIONS
 from federation.shell.grpc_options import client_options, server_options
 from waiting import DEADLINE
 
@@ -34,14 +34,15 @@ class Calls(grpc.GenericRpcHandler):
             self.has_ended.set()
 
 
+TIMES = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
+
+
 @pytest.mark.slow
-@pytest.mark.interpreted
-async def test_a_server_ends_the_calls_of_a_client_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection stands, and nothing passes: what comes on it later is not taken."""
-    monkeypatch.setattr(grpc_options, "KEEPALIVE_SECONDS", 1)
-    monkeypatch.setattr(grpc_options, "SERVER_ANSWER_SECONDS", 1)
+@pytest.mark.parametrize("options", [server_options(1 << 20), OPTIONS], ids=["federation", "API"])
+async def test_a_server_ends_the_calls_of_a_client_that_is_cut_off(options: Sequence[tuple[str, int]]) -> None:
+    """The connection stands, and nothing passes: what comes on it later is not taken, and what waits for it frees memory."""
     calls = Calls()
-    server = grpc.aio.server(options=server_options(1 << 20))
+    server = grpc.aio.server(options=[(name, 1000 if name in TIMES else value) for name, value in options])
     server.add_generic_rpc_handlers((calls,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
