@@ -109,7 +109,7 @@ class ReplayState:
     last        place of their last message
     pending     place of the last message of the batch whose commit has begun
     done        whether all was published
-    query       as the node knows the replay; "" in a file of an earlier build
+    query       as the node knows the replay; "" before a batch has begun, and in a file of an earlier build
     """
 
     parameters: dict[str, Any]
@@ -121,6 +121,18 @@ class ReplayState:
     done: bool = False
     query: str = ""
 
+    def begin(self, last: Key, job: str) -> str:
+        """The next batch, or the pending one once more, ends with `last`. Returns the query of which it is a batch.
+
+        The node remembers the last batch of each query, and another replay may have the name of this job, in another
+        folder: a query of a name that only this state file has, so that what the node has of it is of this replay. The
+        pending batch of an earlier build has none.
+        """
+        if not self.query and self.pending is None:
+            self.query = f"replay-{job}-{secrets.token_hex(4)}"
+        self.pending = last
+        return self.query or f"replay-{job}"
+
     def finish(self, rows: int) -> None:
         self.batch += 1
         self.rows += rows
@@ -129,12 +141,6 @@ class ReplayState:
     def write(self, path: Path) -> None:
         """Replace the file in one step, on disk."""
         replace_text(path, json.dumps(asdict(self)))
-
-
-def begun(job: str, parameters: dict[str, Any], node: str) -> ReplayState:
-    """Return the state of a replay that begins: the node remembers the last batch of each query, and another replay may have
-    this name, in another folder."""
-    return ReplayState(parameters, node, query=f"replay-{job}-{secrets.token_hex(4)}")
 
 
 def read_state(path: Path, parameters: dict[str, Any]) -> ReplayState | None:

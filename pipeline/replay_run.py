@@ -31,7 +31,6 @@ from pipeline.replay import (
     ReplayState,
     TopicMap,
     batches,
-    begun,
     due,
     read_state,
 )
@@ -103,14 +102,14 @@ def replay(wanted: Replay, stop: threading.Event, progress: Progress) -> ReplayS
         node, address = kept_node(
             SinkOptions(options.connection, state.node if state else wanted.node, wanted.job, 0, "")
         )
-        state = state or begun(wanted.job, wanted.parameters(), node)
+        state = state or ReplayState(wanted.parameters(), node)
         spark = quiet_session(
             f"gmqttd replay {wanted.job}", wanted.master, {"spark.sql.shuffle.partitions": str(PARTITIONS)}
         )
         try:
             found = messages(sorted_rows(spark, wanted, state), topic_map)
             with NodeClient(address, options.connection, node, NODE_PATIENCE_SECONDS) as client:
-                publish(client, state.query or f"replay-{wanted.job}", found, state, path, wanted.speed, stop, progress)
+                publish(client, found, state, path, wanted.speed, stop, progress)
         except PySparkException as error:
             raise PipelineError(cause_of(error)) from error
         finally:
@@ -155,7 +154,6 @@ def messages(rows: DataFrame, topic_map: TopicMap) -> Iterator[Message]:
 
 def publish(
     client: NodeClient,
-    query: str,
     found: Iterator[Message],
     state: ReplayState,
     path: Path,
@@ -166,7 +164,7 @@ def publish(
     """Publish batch after batch, each when it is due, until none is left or `stop` is set."""
     left: Iterator[Message] = (message for message in found if state.last is None or message.key > state.last)
     if state.pending is not None:
-        left = repeat_pending(client, query, left, state, path)
+        left = repeat_pending(client, left, state, path)
     begin = first_ns = None
     for batch in batches(left, round(SLICE_SECONDS * speed * NANOSECONDS)):
         time_ns = batch[0].key.time
@@ -174,33 +172,30 @@ def publish(
             begin, first_ns = time.monotonic(), time_ns
         if stop.wait(max(0.0, due(time_ns, first_ns, begin, speed) - time.monotonic())):
             return
-        commit(client, query, batch, state, path)
+        commit(client, batch, state, path)
         progress(batch[-1].key.time, state.rows)
     state.done = True
     state.write(path)
 
 
-def repeat_pending(
-    client: NodeClient, query: str, left: Iterator[Message], state: ReplayState, path: Path
-) -> Iterator[Message]:
+def repeat_pending(client: NodeClient, left: Iterator[Message], state: ReplayState, path: Path) -> Iterator[Message]:
     """Commit the batch that a run began and may not have finished; what comes after it."""
     batch: list[Message] = []
     for message in left:
         if state.pending is None or message.key > state.pending:
-            commit(client, query, batch, state, path)
+            commit(client, batch, state, path)
             yield message
             break
         batch.append(message)
     else:
-        commit(client, query, batch, state, path)
+        commit(client, batch, state, path)
     yield from left
 
 
-def commit(client: NodeClient, query: str, batch: list[Message], state: ReplayState, path: Path) -> None:
-    """Publish one batch, once. Raises PipelineError where the node has it of another replay."""
+def commit(client: NodeClient, batch: list[Message], state: ReplayState, path: Path) -> None:
+    """Publish one batch, once. The node may have it already: where a run ended in the middle of it, or an answer was lost."""
     if batch:
-        is_repeated = state.pending is not None
-        state.pending = batch[-1].key
+        query = state.begin(batch[-1].key, path.stem)
         state.write(path)
         attempt = secrets.randbits(63)
         try:
@@ -208,13 +203,7 @@ def commit(client: NodeClient, query: str, batch: list[Message], state: ReplaySt
         except (RowError, NodeError) as error:
             raise PipelineError(f"{error}. Rows are the messages from {_moment(batch[0].key)} on") from error
         staged = pb.StagedPartition(partition=0, attempt=attempt, rows=len(batch))
-        answer = client.commit(pb.CommitRequest(query=query, batch=state.batch, partitions=[staged]))
-        if answer.was_committed and not is_repeated:
-            state.pending = None
-            state.write(path)
-            raise PipelineError(
-                f"node {state.node} has batch {state.batch} of {query} of another replay; give another --job"
-            )
+        client.commit(pb.CommitRequest(query=query, batch=state.batch, partitions=[staged]))
     state.finish(len(batch))
     state.write(path)
 

@@ -26,7 +26,6 @@ from pipeline.replay import (
     ReplayState,
     TopicMap,
     batches,
-    begun,
     due,
     read_state,
 )
@@ -111,21 +110,40 @@ def test_a_state_of_an_earlier_build_comes_back(tmp_path: Path) -> None:
 def test_another_replay_of_the_same_name_publishes_its_own_messages(tmp_path: Path) -> None:
     """With a state file of its own: another folder, or another machine."""
     found = [message(offset) for offset in range(25)]
-    path = tmp_path / "j"
     with event_log_nodes("n1") as (node,), NodeClient(node.address, Connection((node.address,)), "n1") as client:
         for _ in range(2):
-            state = begun("job", PARAMETERS, "n1")
-            publish(client, state.query, iter(found), state, path, 0, threading.Event(), lambda *_: None)
+            state = ReplayState(PARAMETERS, "n1")
+            publish(client, iter(found), state, tmp_path / "job.json", 0, threading.Event(), lambda *_: None)
         assert len(payloads(node)) == 50
-        state = begun("job", PARAMETERS, "n1")
-        query = "replay-job"  # of an earlier build
-        publish(client, query, iter(found), state, path, 0, threading.Event(), lambda *_: None)
-        ReplayState(PARAMETERS, "n1").write(path)
-        for _ in range(2):  # it is not taken for a batch that was begun
-            again = read_state(path, PARAMETERS)
-            assert again is not None
-            with pytest.raises(PipelineError, match="another --job"):
-                publish(client, query, iter(found), again, path, 0, threading.Event(), lambda *_: None)
+
+
+@pytest.mark.parametrize("has_pending", [False, True])
+def test_a_replay_of_an_earlier_build_repeats_its_pending_batch_alone(tmp_path: Path, has_pending: bool) -> None:
+    """Of what the node has under the name of the job, only the pending batch is known to be of this replay."""
+    path = tmp_path / "job.json"
+    found = [message(offset) for offset in range(25)]
+    with event_log_nodes("n1") as (node,), NodeClient(node.address, Connection((node.address,)), "n1") as client:
+        for batch in range(3):
+            node.published["replay-job", batch] = []
+        pending = found[9].key if has_pending else None
+        ReplayState(PARAMETERS, "n1", 1, 5, found[4].key, pending).write(path)
+        state = read_state(path, PARAMETERS)
+        assert state is not None
+        publish(client, iter(found), state, path, 4e-8, threading.Event(), lambda *_: None)
+        assert payloads(node) == [each.payload for each in found[10 if has_pending else 5 :]]
+        assert (state.done, state.rows) == (True, 25)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2])
+def test_the_answer_of_a_commit_is_lost(tmp_path: Path, batch: int) -> None:
+    """The client asks again by itself, and the node has the batch."""
+    found = [message(offset) for offset in range(25)]
+    with event_log_nodes("n1") as (node,), LossyClient(node.address, Connection((node.address,)), "n1") as client:
+        client.lost = batch
+        state = ReplayState(PARAMETERS, "n1")
+        publish(client, iter(found), state, tmp_path / "job.json", 4e-8, threading.Event(), lambda *_: None)
+        assert payloads(node) == [each.payload for each in found]
+        assert (state.done, state.rows) == (True, 25)
 
 
 def test_a_state_and_its_name_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +165,7 @@ def test_a_message_that_the_sink_does_not_take_is_named(tmp_path: Path) -> None:
     with event_log_nodes("n1") as (node,), NodeClient(node.address, Connection((node.address,)), "n1") as client:
         state = ReplayState(PARAMETERS, "n1")
         with pytest.raises(PipelineError, match=r"row 1 of the replay: .* wildcard .*from offset 0 of node n, .* on"):
-            publish(client, "replay-job", iter(found), state, tmp_path / "j", 0, threading.Event(), lambda *_: None)
+            publish(client, iter(found), state, tmp_path / "j", 0, threading.Event(), lambda *_: None)
         assert node.published == {}
 
 
@@ -179,6 +197,17 @@ class CrashingClient(NodeClient):
             raise Crashed
 
 
+class LossyClient(NodeClient):
+    """`lost` is the batch the answer of whose commit does not come."""
+
+    lost = 0
+
+    def commit(self, request: pb.CommitRequest) -> pb.CommitResponse:
+        if request.batch == self.lost:
+            super().commit(request)
+        return super().commit(request)
+
+
 def payloads(node: EventLogNode) -> list[bytes]:
     return [payload for _, rows in sorted(node.published.items()) for _, payload, *_ in rows]
 
@@ -196,12 +225,10 @@ def test_a_replay_goes_on_after_a_crash(tmp_path: Path, call: str, batch: int, i
     ):
         state = ReplayState(PARAMETERS, "n1")
         with pytest.raises(Crashed):
-            publish(client, "replay-job", iter(found), state, path, 4e-8, threading.Event(), lambda *_: None)
+            publish(client, iter(found), state, path, 4e-8, threading.Event(), lambda *_: None)
         resumed = read_state(path, PARAMETERS)
         assert resumed is not None
-        publish(
-            client, "replay-job", iter(found), resumed, path, 4e-8, threading.Event(), lambda *each: shown.append(each)
-        )
+        publish(client, iter(found), resumed, path, 4e-8, threading.Event(), lambda *each: shown.append(each))
         assert payloads(node) == [each.payload for each in found]
         assert sorted(number for _, number in node.published) == [0, 1, 2]
     assert (resumed.done, resumed.rows) == (True, 25)
@@ -215,6 +242,6 @@ def test_a_replay_stops_between_batches(tmp_path: Path) -> None:
     found = [message(offset) for offset in range(25)]
     with event_log_nodes("n1") as (node,), NodeClient(node.address, Connection((node.address,)), "n1") as client:
         state = ReplayState(PARAMETERS, "n1")
-        publish(client, "replay-job", iter(found), state, path, 4e-8, stop, lambda *_: stop.set())
+        publish(client, iter(found), state, path, 4e-8, stop, lambda *_: stop.set())
         assert (state.done, state.rows) == (False, 10)
         assert len(payloads(node)) == 10
