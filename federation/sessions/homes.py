@@ -384,12 +384,12 @@ class Homes(Told):
         counter = 0 if home is None else home.counter
         homes: tuple[str, ...] = () if arriving is None else tuple(arriving.homes)
         if arriving is None:
-            # It has gone on before the node sent here: what it sends to homes before would be lost with them. The next home
-            # hears of it, too. A node that is waited for no more has switched, perhaps before it started again: it does not go
-            # back, for the next home takes its messages.
+            # It has gone on before the node sent there: what it sends to homes before would be lost with them. The next home
+            # hears of it, too: it may take its messages. A node that is waited for no more has switched, perhaps before it
+            # started again: it does not go back.
             for departing in self.departing.get(client_id, ()):
                 before = departing.before
-                if before is not None and name in before.waiting:
+                if before is not None and name in departing.waiting:
                     arriving, counter, homes = before, departing.since, (*before.homes, departing.home)
         if arriving is None or not 0 < arriving.move_number < NOT_TOLD:
             return b"", 0

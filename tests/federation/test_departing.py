@@ -75,7 +75,7 @@ def test_what_a_node_sends_to_the_next_home_does_not_come_back_to_this_one_when_
     later = 25, STORES["n2"]
     home.hear("n2", CLAIM, later, False, False, False)
     (departing,) = home.sessions.moves.departing["c"]
-    assert home.sessions.homes.move("c", "n3")[0], "what n3 sends is for a home before"
+    assert home.sessions.homes.move("c", "n3")[0], "what n3 sends is for this home, or one before"
     home.hear("n3", SWITCH, later)
     assert home.sessions.homes.move("c", "n3") == (b"", 0), "and now for the next one"
     home.hear("n3", SWITCH, (20, STORE_ID))

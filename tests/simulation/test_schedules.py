@@ -126,6 +126,8 @@ ONCE_BROKEN = {
     "nodes_are_cut_off_with_their_clients": (12, 13, 20, 21, 23, 29, 71103),
     # 14, 20, 34: a node that started again heard first of a home that a session was leaving, and sent there and to the next
     "nodes_start_again_while_clients_move": (20, 14, 34),
+    # 37: a home gave sessions on, and was lost behind their heads
+    "homes_begin_anew_while_clients_move": (37, 1),
     # 5: a node said that its messages come behind a home, and then sent them there
     "first_flights_are_lost": (5, 1),
     "streams_break_while_clients_move": (1, 22, 25, 31, 32, 1003, 1034, 1063, 1079, 5001, 5008, 10006),
@@ -150,6 +152,7 @@ LARGE = (
     "nodes_are_cut_off_with_their_clients",
     "nodes_stand_still_with_their_clients",
     "nodes_start_again_while_clients_move",
+    "homes_begin_anew_while_clients_move",
     *[schedule.__name__ for schedule in WITH_THREE_COPIES],
 )
 # The other kind of stream, whose sessions are the same code: kills and nodes that stand still go over it before a push.

@@ -13,6 +13,7 @@ from simulator.world import Host
 
 LEAVE_SECONDS: Final = 2.0  # between looks whether subscribers have left the nodes that are about to fail
 REST_SECONDS: Final = 6.0
+HANDING_SECONDS: Final = 0.15  # in which a session leaves
 MOVES: Final = 0.1  # of all steps of a subscriber
 
 
@@ -40,6 +41,13 @@ class Beside(Copied):
         while any(self.where[client] in hosts for client in moving):
             self.run(self.rng.random() * LEAVE_SECONDS, 20.0)
         self.run(1.0, 20.0)
+
+    def move_from(self, host: Host) -> None:
+        """The subscribers at the node come to others at once."""
+        others = [each for each in self.awake if each is not host]
+        for client in [client for client, where in self.where.items() if where is host and not self._stays(client)]:
+            client.lose()
+            self._connect(self.rng.choice(others), client)
 
     def _stays(self, client: DurableClient) -> bool:
         return client.client_id.startswith("publisher")
@@ -79,4 +87,27 @@ def nodes_start_again_while_clients_move(seed: int) -> None:
     check_roaming(beside)
 
 
-RESTART_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (nodes_start_again_while_clients_move,)
+def homes_begin_anew_while_clients_move(seed: int) -> None:
+    """One is lost with its disk while its clients come to others, and starts again soon."""
+    beside = Beside(seed, 5)
+    rng = beside.rng
+    for station in beside.stations.values():
+        for client in station.clients:
+            client.may_begin_anew = True
+    for _ in range(2):
+        beside.run(rng.random() * 2.0, 30.0)
+        beside.until_whole()
+        lost = rng.choice(beside.federation.hosts)
+        beside.move_from(lost)
+        beside.run(rng.random() * HANDING_SECONDS, 0.0)
+        beside.lose(lost)
+        beside.run(rng.choice((0.2, 2.0, 8.0)) * rng.random(), 20.0)
+        beside.start(lost)
+        beside.run(REST_SECONDS, 30.0)
+    check_roaming(beside)
+
+
+RESTART_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
+    nodes_start_again_while_clients_move,
+    homes_begin_anew_while_clients_move,
+)
