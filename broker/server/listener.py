@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.admission import Admission
 from broker.config.printer import changed_keys
+from broker.config.settings import Settings
 from broker.config.settings_listeners import ListenerSettings, ProxySettings, TlsSettings
 from broker.listener_facts import ListenerFacts
 from broker.server.layers import Layer
@@ -30,6 +31,22 @@ LIMITS: Final = (
     "max_message_rate",
     "max_byte_rate",
 )
+
+
+def with_limits(settings: ListenerSettings, new: ListenerSettings) -> ListenerSettings:
+    """Return the settings of an open listener with what a reload takes over of the new ones."""
+    taken = replace(settings, **{name: getattr(new, name) for name in LIMITS})
+    if taken.websocket is not None and new.websocket is not None:
+        websocket = replace(taken.websocket, allowed_origins=new.websocket.allowed_origins)
+        taken = replace(taken, websocket=websocket)
+    return taken
+
+
+def reloaded(settings: Settings, new: Settings) -> Settings:
+    """Return the settings of a node with what a reload takes over of the new ones, as `Server.reload` does."""
+    by_address = {each.address: each for each in reversed(new.listeners)}
+    listeners = [with_limits(each, by_address.get(each.address, each)) for each in settings.listeners]
+    return replace(settings, mqtt=new.mqtt, log=new.log, listeners=tuple(listeners))
 
 
 class Listener:
@@ -56,11 +73,7 @@ class Listener:
     def take_limits(self, settings: ListenerSettings, addresses: Iterable[str], now: float) -> list[str]:
         """Take over what may change while the listener is open, for connections from now on. `addresses` are those by which
         its open connections are counted. Returns the keys of what changes after a restart."""
-        taken = replace(self.settings, **{name: getattr(settings, name) for name in LIMITS})
-        if taken.websocket is not None and settings.websocket is not None:
-            websocket = replace(taken.websocket, allowed_origins=settings.websocket.allowed_origins)
-            taken = replace(taken, websocket=websocket)
-        self.settings = taken
+        taken = self.settings = with_limits(self.settings, settings)
         self.facts = _facts(taken, self.facts.clients)
         self.admission = _admission(taken, now)
         if self.admission is not None:

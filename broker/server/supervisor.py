@@ -24,6 +24,7 @@ from typing import Final, NoReturn
 
 import click
 
+from broker.config.loader import load
 from broker.config.rules import check_worker_ports
 from broker.config.settings import Settings
 from broker.message import NEVER
@@ -31,6 +32,7 @@ from broker.metrics.figures import decoded, encoded, ended
 from broker.plugins import load_plugin
 from broker.server.command_fault import EXIT_FAILED
 from broker.server.held_addresses import HeldAddresses
+from broker.server.listener import reloaded
 from broker.server.logging import get_logger, name_process, setup_logging
 from broker.server.named_files import folder_of, make_folder, path_in
 from broker.server.pid_file import PidFileError, remove_pid, write_pid
@@ -176,6 +178,9 @@ class Supervisor:
     def _take_signals(self, woken: socket.socket, now: float) -> None:
         for number in dict.fromkeys(woken.recv(MESSAGE_BYTES_MAX)):
             if number == signal.SIGHUP:
+                found = load(self._config_file, self._allow_missing).settings
+                if found is not None:  # else each worker names the faults, and keeps the former ones
+                    self._settings = reloaded(self._settings, found)
                 if self._core.reload(now):
                     notify(reloading_text())
                     notify("READY=1")

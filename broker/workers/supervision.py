@@ -91,6 +91,7 @@ class Watched:
         self.at = NEVER
         self.has_served = False
         self.has_given_all = False  # by this process
+        self.must_reload = False  # this process began with the settings from before a reload
         self.deaths: deque[float] = deque()
 
     def move(self, state: State) -> None:
@@ -111,7 +112,6 @@ class Supervision:
         self._is_clean = True
         self._is_ready = False
         self._turn_at = NEVER
-        self._has_reloaded = False
         self._effects: list[Effect] = []
 
     def take_effects(self) -> list[Effect]:
@@ -128,7 +128,7 @@ class Supervision:
         worker.move(State.STARTING)
         worker.heard_at = now
         worker.at = NEVER
-        worker.has_given_all = False
+        worker.has_given_all = worker.must_reload = False
         self._effects.append(Do(Step.START, index))
 
     # --- what is seen
@@ -162,7 +162,8 @@ class Supervision:
             return
         worker.move(State.SERVING)
         worker.has_served = True
-        if self._has_reloaded:  # its settings are those of the start
+        if worker.must_reload:
+            worker.must_reload = False
             self._effects.append(Do(Step.RELOAD, index))
         serving = all(one.has_served for one in self.workers.values() if not one.is_leaving)
         if serving and not self._is_ready:
@@ -220,12 +221,12 @@ class Supervision:
         self._look_whether_over()
 
     def reload(self, now: float) -> bool:
-        """Have all workers read the configuration again; one that starts later does it when it serves. Returns whether the node
-        is ready, which an owner must not say before."""
-        self._has_reloaded = True
+        """Have all workers read the configuration again, which the owner has read: one that is starting does it when it serves,
+        and one that starts later begins with that. Returns whether the node is ready, which an owner must not say before."""
         for index, worker in self.workers.items():
             if worker.state is State.SERVING:
                 self._effects.append(Do(Step.RELOAD, index))
+            worker.must_reload = worker.state is State.STARTING
         return self._is_ready
 
     def _end(self, reason: str, now: float) -> None:

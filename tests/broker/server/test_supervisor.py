@@ -10,10 +10,12 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from broker.config.loader import load
 from broker.config.settings import Settings
 from broker.server.start_error import StartError
 from broker.server.supervisor import Supervisor
@@ -85,6 +87,15 @@ class Scripted(Supervisor):
         self.writing.close()
 
     @property
+    def given(self) -> Settings:
+        """What the next worker is given."""
+        return self._settings
+
+    @given.setter
+    def given(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @property
     def restarts(self) -> dict[int, int]:
         return self._core.restarts
 
@@ -141,6 +152,35 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     with pytest.raises(StartError, match="data_dir"):
         Supervisor(Settings(workers="2", listeners=(), data_dir=str(tmp_path / "file" / "data")), "", False)
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_worker_begins_with_what_the_last_good_file_says_and_a_reload_takes_over(tmp_path: Path) -> None:
+    file = tmp_path / "node.yml"
+
+    def write(anonymous: str, port: int, more: str = "") -> None:
+        file.write_text(
+            f"workers: 2\nlisteners: [{{address: '127.0.0.1:{port}', allow_anonymous: {anonymous}}}]\n"
+            f"data_dir: {tmp_path / 'data'}\nplugin_order: [auth]\n{more}\n"
+        )
+
+    write("true", 1883)
+    given = load(str(file)).settings
+    assert given is not None
+    supervisor = Scripted(replace(given, listeners=()), str(file), False)
+    supervisor.given = given
+    supervisor.begin()
+    supervisor.until_serving()
+    write("false", 1883, "mqtt: {max_inflight: 7}\npersistence: {type: memory}")
+    supervisor.signalled(signal.SIGHUP)
+    supervisor.turn()
+    assert not supervisor.given.listeners[0].allow_anonymous
+    assert supervisor.given.mqtt.max_inflight == 7
+    assert supervisor.given.persistence == given.persistence, "it needs a restart"
+    write("true", 1883, "nonsense: [")
+    supervisor.signalled(signal.SIGHUP)
+    supervisor.turn()
+    assert not supervisor.given.listeners[0].allow_anonymous
+    supervisor.end()
 
 
 def test_systemd_is_not_told_of_a_node_that_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,15 +183,21 @@ def test_a_clean_stop_is_clean_and_a_second_request_is_passed_on() -> None:
     assert core.take_effects() == [NodeEnds(True)]
 
 
-def test_a_worker_that_starts_after_a_reload_reads_the_file_again() -> None:
+def test_a_worker_that_is_starting_at_a_reload_reads_the_file_again_and_a_later_one_begins_with_it() -> None:
     core = started()
-    core.reload(1.0)
-    assert core.take_effects() == [Do(Step.RELOAD, 0), Do(Step.RELOAD, 1)]
-    core.died(1, CRASH, 2.0)
-    core.handle_timeout(2.0)
+    core.died(1, CRASH, 1.0)
+    core.handle_timeout(1.0)
     core.take_effects()
-    core.ready(1, 3.0)
+    core.reload(1.5)
+    assert core.take_effects() == [Do(Step.RELOAD, 0)]
+    core.ready(1, 2.0)
     assert core.take_effects() == [Do(Step.RELOAD, 1)]
+    core.ready(1, 2.1)
+    core.died(1, CRASH, 3.0)
+    core.handle_timeout(3.0)
+    core.take_effects()
+    core.ready(1, 4.0)
+    assert core.take_effects() == []
 
 
 def test_a_worker_that_has_given_all_away_is_not_started_again() -> None:
