@@ -94,7 +94,7 @@ class Accepting:
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(PAUSE_SECONDS, self._go_on, number, listening)
                 return
-            index, least = self._worker.counts.least()
+            index, least = self._worker.counts.least(self._loop.time())
             stays = index == self._worker.place.index or number in self._own
             stays = stays or not passes(self._connections() + len(self._tasks), least)
             if stays or not self._pass(index, number, sock):

@@ -11,6 +11,7 @@ from broker.server.copy_moment import CopyMoment
 
 NUMBER_BYTES: Final = 8
 ABSENT: Final = 2**63  # in place of the number of a worker that takes no connections
+QUIET_SECONDS_MAX: Final = 2.5  # after so long without a sign of life, one a second, a worker is passed no connections
 
 
 class SharedCounts:
@@ -21,17 +22,23 @@ class SharedCounts:
     """
 
     def __init__(self, count: int) -> None:
-        numbers = memoryview(mmap.mmap(-1, (4 * WORKERS_MAX + 1) * NUMBER_BYTES)).cast("Q")
+        numbers = memoryview(mmap.mmap(-1, (5 * WORKERS_MAX + 1) * NUMBER_BYTES)).cast("Q")
         self._numbers = numbers[:count]
         self._restarts = numbers[WORKERS_MAX : WORKERS_MAX + count]
         self._drain_rates = numbers[2 * WORKERS_MAX : 2 * WORKERS_MAX + count]
         self.copies = CopyMoment(numbers[3 * WORKERS_MAX : 3 * WORKERS_MAX + 1 + count])
+        self._lived_at = numbers[4 * WORKERS_MAX + 1 : 4 * WORKERS_MAX + 1 + count]  # in milliseconds
         for index in range(count):
             self._numbers[index] = ABSENT
 
     def set(self, index: int, number: int) -> None:
         if index < len(self._numbers):  # not of a worker that leaves
             self._numbers[index] = number
+
+    def lives(self, index: int, now: float) -> None:
+        """By the worker, each second. now: monotonic seconds of the system."""
+        if index < len(self._lived_at):
+            self._lived_at[index] = int(now * 1000)
 
     def set_restarts(self, index: int, number: int) -> None:
         """By the supervisor."""
@@ -58,6 +65,9 @@ class SharedCounts:
         """Return how many connections the other workers have."""
         return sum(number for other, number in enumerate(self._numbers) if other != index and number != ABSENT)
 
-    def least(self) -> tuple[int, int]:
-        """Return (index, number) of the worker with the fewest."""
-        return min(enumerate(self._numbers), key=lambda found: found[1])
+    def least(self, now: float) -> tuple[int, int]:
+        """Return (index, number) of the worker with the fewest, of those that live as far as is known; the number is ABSENT for
+        none. One that hangs would get all connections: it does not count what it is given."""
+        first = int((now - QUIET_SECONDS_MAX) * 1000)
+        living = [found for found in enumerate(self._numbers) if self._lived_at[found[0]] >= first]
+        return min(living, key=lambda found: found[1], default=(0, ABSENT))

@@ -2,7 +2,8 @@
 
 A node of this kind is reached on a direct stream. Something between may let only gRPC through: an address that takes the
 Hello of a direct stream and does not answer it is tried over gRPC next. Each attempt over gRPC uses that up. While the stream
-is one of gRPC, a probe asks every PROBE_SECONDS whether a direct Hello is answered by now.
+is one of gRPC, a probe asks every PROBE_SECONDS whether a direct Hello is answered by now. Nothing stands between workers of
+one node, which have Unix sockets.
 """
 
 # compiled with mypyc
@@ -14,6 +15,7 @@ from typing import Final
 from broker.message import NEVER
 
 PROBE_SECONDS: Final = 30.0
+UNIX: Final = "unix:"  # before the path of a Unix socket
 
 
 class StreamKind(Enum):
@@ -43,7 +45,8 @@ class StreamChoice:
         self._addr = addr
         self._is_hello_sent = False
         self._probe_at = NEVER
-        if extended and not self.is_go_only and (addr != self._unanswered_addr or self.is_tls):
+        is_tried = addr != self._unanswered_addr or self.is_tls or addr.startswith(UNIX)
+        if extended and not self.is_go_only and is_tried:
             self.kind = StreamKind.DIRECT
         else:
             self.kind = StreamKind.GO

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.server.accepting import Accepting, passes
-from broker.server.shared_counts import ABSENT, SharedCounts
+from broker.server.shared_counts import ABSENT, QUIET_SECONDS_MAX, SharedCounts
 from broker.server.shared_figures import SharedFigures
 from broker.server.worker import Worker
 from broker.workers.shares import Place
@@ -37,15 +37,30 @@ def test_numbers_stay_near_each_other_whatever_the_kernel_does(
 
 def test_a_worker_that_takes_nothing_is_never_the_one_with_the_fewest() -> None:
     counts = SharedCounts(3)
+    for index in range(6):
+        counts.lives(index, 100.0)
     counts.set(1, 7)
-    assert counts.least() == (1, 7)
+    assert counts.least(100.0) == (1, 7)
     counts.set(0, 3)
-    assert counts.least() == (0, 3)
+    assert counts.least(100.0) == (0, 3)
     assert counts.of_others(0) == 7
     counts.set(0, ABSENT)
-    assert counts.least() == (1, 7)
+    assert counts.least(100.0) == (1, 7)
     assert counts.of_others(2) == 7
     counts.set(5, 1)  # a worker that leaves
+
+
+def test_a_worker_that_hangs_gets_no_connections_of_others_and_counts_with_those_that_it_has() -> None:
+    counts = SharedCounts(2)
+    for index, number in ((0, 9), (1, 3)):
+        counts.lives(index, 100.0)
+        counts.set(index, number)
+    counts.lives(0, 101.0)
+    assert counts.least(101.0) == (1, 3)
+    counts.lives(0, 100.1 + QUIET_SECONDS_MAX)
+    assert counts.least(100.1 + QUIET_SECONDS_MAX) == (0, 9)
+    assert counts.of_others(0) == 3
+    assert counts.least(200.0)[1] == ABSENT, "the whole node stood still"
 
 
 def test_all_processes_see_one_number() -> None:
@@ -55,7 +70,8 @@ def test_all_processes_see_one_number() -> None:
         counts.set(1, 42)
         os._exit(0)
     os.waitpid(child, 0)
-    assert counts.least() == (1, 42)
+    counts.lives(1, 1.0)
+    assert counts.least(1.0) == (1, 42)
 
 
 class Greets(asyncio.Protocol):
@@ -85,6 +101,7 @@ async def test_sockets_are_passed_to_the_worker_with_the_fewest_and_kept_when_it
     sockets = socket.socketpair()
     for index in range(2):
         counts.set(index, numbers[index])
+        counts.lives(index, asyncio.get_running_loop().time() + 3600.0)  # the test may take its time
         place = Place(index, 2, False, {0: 1, 1: 2}, "")
         worker = Worker(
             place, str(tmp_path), sockets, {}, sockets[0], counts, False, SharedFigures(range(place.count)), 0.0

@@ -54,3 +54,12 @@ def test_a_direct_stream_is_not_probed() -> None:
     choice.begin(True, "a:1")
     choice.stream_began(True, 0.0)
     assert choice.next_timeout() == NEVER
+
+
+def test_another_worker_of_the_node_is_never_reached_over_grpc() -> None:
+    choice = StreamChoice()
+    for _ in range(3):
+        choice.begin(True, "unix:///run/1.stream")
+        assert choice.kind is StreamKind.DIRECT
+        choice.hello_sent()
+        choice.attempt_ended()
