@@ -1,7 +1,8 @@
 """scripts/bench workers: a node with as many workers as there are cores, at least 2, beside one with a single process.
 
 Pairs of a publisher and a subscriber, with both at one worker or each at another one. The generator finds out which worker has
-accepted a connection from the inode of its socket, and connects again until it has what it wants. Rounds alternate.
+accepted a connection from the inode of its socket, and connects again until it has what it wants. Rounds alternate. Beside
+them: what a Unix socket alone costs two processes, for the same bytes in blocks.
 --sessions measures durable sessions instead (worker_sessions).
 """
 
@@ -15,6 +16,7 @@ import socket
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +31,8 @@ PROBE_SECONDS: Final = 0.2
 SAME_MAX: Final = 1.05
 OTHER_MAX: Final = 1.4
 CAPACITY_MIN: Final = 1.7  # of two workers
+HOP_BLOCKS: Final = (50, 220, 1000)  # messages of one write
+READ_BYTES: Final = 262_144  # as much as the loop reads at once
 
 
 def await_interest(publisher: socket.socket, subscriber: socket.socket, topic: str) -> None:
@@ -78,6 +82,36 @@ def slice_of(node: Node, apart: int, qos: int, options: argparse.Namespace) -> d
     return result
 
 
+def hop_ns(block: int, messages: int) -> float:
+    """CPU-nanoseconds a message of a process that writes blocks of so many PUBLISH packets to a Unix socket, and of one that
+    reads them into bytes: less than two workers need between them."""
+    packet, _ = one_publish("load/000000", 0, bytes(SIZE))
+    ours, theirs = socket.socketpair()
+    sums, told = os.pipe()
+    child = os.fork()
+    if not child:
+        ours.close()
+        memory = memoryview(bytearray(READ_BYTES))
+        while size := theirs.recv_into(memory):
+            bytes(memory[:size])
+        os.write(told, str(time.process_time()).encode())
+        os._exit(0)
+    theirs.close()
+    data = packet * block
+    before = time.process_time()
+    for _ in range(messages // block):
+        ours.sendall(data)
+    ours.close()
+    own = time.process_time() - before
+    os.waitpid(child, 0)
+    return round((own + float(os.read(sums, 100))) * 1e9 / messages, 1)
+
+
+def quartiles(values: list[float]) -> list[float]:
+    ordered, out = sorted(values), len(values) // 4
+    return [round(ordered[at], 3) for at in (out, len(values) // 2, -1 - out)]
+
+
 def measured(nodes: dict[int, Node], count: int, qos: int, options: argparse.Namespace) -> dict[str, Any]:
     """CPU-microseconds of all workers a message, in rounds that alternate; and what follows."""
     found: dict[str, list[float]] = {"one": [], "same": [], "other": []}
@@ -88,16 +122,17 @@ def measured(nodes: dict[int, Node], count: int, qos: int, options: argparse.Nam
             if turn:  # the first round only warms up
                 found[name].append(result["cpu"])
                 rates[name].append(result["delivered_per_s"])
-    ratios = {
-        name: statistics.median(value / one for value, one in zip(found[name], found["one"], strict=True))
-        for name in ("same", "other")
+    pairs = {
+        name: [value / one for value, one in zip(found[name], found["one"], strict=True)] for name in ("same", "other")
     }
+    ratios = {name: statistics.median(values) for name, values in pairs.items()}
     return {
         "qos": qos,
         "cpu_us_per_msg": {name: round(statistics.median(values), 3) for name, values in found.items()},
         "delivered_per_s_with_generator": {name: round(statistics.median(values)) for name, values in rates.items()},
         "ratio_same": round(ratios["same"], 3),
         "ratio_other": round(ratios["other"], 3),
+        "quartiles": {name: quartiles(values) for name, values in pairs.items()},
         # Each worker with a core of its own, and the generator elsewhere.
         "capacity_ratio_same": round(count / ratios["same"], 2),
         "capacity_ratio_other": round(count / ratios["other"], 2),
@@ -123,8 +158,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench workers", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--workers", type=int, default=0, help="instead of the number of cores")
     parser.add_argument("--clients", type=int, default=10, help="pairs of clients")
-    parser.add_argument("--messages", type=int, default=100_000, help="of one slice")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--messages", type=int, default=1_000_000, help="of one slice")
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--sessions", action="store_true", help="durable sessions, and the memory of workers")
     parser.add_argument("--moves", type=int, default=200, help="of one client between workers, each way")
     parser.add_argument("--connections", type=int, default=10_000, help="durable clients")
@@ -144,7 +179,9 @@ def main() -> int:
         finally:
             for node in nodes.values():
                 node.stop()
-    print(json.dumps({"cores": cores, "workers": count, "load": os.getloadavg(), "rows": rows}, indent=2))
+    hops = {block: hop_ns(block, options.messages) for block in HOP_BLOCKS}
+    found = {"cores": cores, "workers": count, "load": os.getloadavg(), "rows": rows, "unix_socket_ns_by_block": hops}
+    print(json.dumps(found, indent=2))
     is_met = True
     for row in rows:
         capacity = row["capacity_ratio_same"] * 2 / count

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from node_process import Node
+from node_process import LANE_WORKERS, Node
 from redis_process import RedisServer
 from session_clients import SessionPublisher, SessionSubscriber
 from waiting import DEADLINE, eventually
@@ -22,8 +22,10 @@ async def crash_again_and_again(
 ) -> list[str]:
     """Kill the node `kills` times, and Redis by turns with it. Returns the promises that were broken."""
     rng = random.Random(seed)
-    subscribers = [SessionSubscriber(node.port, f"subscriber{number}") for number in range(SUBSCRIBERS)]
-    away = SessionSubscriber(node.port, "away")
+    # A publisher may come to another worker with each start, and the former one has messages for sessions of the others.
+    is_ordered = LANE_WORKERS == 1
+    subscribers = [SessionSubscriber(node.port, f"subscriber{number}", is_ordered) for number in range(SUBSCRIBERS)]
+    away = SessionSubscriber(node.port, "away", is_ordered)
     publishers = [SessionPublisher(node.port, f"publisher{number}") for number in range(PUBLISHERS)]
     clients = [*subscribers, away, *publishers]
     try:
