@@ -141,6 +141,11 @@ class Broker(Context):
 
     # --- connections and sessions ---
 
+    def has_room(self) -> bool:
+        """Return whether a client with a new session would be let in."""
+        is_stored = not self.commits.takes_nothing()
+        return is_stored and self.memory_level == MEMORY_FREE and len(self.sessions) < self.settings.max_sessions
+
     def open_session(
         self, connection: Output, client_id: str, clean_start: bool, expiry_interval: int, now: float
     ) -> tuple[Session, bool]:

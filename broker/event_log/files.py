@@ -3,6 +3,7 @@
 # not a core: reads and writes files
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,12 @@ FOLDER_MODE: Final = 0o700
 PARTIAL_SUFFIX: Final = ".partial"
 PARTS_MAX: Final = os.sysconf("SC_IOV_MAX")  # that the system takes in one call
 _WRITE_SYNCED: Final = getattr(os, "RWF_DSYNC", 0)  # Linux: a write and its fdatasync in one call
+UNREADABLE: Final = {getattr(errno, name, -1) for name in ("EIO", "ENODATA", "EBADMSG", "EUCLEAN")}
+
+
+def is_unreadable(error: OSError) -> bool:
+    """Return whether the disk has lost the bytes: a sector, or what a checksum of the file system does not fit."""
+    return error.errno in UNREADABLE
 
 
 class Files:

@@ -15,6 +15,7 @@ from broker.event_log.appender import BLOCK_BYTES
 from broker.event_log.block import HEADER_BYTES, is_whole, read_header
 from broker.event_log.contents import LogContents
 from broker.event_log.faults import LogFault, OutOfRange
+from broker.event_log.files import is_unreadable
 from broker.event_log.index import Segment
 from broker.event_log.reading import DamagedBlock, Picked, offset_at, pick_blocks
 from broker.event_log.segment import segment_name
@@ -32,6 +33,7 @@ YIELD_SECONDS: Final = 5e-5
 thread that gives it up for less has it again before another one wakes up."""
 SCANNED_BYTES_MAX: Final = 64 * 2**20  # that one read looks at for the blocks of its topics
 READS_AT_ONCE: Final = 2
+AGAIN_SECONDS: Final = 0.2  # after which bytes are read once more that the disk did not give
 
 Answer = TypeVar("Answer")
 Encode = Callable[[list[memoryview], int, int], Answer]  # blocks, first offset, next offset -> an answer
@@ -148,13 +150,21 @@ class LogReaders:
     async def _in_thread(self, segment: Segment, work: Callable[..., Any], *arguments: Any) -> Any:
         """Run work(*arguments), which reads the segment, in a thread of the readers. Raises DamagedBlock, LogFault."""
         try:
-            return await self._loop.run_in_executor(self._threads, work, *arguments)
+            try:
+                return await self._loop.run_in_executor(self._threads, work, *arguments)
+            except OSError as error:
+                if not is_unreadable(error):
+                    raise
+                await asyncio.sleep(AGAIN_SECONDS)
+                return await self._loop.run_in_executor(self._threads, work, *arguments)
         except FileNotFoundError:
             if self._contents.has(segment):
                 raise DamagedBlock("its file is missing") from None
             text = f"offset {segment.first_offset} is not in the log of node {self._contents.node} any more"
             raise OutOfRange(text) from None
         except OSError as error:
+            if is_unreadable(error):
+                raise DamagedBlock(f"it cannot be read: {error.strerror}") from error
             name = segment_name(segment.first_offset)
             raise LogFault(f"segment {name} of node {self._contents.node} cannot be read: {error.strerror}") from error
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from broker.event_log.active import LOCK_FILE
 from broker.event_log.contents import Damaged
-from broker.event_log.files import FILE_MODE, FOLDER_MODE, PARTIAL_SUFFIX, Files
+from broker.event_log.files import FILE_MODE, FOLDER_MODE, PARTIAL_SUFFIX, Files, is_unreadable
 from broker.event_log.holds import UNKNOWN_GROUP, Hold, Holds, decode_holds
 from broker.event_log.identity import (
     MARK_FILE,
@@ -172,11 +172,15 @@ def set_aside(folder: Path, files: Files, first_offset: int, fault: str) -> Dama
 
 
 def _read(path: Path) -> bytes:
-    """The bytes of a small file; none when it is not there."""
+    """The bytes of a small file; none when it is not there, or when the disk does not give them."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
+    except OSError as error:
+        if is_unreadable(error):
+            return b""
+        raise
 
 
 def _read_holds(path: Path, lineage: Lineage, first_offset: int) -> Holds:
@@ -207,10 +211,16 @@ def _sealed_segment(folder: Path, offset: int) -> Segment | None:
 def _scan(path: Path, offset: int, time_ns: int) -> tuple[Verdict, Scan, int]:
     scan = Scan(offset, time_ns)
     size = 0
-    with path.open("rb", buffering=0) as file:
-        while data := file.read(max(READ_BYTES, scan.wanted)):
-            size += len(data)
-            scan.receive_data(data)
+    try:
+        with path.open("rb", buffering=0) as file:
+            while data := file.read(max(READ_BYTES, scan.wanted)):
+                size += len(data)
+                scan.receive_data(data)
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        scan.fault = f"it cannot be read behind byte {size}: {error.strerror}"
+        return Verdict.DAMAGED, scan, size
     return scan.finish(), scan, size
 
 

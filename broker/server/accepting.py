@@ -1,7 +1,8 @@
 """The listeners of one worker: takes connections, or passes their sockets to the worker that has the fewest.
 
 The kernel spreads connections by a hash of their addresses, evenly on average only. A socket is passed before a byte of it is
-read, so that it makes no difference what the client speaks.
+read, so that it makes no difference what the client speaks. A worker that has no room for clients, or hangs, has few
+connections: it gets none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,6 +23,8 @@ ACCEPTED_MAX: Final = 64  # in one turn of the loop, of one listener
 PAUSE_SECONDS: Final = 1.0  # after the system had no descriptor or memory for a connection
 SLACK: Final = 4  # a worker passes on from so many more connections than the one with the fewest …
 SLACK_SHARE: Final = 32  # … and a part of that one's number
+TAKES_SECONDS: Final = 2.0  # so long after its last word a worker is taken for one that takes clients
+TELL_SECONDS: Final = 0.5  # between two words
 SOCKETS: Final = "sockets"  # the Unix sockets on which a worker takes sockets of others
 HEAD_BYTES: Final = 2  # number of the listener
 
@@ -36,13 +40,16 @@ class Accepting:
     """`listen` for each listener, then `start`, then `close`.
 
     connections  of this worker, told by its owner
+    has_room     whether it takes clients now, likewise
     passed       sockets that were given to other workers
     """
 
-    def __init__(self, worker: Worker, connections: Callable[[], int], log: Any) -> None:
+    def __init__(self, worker: Worker, connections: Callable[[], int], has_room: Callable[[], bool], log: Any) -> None:
         self.passed = 0
         self._worker = worker
         self._connections = connections
+        self._has_room = has_room
+        self._telling: asyncio.TimerHandle | None = None
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
@@ -82,6 +89,16 @@ class Accepting:
         sock.setblocking(False)
         sock.bind(path)
         self._loop.add_reader(sock.fileno(), self._take, sock)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell the others whether this worker takes clients."""
+        self._telling = self._loop.call_later(TELL_SECONDS, self._tell)
+        self._say(self._has_room())
+
+    def _say(self, has_room: bool) -> None:
+        until = time.monotonic() + TAKES_SECONDS if has_room else 0.0
+        self._worker.counts.takes(self._worker.place.index, until)
 
     def _accept(self, number: int, listening: socket.socket) -> None:
         for _ in range(ACCEPTED_MAX):
@@ -94,11 +111,20 @@ class Accepting:
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(PAUSE_SECONDS, self._go_on, number, listening)
                 return
-            index, least = self._worker.counts.least(self._loop.time())
-            stays = index == self._worker.place.index or number in self._own
-            stays = stays or not passes(self._connections() + len(self._tasks), least)
-            if stays or not self._pass(index, number, sock):
+            index = self._worker.place.index if number in self._own else self._taker()
+            if index == self._worker.place.index or not self._pass(index, number, sock):
                 self._serve(number, sock)
+
+    def _taker(self) -> int:
+        """Return which worker takes the next connection."""
+        own = self._worker.place.index
+        has_room = self._has_room()
+        if not has_room:
+            self._say(False)
+        found = self._worker.counts.least(time.monotonic())
+        if found is None or (has_room and not passes(self._connections() + len(self._tasks), found[1])):
+            return own
+        return found[0]
 
     def _go_on(self, number: int, listening: socket.socket) -> None:
         if listening in self._listening:
@@ -145,6 +171,9 @@ class Accepting:
 
     def close(self) -> None:
         """Take no more connections."""
+        if self._telling is not None:
+            self._telling.cancel()
+            self._say(False)
         for sock in (*self._listening, *([] if self._from_others is None else [self._from_others])):
             if sock.fileno() >= 0:
                 self._loop.remove_reader(sock.fileno())

@@ -81,7 +81,7 @@ class Listeners:
         if worker is not None and server.settings.listeners:
             from broker.server.accepting import Accepting
 
-            self._accepting = Accepting(worker, lambda: len(server.protocols), self._log)
+            self._accepting = Accepting(worker, lambda: len(server.protocols), server.broker.has_room, self._log)
             self._accepting.start()
             worker.counts.set(worker.place.index, 0)
         for index, listener in enumerate(self._server.settings.listeners):

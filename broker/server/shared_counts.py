@@ -11,7 +11,6 @@ from broker.server.copy_moment import CopyMoment
 
 NUMBER_BYTES: Final = 8
 ABSENT: Final = 2**63  # in place of the number of a worker that takes no connections
-QUIET_SECONDS_MAX: Final = 2.5  # after so long without a sign of life, one a second, a worker is passed no connections
 
 
 class SharedCounts:
@@ -26,19 +25,14 @@ class SharedCounts:
         self._numbers = numbers[:count]
         self._restarts = numbers[WORKERS_MAX : WORKERS_MAX + count]
         self._drain_rates = numbers[2 * WORKERS_MAX : 2 * WORKERS_MAX + count]
-        self.copies = CopyMoment(numbers[3 * WORKERS_MAX : 3 * WORKERS_MAX + 1 + count])
-        self._lived_at = numbers[4 * WORKERS_MAX + 1 : 4 * WORKERS_MAX + 1 + count]  # in milliseconds
+        self._takes_until = numbers[3 * WORKERS_MAX : 3 * WORKERS_MAX + count]  # monotonic milliseconds
+        self.copies = CopyMoment(numbers[4 * WORKERS_MAX : 4 * WORKERS_MAX + 1 + count])
         for index in range(count):
             self._numbers[index] = ABSENT
 
     def set(self, index: int, number: int) -> None:
         if index < len(self._numbers):  # not of a worker that leaves
             self._numbers[index] = number
-
-    def lives(self, index: int, now: float) -> None:
-        """By the worker, each second. now: monotonic seconds of the system."""
-        if index < len(self._lived_at):
-            self._lived_at[index] = int(now * 1000)
 
     def set_restarts(self, index: int, number: int) -> None:
         """By the supervisor."""
@@ -65,9 +59,15 @@ class SharedCounts:
         """Return how many connections the other workers have."""
         return sum(number for other, number in enumerate(self._numbers) if other != index and number != ABSENT)
 
-    def least(self, now: float) -> tuple[int, int]:
-        """Return (index, number) of the worker with the fewest, of those that live as far as is known; the number is ABSENT for
-        none. One that hangs would get all connections: it does not count what it is given."""
-        first = int((now - QUIET_SECONDS_MAX) * 1000)
-        living = [found for found in enumerate(self._numbers) if self._lived_at[found[0]] >= first]
-        return min(living, key=lambda found: found[1], default=(0, ABSENT))
+    def takes(self, index: int, until: float) -> None:
+        """By the worker: it takes clients until then, in monotonic seconds, unless it says more; 0.0 for not now."""
+        if index < len(self._takes_until):
+            self._takes_until[index] = int(until * 1000)
+
+    def least(self, now: float) -> tuple[int, int] | None:
+        """Return (index, number) of the worker with the fewest connections of those that take clients; None for none."""
+        found: tuple[int, int] | None = None
+        for index, number in enumerate(self._numbers):
+            if self._takes_until[index] > now * 1000 and number != ABSENT and (found is None or number < found[1]):
+                found = index, number
+        return found

@@ -99,7 +99,6 @@ class Channel(ServiceManager):
         self._worker.finish("the supervisor of the workers has ended")
 
     def _send(self, text: str) -> None:
-        self._worker.counts.lives(self._worker.place.index, self._loop.time())
         try:
             self._worker.channel.send(text.encode())
         except OSError:

@@ -37,6 +37,13 @@ def damage(folder: Path, which: int) -> None:
     path.with_suffix(".index").unlink(missing_ok=True)
 
 
+def make_unreadable(folder: Path, which: int) -> None:
+    """Each read of the segment is an error of input, as of a disk with a bad sector."""
+    path = sorted(folder.glob("*.log"))[which]
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
+
+
 class EndingFiles(Files):
     """The process ends before step number `steps` that changes names of files."""
 
@@ -117,6 +124,27 @@ async def test_a_crash_after_a_read_forgets_nothing(make_log: MakeLog, tmp_path:
     folder = tmp_path / "crashed"
     shutil.copytree(tmp_path / "log", folder)
     await check(await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES), log_id, which)
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="the system has no /proc/self/mem")
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_segment_that_the_disk_does_not_give_is_a_gap(make_log: MakeLog, tmp_path: Path, which: int) -> None:
+    log = await filled(make_log)
+    make_unreadable(tmp_path / "log", which)
+    await check(log, log.log_id, which)
+    assert "cannot be read" in log.damaged[0].fault
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="the system has no /proc/self/mem")
+@pytest.mark.parametrize("which", [0, 1, 2])
+async def test_a_start_sets_aside_what_the_disk_does_not_give(make_log: MakeLog, tmp_path: Path, which: int) -> None:
+    log = await filled(make_log)
+    folder = tmp_path / "crashed"
+    shutil.copytree(tmp_path / "log", folder)
+    make_unreadable(folder, which)
+    again = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)
+    await check(again, log.log_id, which)
+    assert "cannot be read" in again.damaged[0].fault
 
 
 class SlowFiles(Files):
