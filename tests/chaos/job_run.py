@@ -22,6 +22,7 @@ from job_messages import DEVICES, LINE_METRICS, NODES, JobMessage, decode_logs, 
 from queries import GMQTTCTL, MASTER
 from reader_process import COMMIT_SECONDS
 from records import archive_files
+from spark_limits import ENDS_MAX, is_limit
 from spark_process import SparkProcess
 from waiting import eventually
 
@@ -35,9 +36,6 @@ BATCHES: Final = 24  # about
 DIGITS: Final = 9  # sums of floats depend on the order
 DELTA_END: Final = "-delta"
 FAULTS_SHOWN: Final = 10
-SPARKS_LIMIT: Final = ("Python worker failed to connect back", "waiting for the Python worker to connect back")
-"""A query ends where a Python worker does not begin within ten seconds, as on a busy machine."""
-ENDS_MAX: Final = 3  # of a run for that reason
 
 # Of each job: its queries, and its options.
 QUERIES: Final = {
@@ -180,7 +178,7 @@ class JobRun:
         text = self.driver.said()
         where = f"{self.job} ended with {status}, see {self.driver.log_path}"
         assert status, where
-        assert any(limit in text for limit in SPARKS_LIMIT), f"{where}: {text[-500:]}"
+        assert is_limit(text), f"{where}: {text[-500:]}"
         self.ends.append(status)
         assert len(self.ends) <= ENDS_MAX, f"{where}: for the {len(self.ends)}th time"
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from event_log_node import event_log_nodes
 from job_messages import JobMessage
-from job_run import ENDS_MAX, SPARKS_LIMIT, JobRun, compare, has_content
+from job_run import JobRun, compare, has_content
+from spark_limits import ENDS_MAX, SPARKS_LIMIT, run_again
 
 MESSAGES = 6_000
 KILLS = 3
@@ -35,6 +37,30 @@ async def test_a_driver_that_fails_is_a_fault(tmp_path: Path, text: str, ends: i
         with pytest.raises(AssertionError, match=f"ended with 1.*{text if ends == 0 else f'{ends}th time'}"):
             await job.run(0, Random(1), print)
     assert job.ends == [1] * ends
+
+
+@pytest.mark.parametrize(
+    ("text", "fails", "runs"),
+    [
+        (SPARKS_LIMIT[0], ENDS_MAX, ENDS_MAX + 1),
+        (SPARKS_LIMIT[0], ENDS_MAX + 1, ENDS_MAX + 1),
+        ("out of memory", 1, 1),
+    ],
+)
+def test_queries_run_again_for_the_limit_of_spark_alone(text: str, fails: int, runs: int) -> None:
+    begun: list[int] = []
+
+    def run() -> None:
+        begun.append(len(begun))
+        if len(begun) <= fails:
+            raise StreamingQueryException(text)
+
+    if fails < runs:
+        run_again(run)
+    else:
+        with pytest.raises(StreamingQueryException, match=text):
+            run_again(run)
+    assert len(begun) == runs
 
 
 def test_values_of_the_wrong_metric_are_seen() -> None:

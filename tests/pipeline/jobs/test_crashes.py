@@ -10,6 +10,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,11 @@ from pipeline.jobs.alerts import AlertOptions
 from pipeline.jobs.episodes import Limits, Usual, watch
 from pipeline.registry import Context, Pipeline, find
 from pipeline.runner import make_folder, run_queries
+from spark_limits import run_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 pytestmark = pytest.mark.slow
 SEED = 11
@@ -87,14 +90,17 @@ def read(pipeline: Pipeline, context: Context, own: Any) -> None:
     """Run a job over what there is."""
     assert pipeline.queries is not None
     if pipeline.runs_once:
-        run_queries(pipeline, context, own, 0.0, NEVER, lambda _: None)
+        run_again(lambda: run_queries(pipeline, context, own, 0.0, NEVER, lambda _: None))
         return
     for query in pipeline.queries(context, own):
         writer = query.rows.writeStream.format(query.format).queryName(query.name).options(**query.options)
         # availableNow never ends where a job waits for time to pass.
-        writer.option("checkpointLocation", str(context.checkpoint(query.name))).trigger(
-            once=True
-        ).start().awaitTermination()
+        writer = writer.option("checkpointLocation", str(context.checkpoint(query.name))).trigger(once=True)
+        run_again(partial(start_and_wait, writer))
+
+
+def start_and_wait(writer: DataStreamWriter) -> None:
+    writer.start().awaitTermination()
 
 
 def place(message: JobMessage) -> tuple[int, str]:

@@ -22,6 +22,7 @@ from pipeline.errors import PipelineError
 from pipeline.jobs.decode import decode
 from pipeline.registry import DELTA, TABLE_FORMATS, Context, find
 from pipeline.runner import make_folder, run_queries
+from spark_limits import run_again
 from sparkplug_messages import DOUBLE, STRING, metric, payload
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def test_births_hold_over_restarts_and_are_the_same_after_a_replay(spark: SparkS
         messages.add(*(row(at, at, node=node, topic=topic, payload=data) for at, node, topic, data in rows))
 
     def found() -> list[tuple[Any, ...]]:
-        run_once(decode(messages.stream(spark), LINE), tmp_path, "outcome", "date")
+        run_again(lambda: run_once(decode(messages.stream(spark), LINE), tmp_path, "outcome", "date"))
         rows = spark.read.parquet(str(tmp_path / "table")).orderBy("node", "offset").collect()
         return [(each["node"], each["offset"], each["speed"], each["mode"], each["reason"]) for each in rows]
 
@@ -119,7 +120,8 @@ def run(spark: SparkSession, folder: Path, node: EventLogNode, format_: str, sch
     pipeline = find("decode")
     own, source = pipeline.read_options({"servers": node.address, "schemas": str(file), "format": format_})
     make_folder(folder)
-    run_queries(pipeline, Context(lambda: spark, folder, source), own, 0.0, NEVER, lambda _: None)
+    context = Context(lambda: spark, folder, source)
+    run_again(lambda: run_queries(pipeline, context, own, 0.0, NEVER, lambda _: None))
 
 
 def table_of(folder: Path, name: str, format_: str) -> tuple[Path, Any]:
@@ -187,11 +189,11 @@ def test_the_archive_as_a_delta_table_after_a_kill(spark: SparkSession, tmp_path
         for _ in range(3):
             for node in nodes:
                 node.append_numbers(50)
-            run_queries(pipeline, context, own, 0.0, NEVER, lambda _: None)
+            run_again(lambda: run_queries(pipeline, context, own, 0.0, NEVER, lambda _: None))
             commits = context.checkpoint("archive-delta") / "commits"
             last = max(int(path.name) for path in commits.glob("[0-9]*"))
             (commits / str(last)).unlink()
             (commits / f".{last}.crc").unlink(missing_ok=True)
-        run_queries(pipeline, context, own, 0.0, NEVER, lambda _: None)
+        run_again(lambda: run_queries(pipeline, context, own, 0.0, NEVER, lambda _: None))
     found = rows_of(tmp_path, "archive", DELTA, 'node, "offset", payload')
     assert Counter(found) == Counter((node, at, b"%d" % at) for node in ("n1", "n2") for at in range(150))
