@@ -23,7 +23,7 @@ from broker.config.setting import (
 )
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter
-from broker.workers.shares import beside, moved_if_any
+from broker.workers.shares import beside, moved_if_any, share
 
 if TYPE_CHECKING:
     from broker.config.settings import Settings
@@ -145,9 +145,22 @@ class EventLogSettings:
     )
 
     def for_worker(self, place: Place, settings: Settings) -> EventLogSettings:
-        """As `broker.workers.shares.ForWorkers`: each worker has a log of its own, a partition of the node's."""
-        address = moved_if_any(self.advertise_addr, place.index)
-        return replace(self, dir=beside(self.dir, place.index), advertise_addr=address)
+        """As `broker.workers.shares.ForWorkers`: each worker has a log of its own, a partition of the node's, and its part of
+        the disk that the node's may take."""
+
+        def part(limit: int, least: int) -> int:
+            return max(least, share(limit, place.count, place.index)) if limit else 0
+
+        kept = part(self.retention.bytes, 2 * SEGMENT_BYTES_MIN)
+        return replace(
+            self,
+            dir=beside(self.dir, place.index),
+            advertise_addr=moved_if_any(self.advertise_addr, place.index),
+            segment_bytes=min(self.segment_bytes, kept // 2) if kept else self.segment_bytes,
+            retention=replace(self.retention, bytes=kept),
+            hold=replace(self.hold, max_bytes=part(self.hold.max_bytes, kept)),
+            staged_bytes=part(self.staged_bytes, STAGED_BYTES_LEAST),
+        )
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule between the keys, as (key, text)."""
