@@ -264,7 +264,12 @@ class Supervisor:
 
     def _clear(self, index: int) -> None:
         folder = Path(worker_folder(self._data_dir, index))
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:  # the next start finds it, and starts the worker once more
+            text = "all sessions of a worker are with others, but its folder cannot be removed"
+            self._log.error(text, worker=index, folder=str(folder), reason=error.strerror or str(error))
+            return
         self._log.info(
             "all sessions of a worker are with others, its folder is removed", worker=index, folder=str(folder)
         )

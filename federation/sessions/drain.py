@@ -96,8 +96,10 @@ class Drain(Elsewhere):
         return self._references.get(name, "")
 
     def _takers(self) -> list[str]:
-        """Return the nodes that sessions may go to."""
-        return [name for name, sender in self._senders.items() if not self._fault(sender)]
+        """Return the nodes that sessions may go to: from a worker that leaves to other workers, where some take them."""
+        takers = [name for name, sender in self._senders.items() if not self._fault(sender)]
+        workers = [name for name in takers if self.is_leaving and name in self._sessions.siblings]
+        return workers or takers
 
     def _fault(self, sender: PeerSender) -> str:
         """Return why the node takes no sessions of this one, "" when it does."""

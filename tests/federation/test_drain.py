@@ -149,6 +149,19 @@ def test_sessions_without_clients_go_to_the_nodes_that_a_hash_names() -> None:
     assert min(len(found) for found in there) > 3
 
 
+def test_sessions_of_a_worker_that_leaves_go_to_other_workers_and_not_to_other_machines() -> None:
+    cluster = Cluster(3)
+    names = cluster.leave_sessions(6)
+    for number, other in ((0, "n2"), (1, "n1")):
+        sessions = cluster.node(number).node.sessions
+        assert sessions is not None
+        sessions.siblings = {other: ""}
+    cluster.drain.is_leaving = True
+    cluster.begin(100)
+    cluster.until_drained()
+    assert cluster.node(1).broker.sessions.keys() >= set(names)
+
+
 def test_the_session_of_a_client_that_comes_back_goes_where_the_client_is() -> None:
     cluster = Cluster()
     client = cluster.connect("mover", expiry=AWAY)
