@@ -12,7 +12,7 @@ from broker.store.kinds import OUTBOX, POSITION
 from broker.store.shapes import count_of
 from federation.replication.contents import Contents, Record
 from federation.replication.replica import Replica
-from federation.sessions.home import Home
+from federation.sessions.home import Adopted, Home
 from federation.sessions.homes import Homes
 from federation.sessions.moves import Moves
 from federation.sessions.wire import COPIED, HANDED, HEAD_END, SessionFrame
@@ -131,6 +131,13 @@ class Handing:
                 if first < end:
                     self.tail.append((first, end, number))
         self._take(((HANDED,),), now)
+
+    def adopted(self, store_id: str, below: int, counter: int, has_left: bool) -> Adopted:
+        """Return what the session here knows of this copy. has_left: the head of the session had left that home, which leaves
+        all that follows to this node then (Departing.note_adopted), and has nothing of it when it is the next home."""
+        if has_left:
+            return store_id, below, 0, 0, counter, ()
+        return store_id, below, self.first, self._journal.next_number, counter, tuple(sorted(self.tail))
 
     def _take_if_sound(self, records: tuple[Record, ...], now: float) -> tuple[int, int]:
         try:

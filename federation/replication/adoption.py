@@ -202,6 +202,7 @@ class Adoptions:
         home_number = contents.homes.get(client_id)
         home_record = None if home_number is None else contents.records[home_number]
         since = 0
+        has_left: object = False  # its head
         before: object = None  # how it had arrived there, and from which lost homes
         lineage: object = None
         more: list[object] = []  # of its record, behind these
@@ -222,7 +223,7 @@ class Adoptions:
                     sent.append((cast(int, whole[7]), number))
             elif kind == DEPARTING:
                 # What is left of it goes after it.
-                _, _, counter, store_id, left_since, node, waiting, _, before, *more = record
+                _, _, counter, store_id, left_since, node, waiting, has_left, before, *more = record
                 relayed = dict.fromkeys(checked(tuple, waiting))
                 home_record = None
                 since = count_of(left_since)
@@ -270,8 +271,7 @@ class Adoptions:
         if home is None or home.arriving is None:
             return
         counter = 0 if home_record is None else since
-        tail = tuple(sorted(handing.tail))
-        home.adopts((replica.store_id, adoption.below, handing.first, journal.next_number, counter, tail))
+        home.adopts(handing.adopted(replica.store_id, adoption.below, counter, bool(has_left)))
         home.is_deserted = is_new
         for name, sender in self._senders.items():
             if sender.reachable and sender.knows_adoptions and name != replica.node:

@@ -204,7 +204,7 @@ class Copies(LostHomes):
 
     def wanted(self, client_id: str, node: str, now: float) -> None:
         for replica in list(self.replicas.by_store.values()):
-            if client_id in replica.by_client and self._is_away(replica) and self._is_first(replica):
+            if client_id in replica.by_client and self._is_away(replica) and self._may_adopt(replica, now):
                 known_at = 0.0 if self._is_replaced(replica) else self._sessions.homes.starting_until  # who lives
                 if now < known_at:
                     self._adopt_at[replica.store_id] = min(self._adopt_at.get(replica.store_id, NEVER), known_at)
@@ -256,6 +256,16 @@ class Copies(LostHomes):
                 return False
         return True
 
+    def _may_adopt(self, replica: Replica, now: float) -> bool:
+        """Return whether it is this node that adopts the home. Another keeper may have done so before this process began, or
+        just now: it is heard first, and says that before its interest."""
+        if now < self._sessions.homes.starting_until:
+            for name in replica.names:
+                receiver = self._receivers.by_name.get(name)
+                if name != self._name and (receiver is None or not receiver.has_interest):
+                    return False
+        return self._is_first(replica)
+
     def _look(self, now: float) -> None:
         """Adopt the sessions of homes that have been away for adopt_after, and replace keepers."""
         self._look_at = NEVER if self._choose_keepers(now) else now + LOOK_SECONDS
@@ -271,7 +281,7 @@ class Copies(LostHomes):
             if self._is_replaced(replica):  # before the home is let in with its new store
                 next_at = min(next_at, self._replaced[store_id] - ADOPTED_SECONDS_MAX / 2)
             is_next = now >= next_at
-            if is_next or ((self._is_replaced(replica) or now >= adopt_at) and self._is_first(replica)):
+            if is_next or ((self._is_replaced(replica) or now >= adopt_at) and self._may_adopt(replica, now)):
                 self._adopt_at.pop(store_id, None)
                 self.adoptions.begin(replica)
             else:

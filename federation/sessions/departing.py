@@ -76,6 +76,7 @@ class Departing(Sources):
     adopted  as of the home
     includes  as of the home
     unstored  as of the home
+    own_since  as of the home
     asked    nodes that have not said whether they have adopted it: what has not left yet waits for them, until
     asked_until
     copied   messages whose records have numbers from the first to below the second are there already: by a copy
@@ -116,6 +117,7 @@ class Departing(Sources):
         self.adopted: AllAdopted = ()
         self.includes: dict[str, int] | None = None
         self.unstored: Unstored = {}
+        self.own_since = 0 if before is None else before.epoch[0]
         self.asked: dict[str, None] = {}
         self.asked_until = 0.0
         self.record = 0

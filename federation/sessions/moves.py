@@ -77,6 +77,7 @@ class Moves:
         departing = Departing(
             session, epoch, home.counter, sender.name, self.name, waiting, home.arriving, marks, older_until
         )
+        departing.own_since = home.own_since
         if sender.knows_adoptions:
             departing.came(home.adopted, home.includes, home.unstored)
         self._homes.leaves(home, epoch, now)
@@ -117,6 +118,7 @@ class Moves:
         self._broker.timers.schedule(session)
         session.sources = departing.before
         home.adopted, home.includes, home.unstored = departing.adopted, departing.includes, departing.unstored
+        home.own_since = departing.own_since
         if departing.before is not None:
             self._homes.arrives(home, departing.before)
         switched = departing.switched_nodes()
@@ -128,7 +130,7 @@ class Moves:
                 arriving.expect(departing.epoch, self._broker.now)
             if self.name in switched:
                 epoch = self._homes.epoch_of(home)
-                self.switches.switch(home.client_id, epoch, [departing.home], self._broker.now)
+                epoch = self.switches.switch(home.client_id, epoch, [departing.home], self._broker.now)
                 self.switched(self.name, home.client_id, epoch)
         if home.arriving is not None and home.arriving.waits_for_older():
             self._homes.wait_for_hand_over(home, home.arriving.until)

@@ -21,6 +21,7 @@ from federation.sessions.arriving import Epoch
 from federation.sessions.home import Home
 from federation.sessions.homes import Homes
 from federation.sessions.moves import Moves
+from federation.sessions.promised import UNNAMED, Claims
 
 KNOWN_SECONDS_MAX: Final = 5.0  # a home is waited for so long that another node sends to
 CLAIMS_OF_A_TURN: Final = 256
@@ -82,6 +83,22 @@ class OtherHomes:
         arriving.expect(epoch, now)
         self._homes.wait_for_hand_over(home, arriving.until)
         self._homes.keep(home)
+
+    def promise(self, home: Home, claims: Claims, now: float) -> None:
+        """Other homes, too, have said to hand over what they had at these claims. The client does not wait for them any more;
+        what comes directly does, since it is newer."""
+        session = self._broker.sessions.get(home.client_id)
+        for store_id, counter in claims.items():
+            if session is not None and store_id != UNNAMED and not self._has_begun(home, store_id, counter):
+                self._hands_over(home, session, (counter, store_id), now)
+
+    def _has_begun(self, home: Home, store_id: str, counter: int) -> bool:
+        """Return whether the home with this store hands over what it had at this claim, or has done so. It does not say that
+        it has handed on all where another node had adopted the session."""
+        sender = self._homes.sender_of(store_id)
+        if sender is not None and home.arriving is not None and home.arriving.handing.get(sender.name, -1) >= counter:
+            return True
+        return home.handed.get(store_id, -1) >= counter
 
     def wait_for(self, client_id: str, epoch: Epoch, until: float) -> None:
         """The client has this home, which is not known here, and is waited for until then."""

@@ -212,6 +212,7 @@ class Sessions(Ownership):
 
     def _let_in(self, home: Home) -> None:
         self.claiming.pop(home, None)
+        self._others.promise(home, home.on_way(), self._broker.now)
         claimant = home.claimant
         home.claimant = home.awaited = home.promised = None
         home.until = NEVER
@@ -298,7 +299,7 @@ class Sessions(Ownership):
 
     def _claim_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
         client_id = frame.client_id
-        is_answered, is_clean, has_ended, *adopted = frame.more
+        is_answered, _, has_ended, *adopted = frame.more
         if not is_claimed(client_id):
             return
         if self.lost is not None and not has_ended and client_id not in self.homes.by_client:
@@ -333,7 +334,7 @@ class Sessions(Ownership):
             if is_answered:
                 self.answers.say(sender, frame, on_way, self.moves.over.of(client_id))
         elif not self._others.stays(home, session, frame.epoch, adopted, now):
-            self._give(session, home, sender, frame, bool(is_clean), bool(is_answered), now)
+            self._give(session, home, sender, frame, now)
             self.moves.asked_keepers.told(client_id, frame.epoch, adopted)
 
     def take(self, frame: SessionFrame, now: float) -> None:
@@ -370,17 +371,10 @@ class Sessions(Ownership):
         self.moves.asked_keepers.ask_home(home.client_id, self.lost, now)
         return True
 
-    def _give(
-        self,
-        session: Session,
-        home: Home,
-        sender: PeerSender,
-        frame: SessionFrame,
-        is_clean: bool,
-        is_answered: bool,
-        now: float,
-    ) -> None:
-        """Another node is the home from now on: end the session, or hand it over."""
+    def _give(self, session: Session, home: Home, sender: PeerSender, frame: SessionFrame, now: float) -> None:
+        """Another node is the home from now on: end the session, or hand it over. frame: its claim, without values where that
+        was not heard."""
+        is_answered, is_clean = frame.more[:2] or (False, False)
         broker = self._broker
         client_id = session.client_id
         marks = Marks(list(self._senders.values()), now + ORDER_SECONDS_MAX)
@@ -412,7 +406,7 @@ class Sessions(Ownership):
         """The session came here behind a claim of this node."""
         session, sender = self._broker.sessions.get(home.client_id), self._senders.get(name)
         if session is not None and sender is not None:
-            self._give(session, home, sender, SessionFrame(CLAIM, home.client_id, epoch, ()), False, False, now)
+            self._give(session, home, sender, SessionFrame(CLAIM, home.client_id, epoch, ()), now)
 
     def _answer_heard(self, sender: PeerSender, frame: SessionFrame, now: float) -> None:
         verdict, counter, store_id, *adopted = frame.more  # of HANDING and NOTHING it is claims
@@ -424,6 +418,8 @@ class Sessions(Ownership):
         if verdict in (NOTHING, HANDING):
             if home.promised is not None:
                 home.promised.says(verdict == HANDING, claims_of(adopted))
+            elif verdict == HANDING:
+                self._others.promise(home, claims_of(adopted), now)
             if verdict == HANDING and home.on_way():
                 home.until = now + max(HEAD_SECONDS_MAX, wait_seconds({name: None}, self.siblings, 0.0))
             self._answered(home, name, now)
@@ -447,7 +443,7 @@ class Sessions(Ownership):
                 self.moves.pass_on(frame.client_id, name, epoch)
                 self.moves.take_early(frame.client_id, now)
             elif not self._others.stays(home, session, epoch, adopted, now, True):
-                self._give(session, home, sender, SessionFrame(CLAIM, frame.client_id, epoch, ()), False, False, now)
+                self._give(session, home, sender, SessionFrame(CLAIM, frame.client_id, epoch, ()), now)
                 self.moves.asked_keepers.told(frame.client_id, epoch, adopted)
 
     def peer_removed(self, name: str, now: float) -> None:

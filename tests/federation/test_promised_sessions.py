@@ -11,6 +11,8 @@ from broker.broker import Broker
 from broker.codec.packets import Disconnect
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL
 from broker.config.settings_mqtt import MqttSettings
+from broker.hooks import NO_GROUPS
+from broker.message import Message
 from broker.ownership import Claimant
 from broker.store.identity import StoreIdentity
 from federation.serf.events import Member, MemberJoin, MemberStatus
@@ -25,10 +27,10 @@ from federation.sessions.promised import (
     claims_of,
     told_claims,
 )
-from federation.sessions.wire import ANSWER, NOTHING, encode_session_frame
+from federation.sessions.wire import ANSWER, HAND, HANDED, HANDING, HEAD_END, NOTHING, SWITCH, encode_session_frame
 from federation.stream.frames import HEADER_SIZE
 from federation.tags import TAG_WORKER_OF, own_tags
-from session_home import Home
+from session_home import STORES, SUBSCRIPTION, Home, session_records
 from simulator.client import Client
 from simulator.federation import Federation
 from simulator.node_store import Disk
@@ -128,6 +130,33 @@ def test_a_worker_that_has_just_started_waits_for_another_one_that_it_does_not_k
     if waits:
         sessions.receive("n1/1", answer(sessions.homes.by_client["c"].counter, home), 0.0)
     assert client.is_let_in
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_comes_directly_waits_for_each_home_that_has_said_to_hand_over(is_late: bool) -> None:
+    """The client is let in with the session of one of them, before the other one has answered or after that."""
+    home = Home()
+    client = Waiting()
+    assert not home.sessions.claim(client, "c", "", False, 0.0)
+    of_client = home.sessions.homes.by_client["c"]
+    epoch = home.sessions.homes.epoch_of(of_client)
+    home.hear("n2", ANSWER, epoch, HANDING, *epoch, STORES["n2"], 5)
+    if not is_late:
+        home.hear("n3", ANSWER, epoch, HANDING, *epoch, STORES["n3"], 6)
+    head, _ = session_records()
+    home.hear("n2", HAND, epoch, ("n2",), (head, SUBSCRIPTION, (HEAD_END,), (HANDED,)), 5)
+    assert client.is_let_in
+    if is_late:
+        home.hear("n3", ANSWER, epoch, HANDING, *epoch, STORES["n3"], 6)
+    arriving = of_client.arriving
+    assert arriving is not None
+    assert arriving.expected == {STORES["n3"]: 6}
+    home.hear("n4", SWITCH, epoch)
+    home.node.receivers.by_name["n4"].publish(Message(b"t", b"newer", 2, False), NO_GROUPS, 0.0)
+    assert home.broker.sessions["c"].queue_length() == 0
+    home.hear("n3", HAND, epoch, ("n3",), (head, SUBSCRIPTION, (HEAD_END,), (HANDED,)), 6)
+    assert not arriving.waits_for_older()
+    assert home.broker.sessions["c"].queue_length() == 1
 
 
 def answer(counter: int, home: Station) -> bytes:
