@@ -325,6 +325,8 @@ class Departing(Sources):
         if self.copied[0] <= record < self.copied[1]:
             return None if self.is_adopted else self._marks_back(number_there(self.tail, record))
         lost, marks = ("", ()) if self.relayed is None else self.relayed.marks_of(record)
+        if lost == self.session.context.identity.store_id:  # it has come back, and this home hands it on itself
+            return (NOT_COPIED,)
         for store_id, below, first, end, since, tail in self.adopted:
             if since > 0 and first <= record < end:
                 copied = COPIED, store_id, since

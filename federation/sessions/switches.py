@@ -74,12 +74,23 @@ class Switches:
 
     def switch(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> Epoch:
         """They are for the home with this epoch from now on, unless they are for a later one: these nodes hear of it, and the
-        one that they were for. Return the epoch of which home they are."""
-        former = self._homes.sender_of(self._sent_to.get(client_id, NO_EPOCH)[1])
+        one that they were for, or may have been. Return the epoch of which home they are."""
+        former = self._sent_to.get(client_id)
         self.note(client_id, epoch)
         epoch = self._sent_to[client_id]
-        self.say(client_id, epoch, names if former is None else [*names, former.name], now)
+        if former is None:
+            names = [*names, *self._forgotten()]
+        else:
+            sender = self._homes.sender_of(former[1])
+            names = names if sender is None else [*names, sender.name]
+        self.say(client_id, epoch, names, now)
         return epoch
+
+    def _forgotten(self) -> list[str]:
+        """Return the nodes that do not hear of a move now, and may have a session to which the process before this one sent."""
+        if self._broker.identity.starts <= 1:
+            return []
+        return [name for name, sender in self._senders.items() if sender.moves_sessions and not sender.reachable]
 
     def say(self, client_id: str, epoch: Epoch, names: list[str], now: float) -> None:
         """Publishes of this node from now on are for the home with this epoch, and no more for former ones: all of them hear

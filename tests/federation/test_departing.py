@@ -27,8 +27,9 @@ from federation.sessions.wire import (
     NOT_COPIED,
     SWITCH,
     Record,
+    decode_session_frame,
 )
-from federation.stream.frames import FrameError
+from federation.stream.frames import HEADER_SIZE, FrameError
 from session_home import STORES, SUBSCRIPTION, Home, session_records, subscribed
 from stored_node import STORE_ID
 
@@ -182,6 +183,23 @@ def test_the_newest_of_a_copy_go_on_as_such_where_its_home_is_lost_once_more() -
             elif record[0] == OUTGOING:
                 found.append(record[2][2])
     assert found == [(BLOCK_OF, "n3", lost, 40), (COPIED, lost, 3), b"newest", NOT_COPIED, b"own"]
+
+
+def test_what_has_come_back_from_a_copy_of_this_store_goes_on_as_its_own() -> None:
+    """The home says that it hands on all that it had: the next one left out what was still told as a copy of that
+    (homes_are_lost_that_hold_with_three_copies 1 lost four messages)."""
+    home = Home()
+    departing = leaving(home)
+    session = departing.session
+    session.expiry_interval = 60
+    attach_records(session, home.journal)
+    session.deliver(Message(b"t", b"back", 2, False), 2, False, (), None, 0.0)
+    (record,) = [each.record for each in session.queued()]
+    departing.came(((STORE_ID, 50, 0, 0, 0, ()),), None, {})
+    home.sessions.moves.relayed.copied(record, record + 1, ((BLOCK_OF, "n3", STORE_ID, 40), (COPIED, STORE_ID, 3)))
+    (frame,) = departing.take_messages(0.0)
+    records = checked_hand(decode_session_frame(frame[HEADER_SIZE:]).more)[1]
+    assert [record[0] for record in records] == [OUTGOING]
 
 
 def outgoing(payload: bytes) -> Record:

@@ -54,6 +54,25 @@ def test_a_node_does_not_go_back_to_a_home_with_a_lower_epoch() -> None:
     assert [home.switches(name) for name in STORES] == [[newest], [newest], [newest]]
 
 
+@pytest.mark.parametrize(("starts", "is_reached"), [(1, False), (2, False), (2, True)])
+def test_a_node_that_has_started_again_tells_all_that_are_away_where_it_sends(starts: int, is_reached: bool) -> None:
+    """The process before may have sent to one of them, which would take what follows, too
+    (power_fails_while_clients_move 71104, QoS 2 twice)."""
+    home = Home()
+    home.broker.identity.starts = starts
+    if is_reached:
+        home.node.senders["n3"].reachable = True
+    first, second = (20, STORES["n2"]), (30, STORES["n2"])
+    home.hear("n2", MOVE, first, "n4")
+    assert [home.switches(name) for name in STORES] == [
+        [first],
+        [first] if starts > 1 and not is_reached else [],
+        [first],
+    ]
+    home.hear("n2", MOVE, second, "n4")
+    assert [home.switches(name) for name in STORES] == [[second], [], [second]]
+
+
 def test_what_a_former_home_hands_over_late_goes_on_to_the_home_that_is_known() -> None:
     home = Home()
     home.hear("n2", MOVE, (20, STORES["n2"]), "n1")
