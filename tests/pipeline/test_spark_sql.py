@@ -12,7 +12,7 @@ from event_log_node import event_log_nodes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a JVM starts within minutes on a busy machine
 QUERY = "SELECT string(payload) AS payload FROM seen WHERE offset >= 0 ORDER BY offset"
 
 

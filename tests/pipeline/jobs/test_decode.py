@@ -28,7 +28,7 @@ from sparkplug_messages import DOUBLE, STRING, metric, payload
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a JVM starts within minutes on a busy machine
 NEVER = threading.Event()
 SCHEMAS = """
 schemas:
