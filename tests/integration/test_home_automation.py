@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from node_process import Node, Nodes
 
 RED_CONNECTED: Final = "Connected to broker"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def needs(*files: Path) -> pytest.MarkDecorator:

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -26,7 +27,7 @@ ZIGBEE2MQTT: Final = PACKAGES / "node_modules/zigbee2mqtt/index.js"
 RADIO: Final = ROOT / "tests/support/zigbee_radio.cjs"
 TELEGRAF: Final = PACKAGES / "bin/telegraf"
 HOME_ASSISTANT: Final = PACKAGES / "homeassistant/bin/hass"
-SECONDS: Final = 180.0  # that each of them may take to start
+SECONDS: Final = 400.0  # that each of them may take to start, beside other work
 
 
 def documented(heading: str, port: int) -> str:
@@ -138,6 +139,23 @@ def telegraf(folder: Path, port: int) -> Program:
     return made
 
 
+def preset(fields: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a form of Home Assistant has in it before anybody writes; its parts that are folded are forms, too."""
+    found: dict[str, Any] = {}
+    for field in fields:
+        selector = field.get("selector", {})
+        if field.get("type") == "expandable":
+            found[field["name"]] = preset(field["schema"])
+        elif "default" in field:
+            found[field["name"]] = field["default"]
+        elif field.get("required") and "boolean" in selector:
+            found[field["name"]] = False
+        elif field.get("required") and "select" in selector:
+            first = selector["select"]["options"][0]
+            found[field["name"]] = first["value"] if isinstance(first, dict) else first
+    return found
+
+
 class HomeAssistant:
     """The process, and calls of its HTTP API as those that its own pages make."""
 
@@ -162,8 +180,11 @@ class HomeAssistant:
                 data = urllib.parse.urlencode(body).encode()  # type: ignore[arg-type]
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
             request = urllib.request.Request(f"{self._url}{path}", data, headers)
-            with opener.open(request, timeout=60) as answer:
-                return json.load(answer)
+            try:
+                with opener.open(request, timeout=60) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                raise AssertionError(f"{path}: {error}: {error.read().decode(errors='replace')}") from error
 
         return await asyncio.to_thread(asked)
 
@@ -178,7 +199,7 @@ class HomeAssistant:
         grant = {"grant_type": "authorization_code", "code": code, "client_id": client}
         self._token = (await self.call("/auth/token", grant))["access_token"]
         flow = await self.call("/api/config/config_entries/flow", {"handler": "mqtt"})
-        broker = {"broker": "127.0.0.1", "port": self._mqtt_port}
+        broker = {**preset(flow["data_schema"]), "broker": "127.0.0.1", "port": self._mqtt_port}
         done = await self.call(f"/api/config/config_entries/flow/{flow['flow_id']}", broker)
         assert done["type"] == "create_entry", done
 
