@@ -52,10 +52,12 @@ from federation.stream.state import State
 from federation.stream.stored_interest import InterestPage, StoredInterest
 from federation.stream.tree import FederationTree
 from federation.tags import (
+    DRAINING_OVER,
     EXTENSION_DIRECT,
     EXTENSION_FIELDS,
     EXTENSION_SESSIONS,
     EXTENSION_STAMPS,
+    TAG_DRAINING,
     TAG_EXTENSIONS,
     TAG_PROCESS,
     TAG_STORE,
@@ -276,13 +278,14 @@ class Node(Nodes):
 
     def _may_return(self, event: MemberLeave) -> bool:
         """Return whether the member, which left, has durable sessions that are promised what is published meanwhile: a program
-        that is updated leaves, too, and it may be taken for failed before its leave is heard. So does a worker that does not
-        come back, when its node stops before that worker has all that others have for it."""
+        that is updated leaves, too, maybe after it was taken for failed, and a worker in `ending` whose node stops before."""
         member = event.member
         sender = self.senders.get(member.name)
         if event.is_forced or sender is None or not member.tags.get(TAG_STORE):
             return False
-        return self.sessions is None or member.name not in self.ending or self.sessions.answers.has_for(sender)
+        if self.sessions is None or member.name not in self.ending:
+            return True
+        return member.tags.get(TAG_DRAINING) != DRAINING_OVER and self.sessions.answers.has_for(sender)
 
     def forget(self, name: str) -> bool:
         """Give up what the store keeps for a node that has not been a member since the start. False where there is nothing."""

@@ -18,6 +18,7 @@ EXTENSION_STAMPS: Final = "stamps1"  # stamps of retained messages, on both stre
 EXTENSIONS: Final = f"{EXTENSION_FIELDS},{EXTENSION_DIRECT},{EXTENSION_STAMPS}"
 TAG_PROCESS: Final = "process"  # another one after each start; a member with it takes copies for shared groups
 TAG_DRAINING: Final = "draining"  # present while the member is drained: it takes no clients and no sessions
+DRAINING_OVER: Final = "over"  # its value where a worker has given all away, and does not come back
 TAG_CLIENTS: Final = "client_addr"  # where clients reach the member, for those that another one sends there
 REFERENCE_CHARS_MAX: Final = 128  # of TAG_CLIENTS
 TAG_STORE: Final = "store"  # id of the member's store; absent without one

@@ -10,7 +10,7 @@ from federation.errors import NotRunning
 from federation.membership import FederationMembership
 from federation.node import Node
 from federation.sessions.drain import DRAINED, DRAINING, SERVING, Drain, DrainRefused
-from federation.tags import TAG_DRAINING
+from federation.tags import DRAINING_OVER, TAG_DRAINING
 
 
 class DrainControl:
@@ -62,6 +62,10 @@ class DrainControl:
             self._logged = DRAINING
         self._changed()
         return drain
+
+    def over(self) -> None:
+        """This worker has all that others had for it, and does not come back: they are told with its leave."""
+        self._membership.set_state_tags({TAG_DRAINING: DRAINING_OVER})
 
     def end(self) -> Drain:
         """Raises DrainRefused, and NotRunning."""

@@ -52,6 +52,7 @@ class WorkerLeaves:
         kept = drain.keeps() if is_over else ""
         if is_over and not kept:
             self.stop()
+            self._control.over()
             self._finish("the other workers have all sessions of this one")
         elif (kept or drain.state != DRAINED) and self._told_at + TOLD_SECONDS <= now:
             self._told_at = now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from broker.codec.packets import Connect, Will
@@ -10,6 +11,7 @@ from federation.serf.events import MemberLeave
 from federation.sessions.drain import DRAINED, RATE_MAX, SERVING, Drain, DrainRefused
 from federation.shell.sibling_workers import know_siblings
 from federation.shell.worker_leaves import LOOK_SECONDS, QUIET_SECONDS
+from federation.tags import DRAINING_OVER, TAG_DRAINING
 from simulator.client import Client
 from simulator.federation import Federation
 from simulator.node_process import NodeProcess
@@ -185,11 +187,17 @@ def test_a_worker_that_stops_before_it_has_all_is_expected_back() -> None:
     node.ending = frozenset({"n2", "n3"})
     workers.hosts[2].crash()
     workers.publish(0)
+    now = workers.world.now
+    member = None
     for name in ("n2", "n3"):
         member = workers.node(0).serf.member(name)
         assert member is not None
-        node.member_events([MemberLeave(member)], workers.world.now)
+        node.member_events([MemberLeave(member)], now)
     assert "n2" not in node.siblings
     assert "n2" not in node.senders
     assert "n3" in node.siblings
     assert not node.senders["n3"].outbox.is_empty()
+    assert member is not None
+    node.member_events([MemberLeave(replace(member, tags=member.tags | {TAG_DRAINING: DRAINING_OVER}))], now)
+    assert "n3" not in node.siblings
+    assert "n3" not in node.senders

@@ -10,6 +10,7 @@ from federation.membership import FederationMembership
 from federation.sessions.drain import DRAINED
 from federation.shell.drain import DrainControl
 from federation.shell.worker_leaves import WorkerLeaves
+from federation.tags import DRAINING_OVER, TAG_DRAINING
 from simulator.federation import Federation
 from simulator.node_store import Disk
 
@@ -20,6 +21,13 @@ class Log:
 
     def info(self, text: str, waits_for: str, **more: Any) -> None:
         self.waits_for.append(waits_for)
+
+
+class Tags:
+    """A membership that has all that is asked of it here."""
+
+    def set_state_tags(self, tags: dict[str, str]) -> None:
+        assert tags == {TAG_DRAINING: DRAINING_OVER}
 
 
 async def test_it_waits_for_messages_that_stay_at_their_node() -> None:
@@ -36,7 +44,7 @@ async def test_it_waits_for_messages_that_stay_at_their_node() -> None:
     federation.world.run_until(lambda: drain.state == DRAINED, 60.0, "the node is drained")
     ended: list[str] = []
     log = Log()
-    control = DrainControl(process.node, cast("FederationMembership", None), lambda: now, lambda: None, log)
+    control = DrainControl(process.node, cast("FederationMembership", Tags()), lambda: now, lambda: None, log)
     leaves = WorkerLeaves(control, ended.append, log)
     drain.since = asyncio.get_running_loop().time() - 60.0
     leaves.start()
