@@ -264,7 +264,7 @@ class Moves:
                         take_claim(home.handed, self._senders[homes[0]].peer_store_id, since)
                     self._homes.keep(home)
                 elif client_id not in self._broker.sessions:
-                    self._wait_for_session(client_id, homes, record)
+                    self._wait_for_session(client_id, homes, record, since)
             elif kind == SESSION:
                 if head is not None:  # of an older hand-over
                     head.forget(self.heads, self._homes.journal)
@@ -283,7 +283,7 @@ class Moves:
             elif kind == OUTGOING:
                 session = self._broker.sessions.get(client_id)
                 if session is None:
-                    self._wait_for_session(client_id, homes, record)
+                    self._wait_for_session(client_id, homes, record, since)
                 else:
                     take_outgoing(self._broker, session, record, False, came, now)
         if home.arriving is not None:
@@ -348,10 +348,10 @@ class Moves:
             return True
         return False
 
-    def _wait_for_session(self, client_id: str, homes: list[str], record: Record) -> None:
+    def _wait_for_session(self, client_id: str, homes: list[str], record: Record, since: int) -> None:
         """A record came before the session, whose head has taken a longer way."""
         early = self.heads.setdefault(("", client_id), Head("", client_id, []))
-        early.records.append((tuple(homes), record))
+        early.records.append((tuple(homes), record, since))
         early.keep(self._homes.journal)
 
     def take_early(self, client_id: str, now: float) -> None:
@@ -359,8 +359,8 @@ class Moves:
         early = self.heads.get(("", client_id))
         if early is not None:
             early.forget(self.heads, self._homes.journal)
-            for homes, record in early.records:
-                self.take(SessionFrame(HAND, client_id, (0, ""), (homes, (record,), 0)), now)
+            for homes, record, *since in early.records:  # a store of an earlier build does not have the claim
+                self.take(SessionFrame(HAND, client_id, (0, ""), (homes, (record,), since[0] if since else 0)), now)
 
     def begin(self, now: float) -> None:
         """The senders are there. What came before sessions that were asked for goes on, since nobody waits for them now."""

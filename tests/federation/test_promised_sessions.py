@@ -159,6 +159,20 @@ def test_what_comes_directly_waits_for_each_home_that_has_said_to_hand_over(is_l
     assert home.broker.sessions["c"].queue_length() == 1
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_end_of_an_earlier_hand_over_that_comes_before_the_session_ends_none_of_a_later_one(ends: bool) -> None:
+    """A home that has started again ends an older one first (workers_of_one_node_die 3, out of order)."""
+    home = Home()
+    assert not home.sessions.claim(Waiting(), "c", "", False, 0.0)
+    epoch = home.sessions.homes.epoch_of(home.sessions.homes.by_client["c"])
+    home.hear("n2", HAND, epoch, ("n2",), ((HANDED,),), 7 if ends else 3)
+    head, _ = session_records()
+    home.hear("n2", HAND, epoch, ("n2",), (head, SUBSCRIPTION, (HEAD_END,)), 7)
+    arriving = home.sessions.homes.by_client["c"].arriving
+    assert arriving is not None
+    assert arriving.handing == ({} if ends else {"n2": 7})
+
+
 def answer(counter: int, home: Station) -> bytes:
     """The body of a frame: there is no session of the client."""
     epoch = counter, home.broker.identity.store_id
