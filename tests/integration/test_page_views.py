@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from broker.codec.packets import MQTT_5, ConnAck, Connect
+from broker.workers.shares import worker_name
 from browser_page import CHROMIUM, LIVE_MS, SCREEN, Window, address_of, federation, needs_axe, window
 from mqtt_client import MqttClient
 from waiting import eventually
@@ -69,7 +71,10 @@ async def test_the_logs_of_all_nodes_are_one_time_line(nodes: Nodes, clients: Cl
         found = await rows_settle(tab, 5, lambda cells, end=end: cells == names[max(0, end - ROWS) : end]) + found  # type: ignore[misc]
     assert found == names
     # By filter, of one node.
-    await tab.page.get_by_label("node").select_option(made[1].name)
+    connected = next(line for line in made[1].log().splitlines() if f'client_id="writer {made[1].name}"' in line)
+    worker = re.search(r"worker=(\d+)", connected)
+    log_name = worker_name(made[1].name, int(worker[1]) if worker else 0)  # each worker has a log of its own
+    await tab.page.get_by_label("node").select_option(log_name)
     await tab.page.get_by_label("topic filter").fill("t/1")
     await tab.click("show")
     own = [f"record {number}." for number in range(1, total, 3) if number % 2]
