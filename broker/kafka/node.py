@@ -16,6 +16,7 @@ from broker.kafka.heard_offsets import HeardOffsets
 from broker.kafka.partitions import (
     PARTITIONS_MAX,
     Entry,
+    KnownNodes,
     Partition,
     coordinator_of,
     decode_entry,
@@ -62,7 +63,8 @@ class KafkaNode:
         self.topics = {name: KafkaTopic(name, each, Selection([each])) for name, each in filters.items()}
         self.name = server.members.node_name or LOCAL_NAME
         self._retained = RetainedMessages(server)
-        heard = HeardOffsets(server.members, self._retained, self.now, self._entries)
+        self._known = KnownNodes({})
+        heard = HeardOffsets(server.members, self._retained, self.now, self.entries)
         self.offsets = CommittedOffsets(server, self._retained, heard, self.coordinates)
         self._first_epoch = 0  # of the first id of the log
         self._own: Entry | None = None
@@ -89,20 +91,26 @@ class KafkaNode:
 
     def first_start(self, now_ns: int) -> FirstStart:
         """Of this node in this folder: after what other nodes know of it, else at a time behind that of all nodes."""
-        entries = self._entries()
+        entries = self.entries()
         if self.name in entries:
             known = entries[self.name]
             return FirstStart(known.since, min(known.epoch + 1, EPOCH_MAX))
         return FirstStart(max([now_ns, *(entry.since + 1 for entry in entries.values())]), 0)
 
-    def _entries(self) -> dict[str, Entry]:
+    def know(self, entries: dict[str, Entry]) -> None:
+        """What `entries` gave before this start: a store in memory has forgotten it, and the others may not be there."""
+        self._known = KnownNodes(entries)
+
+    def entries(self) -> dict[str, Entry]:
         """Return what the nodes of the federation have announced, by their names."""
-        entries: dict[str, Entry] = {}
-        for message in self._retained.below(NODES, PARTITIONS_MAX) if self.server.members.node_name else ():
+        if not self.server.members.node_name:
+            return {}
+        heard: dict[str, Entry] = {}
+        for message in self._retained.below(NODES, PARTITIONS_MAX):
             entry = decode_entry(message.payload)
             if entry is not None:
-                entries[unquote(message.topic.decode().removeprefix(NODES))] = entry
-        return entries
+                heard[unquote(message.topic.decode().removeprefix(NODES))] = entry
+        return self._known.hear(heard)
 
     def settle(self, seconds: float) -> None:
         """The node has started and does not know yet who else lives: for so long there are no partitions and it coordinates
@@ -138,7 +146,7 @@ class KafkaNode:
 
     def _partitions_now(self) -> list[Partition]:
         self._keep_announced()
-        entries = self._entries()
+        entries = self.entries()
         alive = {other.name for other in self.server.members.others() if other.status == ALIVE}
         if self.now() < self._settles_until:
             if not alive or alive != entries.keys() - {self.name}:

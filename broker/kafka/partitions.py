@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from broker.config.addresses import AddressError, parse_address
 
@@ -61,11 +62,56 @@ def decode_entry(data: bytes) -> Entry | None:
     return Entry(since, address, epoch)
 
 
+def encode_entries(entries: Mapping[str, Entry]) -> bytes:
+    """A line for each node: its name, a space, its entry."""
+    return b"".join(
+        [quote(name, safe="").encode() + b" " + encode_entry(each) + b"\n" for name, each in entries.items()]
+    )
+
+
+def decode_entries(data: bytes) -> dict[str, Entry]:
+    """By name. Lines that are damaged are left out."""
+    found: dict[str, Entry] = {}
+    for line in data.splitlines()[:PARTITIONS_MAX]:
+        name, _, content = line.partition(b" ")
+        entry = decode_entry(content)
+        if entry is not None:
+            found[unquote(name.decode(errors="replace"))] = entry
+    return found
+
+
+class KnownNodes:
+    """The entries that a node has heard of, also before its last start: without those of nodes that it does not hear yet the
+    partitions behind theirs would have other numbers. Policy: beyond PARTITIONS_MAX the nodes that came last are left out.
+    """
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        """`entries`: as they were known before the start."""
+        self._entries = dict(entries)
+        self._heard: Collection[str] = ()
+
+    def hear(self, heard: Mapping[str, Entry]) -> dict[str, Entry]:
+        """Return all entries. `heard`: those that all nodes have now; one that was among them before was deleted."""
+        known = {**self._entries, **heard}
+        for name in self._heard:
+            if name not in heard:
+                del known[name]
+        if len(known) > PARTITIONS_MAX:
+            known = {name: known[name] for name in _in_order(known)}
+        self._entries = known
+        self._heard = heard.keys() & known.keys()
+        return dict(known)
+
+
+def _in_order(entries: Mapping[str, Entry]) -> list[str]:
+    """The names of the nodes in the order of their numbers."""
+    return sorted(entries, key=lambda name: (entries[name].since, name))[:PARTITIONS_MAX]
+
+
 def partitions_of(entries: Mapping[str, Entry], alive: Collection[str]) -> list[Partition]:
     """All partitions in the order of their numbers. `alive`: names of the nodes that can be reached."""
-    names = sorted(entries, key=lambda name: (entries[name].since, name))[:PARTITIONS_MAX]
     found = []
-    for number, name in enumerate(names):
+    for number, name in enumerate(_in_order(entries)):
         address = parse_address(entries[name].address, unix_allowed=False)
         found.append(Partition(number, name, address.host, address.port, entries[name].epoch, name in alive))
     return found

@@ -28,6 +28,7 @@ from broker.kafka.group_messages import (
 from broker.kafka.grouping import Grouping
 from broker.kafka.messages import FETCH, INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, PRODUCE
 from broker.kafka.node import FirstStart, KafkaNode
+from broker.kafka.partitions import decode_entries, encode_entries
 from broker.kafka.producing import refuse_produce, refuse_producer_id
 from broker.kafka.reading import Reading
 from broker.kafka.server import Handler, KafkaServer
@@ -46,6 +47,8 @@ SETTLE_SECONDS: Final = 5.0
 SINCE_FILE: Final = (
     "kafka_since"  # in the folder of the log: a FirstStart, its numbers in decimal with a space between them
 )
+NODES_FILE: Final = "kafka_nodes"  # beside it: the entries of all nodes, as broker/kafka/partitions.py writes them
+NODES_SECONDS: Final = 5.0  # between two looks whether it is to be written
 
 
 class KafkaPlugin(Plugin):
@@ -59,8 +62,9 @@ class KafkaPlugin(Plugin):
         self._reading: Reading | None = None
         self._grouping: Grouping | None = None
         self._server: KafkaServer | None = None
-        self._since_file = Path()
+        self._folder = Path()
         self._settling: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
 
     @property
     def addresses(self) -> list[str]:
@@ -106,18 +110,22 @@ class KafkaPlugin(Plugin):
         assert self._server is not None
         assert self._node is not None
         self._node.offsets.count_kept()
+        self._folder = Path(self.server.path_of(self.server.settings.plugins.event_log.dir))
         if self.server.members.node_name:  # before the first client
+            kept = await asyncio.to_thread(read_kept, self._folder / NODES_FILE)
+            self._node.know(decode_entries(kept))
+            self._keeping = asyncio.create_task(self._keep_nodes(kept))
             self._node.settle(SETTLE_SECONDS)
             self._node.offsets.heard.begin()
         await self._server.open(KEY)
         address, warning = kafka_addr(self._server.addresses, self.settings.advertised, local_ipv4_addresses())
         if warning:
             self._log.warning(warning, key=f"{KEY}.advertised")
-        self._since_file = Path(self.server.path_of(self.server.settings.plugins.event_log.dir)) / SINCE_FILE
+        path = self._folder / SINCE_FILE
         try:
-            first = await asyncio.to_thread(read_first_start, self._since_file)
+            first = await asyncio.to_thread(read_first_start, path)
         except (OSError, ValueError) as error:
-            raise StartError(f"{KEY}: {self._since_file} cannot be read: {error}") from error
+            raise StartError(f"{KEY}: {path} cannot be read: {error}") from error
         if first is not None:
             self._node.announce(first, address)
         elif self.server.members.node_name:
@@ -133,11 +141,28 @@ class KafkaPlugin(Plugin):
         await asyncio.sleep(seconds)
         first = self._node.first_start(time.time_ns())
         try:
-            await asyncio.to_thread(Files().replace, self._since_file, f"{first.since} {first.epoch}".encode())
+            await asyncio.to_thread(Files().replace, self._folder / SINCE_FILE, f"{first.since} {first.epoch}".encode())
         except OSError as error:
             self._log.error("the partition of this node has no number: its file cannot be written", error=str(error))
             return
         self._node.announce(first, address)
+
+    async def _keep_nodes(self, kept: bytes) -> None:
+        """Write what is known of the nodes whenever it has changed."""
+        assert self._node is not None
+        has_failed = False
+        while True:
+            await asyncio.sleep(NODES_SECONDS)
+            wanted = encode_entries(self._node.entries())
+            if wanted == kept:
+                continue
+            try:
+                await asyncio.to_thread(Files().replace, self._folder / NODES_FILE, wanted)
+                kept, has_failed = wanted, False
+            except OSError as error:
+                if not has_failed:
+                    self._log.warning("the file of the nodes of Kafka's partitions cannot be written", error=str(error))
+                has_failed = True
 
     async def reload(self) -> None:
         if self._server is not None and self._server.context is not None:
@@ -147,8 +172,9 @@ class KafkaPlugin(Plugin):
         await self.stop()
 
     async def stop(self) -> None:
-        if self._settling is not None:
-            self._settling.cancel()
+        for task in (self._settling, self._keeping):
+            if task is not None:
+                task.cancel()
         if self._node is not None:
             self._node.offsets.heard.stop()
         if self._server is not None:
@@ -201,6 +227,16 @@ def kafka_addr(opened: list[str], advertised: Address | None, local_addresses: l
         wanted = Address("tcp", advertised.host, advertised.port or wanted.port)
     found, warning = advertised_address(wanted, local_addresses if wanted.host in UNSPECIFIED_HOSTS else ())
     return found.host_port, warning
+
+
+def read_kept(path: Path) -> bytes:
+    """The file of the nodes; none where there is none. Raises StartError."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise StartError(f"{KEY}: {path} cannot be read: {error}") from error
 
 
 def read_first_start(path: Path) -> FirstStart | None:

@@ -24,6 +24,7 @@ from broker.kafka.fields import Reader, decode, encode
 from broker.kafka.group_messages import OFFSET_FETCH_RESPONSE
 from broker.kafka.grouping import Grouping
 from broker.kafka.node import NODES, FirstStart, KafkaNode
+from broker.kafka.partitions import decode_entries, encode_entries
 from broker.kafka.plugin import read_first_start
 from broker.message import Message
 from broker.server.host import Host
@@ -105,6 +106,24 @@ async def test_the_number_of_a_first_start(host: Host) -> None:
     node.log.lineage = node.log.lineage.child("another", 7)
     assert node.epoch == 6
     assert [node.epoch_end(epoch) for epoch in (0, 4, 5)] == [0, 0, 7]
+
+
+async def test_a_node_that_hears_nobody_keeps_its_number(host: Host) -> None:
+    """A store in memory has forgotten the others, who are not there; one that is deleted later does not come back."""
+    for name, since in (("a", 100), ("b", 200), ("c", 300)):
+        member(host, name).announce(FirstStart(since, 0), f"{name}:1")
+    kept = encode_entries(member(host, "b").entries())
+    host = Host(host.settings)
+    node = member(host, "b")
+    node.know(decode_entries(kept))
+    node.announce(FirstStart(200, 0), "b:1")
+    assert [each.node for each in node.partitions()] == ["a", "b", "c"]
+    assert node.own_partition() == 1
+    member(host, "a").announce(FirstStart(100, 0), "a:2")
+    assert node.entries()["a"].address == "a:2"
+    host.broker.publish(Message(f"{NODES}a".encode(), b"", 1, True), host.now())
+    assert node.entries().keys() == {"b", "c"}
+    assert decode_entries(encode_entries(node.entries())) == node.entries()
 
 
 @pytest.mark.parametrize(("text", "first"), [("12", FirstStart(12, 0)), ("12 3", FirstStart(12, 3))])

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.kafka.partitions import Entry, coordinator_of, decode_entry, encode_entry, partitions_of
+from broker.kafka.partitions import (
+    PARTITIONS_MAX,
+    Entry,
+    KnownNodes,
+    coordinator_of,
+    decode_entries,
+    decode_entry,
+    encode_entries,
+    encode_entry,
+    partitions_of,
+)
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 entries = st.dictionaries(names, st.builds(Entry, st.integers(0, 9), st.just("10.0.0.1:9092"), st.integers(0, 3)))
@@ -58,3 +68,18 @@ def test_entries_come_back(entry: Entry) -> None:
 )
 def test_what_somebody_else_wrote_is_no_entry(data: bytes) -> None:
     assert decode_entry(data) is None
+
+
+@given(entries)
+def test_the_entries_of_all_nodes_come_back(known: dict[str, Entry]) -> None:
+    data = encode_entries(known)
+    assert decode_entries(data) == known
+    assert decode_entries(b"nonsense\n\xff {}\n" + data) == known
+
+
+def test_the_entries_that_are_known_have_a_bound() -> None:
+    known = KnownNodes({f"n{number}": Entry(number, "h:1", 0) for number in range(PARTITIONS_MAX)})
+    found = known.hear({"early": Entry(0, "h:2", 0), "late": Entry(2**60, "h:3", 0)})
+    assert len(found) == PARTITIONS_MAX
+    assert ("early" in found, "late" in found, "n999" in found) == (True, False, False)
+    assert known.hear({}).keys() == found.keys() - {"early"}
