@@ -18,7 +18,7 @@ SECOND_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A segment that was set aside."""
+    """A segment that was set aside, or the end of one: `first_offset` is that of the first record which is not in the log."""
 
     file: str
     first_offset: int
@@ -29,7 +29,7 @@ class LogContents:
     """node, lineage  what offsets belong to
     segments  in order; the newest one is being written
     holds_released  by the retention, since the start
-    damaged   segments that were set aside since the start
+    damaged   segments, and ends of segments, that were set aside since the start
     """
 
     def __init__(self, node: str) -> None:

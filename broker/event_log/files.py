@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -113,13 +114,33 @@ class Files:
     def move(self, path: Path, folder: Path) -> Path:
         """Move a file into a folder, which is made, beside others of its name; on disk when the call returns. Returns its
         new path."""
-        folder.mkdir(FOLDER_MODE, exist_ok=True)
-        moved = folder / path.name
-        number = 1
-        while moved.exists():
-            number += 1
-            moved = folder / f"{path.name}.{number}"
+        moved = _new_name(folder, path.name)
         path.rename(moved)
         self.sync_folder(folder)
         self.sync_folder(path.parent)
         return moved
+
+    def copy_end(self, path: Path, position: int, folder: Path) -> Path:
+        """Copy what stands in a file from a position on into a folder, which is made; on disk when the call returns. Returns
+        the path of the copy."""
+        copied = _new_name(folder, f"{path.name}.from-{position}")
+        descriptor = os.open(copied, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        with open(descriptor, "wb") as target, path.open("rb") as source:
+            source.seek(position)
+            shutil.copyfileobj(source, target)
+            target.flush()
+            os.fsync(descriptor)
+        self.sync_folder(folder)
+        self.sync_folder(path.parent)
+        return copied
+
+
+def _new_name(folder: Path, name: str) -> Path:
+    """Of a file in a folder, which is made, beside others of its name."""
+    folder.mkdir(FOLDER_MODE, exist_ok=True)
+    found = folder / name
+    number = 1
+    while found.exists():
+        number += 1
+        found = folder / f"{name}.{number}"
+    return found

@@ -1,4 +1,8 @@
-"""The start of a log: lock the folder, check the segments, cut a torn tail, set damaged ones aside, decide where to go on."""
+"""The start of a log: lock the folder, check the segments, cut a torn tail, set aside what is damaged, decide where to go on.
+
+A segment is sound up to the first fault, and its records before that stay, whatever stands behind it: that may have the form
+of anything, since clients write the payloads.
+"""
 
 # not a core: reads and writes files
 from __future__ import annotations
@@ -25,7 +29,7 @@ from broker.event_log.identity import (
     go_on,
     may_be_unwritten,
 )
-from broker.event_log.index import Segment, decode_index
+from broker.event_log.index import Segment, decode_index, encode_index
 from broker.event_log.lineage import Lineage
 from broker.event_log.segment import Scan, SegmentHeader, Verdict, index_name, offset_of_name, segment_name
 
@@ -45,7 +49,7 @@ class Recovered:
     """identity   of the log from now on; its `next_offset` is that of the next record
     segments   the sound ones, in order
     is_open    the last segment goes on; otherwise a new one is to begin
-    damaged    segments that were set aside by this start
+    damaged    segments, and ends of segments, that were set aside by this start
     torn_bytes bytes of an unfinished write that were cut
     lost       why the log id is another one; "" when it stays, or for a log that begins
     """
@@ -95,8 +99,10 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
         if offset is not None:
             offsets.append(offset)
     segments: list[Segment] = []
-    faults: dict[int, str] = {}  # first offset of a damaged segment -> what is wrong
-    header: SegmentHeader | None = None  # of the newest sound segment that was scanned
+    faults: dict[
+        int, str
+    ] = {}  # first offset of a segment that is damaged, perhaps behind sound records -> what is wrong
+    header: SegmentHeader | None = None  # of the newest segment with something sound that was scanned
     end_offset = time_ns = torn_bytes = 0
     newest = max(offsets, default=-1)
     for offset in sorted(offsets):
@@ -109,15 +115,17 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
                 torn_bytes = size - segment.size
             elif verdict is not Verdict.WHOLE:
                 fault = scan.fault
-            if not fault:
+            if not fault or segment.end_offset > offset:
                 header = scan.header
-        if not fault and offset < end_offset:
-            fault = f"offset {offset} is in the segment before, which ends at {end_offset}"
+        is_sound = not fault or segment.end_offset > offset
+        if offset < end_offset:
+            is_sound = False
+            fault = fault or f"offset {offset} is in the segment before, which ends at {end_offset}"
         end_offset = max(end_offset, segment.end_offset)
         time_ns = max(time_ns, segment.last_time_ns)
         if fault:
             faults[offset] = fault
-        else:
+        if is_sound:
             segments.append(segment)
     lost = f"{IDENTITY_FILE} is missing or damaged" if before is None and offsets else ""
     if before is None and header is not None:  # the segment tells of the log that it was begun for
@@ -141,9 +149,15 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
     identity = LogIdentity(lineage.log_id, node, sync, boot, False, next_offset, last_segment, lineage.parents)
     if faults or lost:  # first: a crash must not forget how far offsets were given out
         save_identity(folder, files, identity)
+    sound = {segment.first_offset: segment for segment in segments}
+    damaged = [
+        _set_end_aside(folder, files, sound[offset], fault)
+        if offset in sound
+        else set_aside(folder, files, offset, fault)
+        for offset, fault in faults.items()
+    ]
     if last_segment == newest and segments:
         _settle(files, folder / segment_name(newest), segments[-1].size)
-    damaged = [set_aside(folder, files, offset, fault) for offset, fault in faults.items()]
     is_open = bool(segments) and not lost and last_segment == newest and segments[-1].end_offset == next_offset
     return Recovered(identity, segments, is_open, holds, damaged, torn_bytes, lost)
 
@@ -169,6 +183,15 @@ def set_aside(folder: Path, files: Files, first_offset: int, fault: str) -> Dama
         return Damaged("", first_offset, fault)
     moved = files.move(path, folder / DAMAGED_FOLDER)
     return Damaged(f"{DAMAGED_FOLDER}/{moved.name}", first_offset, fault)
+
+
+def _set_end_aside(folder: Path, files: Files, segment: Segment, fault: str) -> Damaged:
+    """Copy what stands behind the last sound block of a segment to the damaged ones, and cut it. Raises OSError."""
+    path = folder / segment_name(segment.first_offset)
+    copied = files.copy_end(path, segment.size, folder / DAMAGED_FOLDER)
+    _settle(files, path, segment.size)
+    files.replace(folder / index_name(segment.first_offset), encode_index(segment))
+    return Damaged(f"{DAMAGED_FOLDER}/{copied.name}", segment.end_offset, fault)
 
 
 def _read(path: Path) -> bytes:

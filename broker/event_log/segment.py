@@ -25,6 +25,7 @@ CHECKED_FROM: Final = 8
 SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 DIGITS: Final = 20
+CHECKED_TIMES: Final = 16  # that all bytes behind a fault are looked at for blocks of a later write, at most
 BLOCK_MAGIC: Final = MAGIC.to_bytes(4, "little")
 
 
@@ -164,10 +165,17 @@ class Scan:
 
     def _later_write_follows(self, data: bytes, fault: int) -> bool:
         """Return whether a whole block of a later write stands in data[fault:], or one with a wrong offset at its
-        begin. The blocks of one write get to disk in any order."""
+        begin. The blocks of one write get to disk in any order.
+
+        Payloads may have the form of blocks, and be so many that their checksums would hold up the start: then it is said of
+        them, too, that they were whole once."""
         at = fault
+        left = CHECKED_TIMES * len(data)
         while (at := data.find(BLOCK_MAGIC, at)) >= 0:
             header = read_header(data, at)
+            left -= 0 if header is None else min(header.size, len(data) - at)
+            if left < 0:
+                return True
             if header is not None and is_whole(data, at, header) and header.offset >= self.segment.end_offset:
                 if at == fault or at - header.earlier > fault:
                     return True

@@ -15,13 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.event_log import recovery
+from broker.event_log.block import BlockBuilder
 from broker.event_log.faults import OutOfRange
 from broker.event_log.files import Files
-from broker.event_log.identity import LogIdentity
-from broker.event_log.recovery import FolderInUse, recover, save_identity, save_mark
+from broker.event_log.recovery import FolderInUse
 from broker.event_log.segment import segment_name
-from broker.event_log.settings import EventLogSettings
-from effort import effort
 from event_log_reader import AppendingLog, MakeLog, Record, read_all
 
 SEGMENT_BYTES = 2**16
@@ -78,12 +76,19 @@ def unmarked(folder: Path, damage: Callable[[Path, int], None], at: int) -> None
     (folder / "synced").unlink()
 
 
+def block_of(offset: int) -> bytes:
+    builder = BlockBuilder()
+    builder.add(b"t", b"x", 0, ("", "", ""), b"", 1)
+    return builder.take(offset)
+
+
 def without_identity(folder: Path) -> None:
     (folder / "log.json").unlink()
     cut(segments(folder)[-1], 1)
 
 
 FIRST, SECOND, NEWEST, LAST = range(12), range(12, 24), range(36, 40), range(39, 40)
+END_OF_SECOND = range(17, 24)  # with the record that stands at byte 30,000
 # What happens to the folder; the records that are gone; whether a log with sync commit keeps its id.
 DAMAGES: dict[str, tuple[Callable[[Path], object], range, bool]] = {
     "nothing": (lambda folder: None, range(0), True),
@@ -104,14 +109,29 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], range, bool]] = {
         False,
     ),
     "a changed byte in the newest segment that is not known to be on disk": (
-        lambda folder: unmarked(folder, flip, 200),
-        NEWEST,
+        lambda folder: unmarked(folder, flip, 12_000),
+        range(38, 40),
         False,
     ),
     "a changed byte at the end": (lambda folder: flip(segments(folder)[-1], -1), LAST, True),
-    "a changed byte in an old segment": (lambda folder: flip(segments(folder)[1], 30_000), SECOND, True),
-    "a changed byte in the newest segment": (lambda folder: flip(segments(folder)[-1], 200), NEWEST, True),
-    "an old segment is cut": (lambda folder: cut(segments(folder)[1], 1), SECOND, True),
+    "a changed byte in an old segment": (lambda folder: flip(segments(folder)[1], 30_000), END_OF_SECOND, True),
+    "a changed byte in the first block of an old segment": (
+        lambda folder: flip(segments(folder)[1], 200),
+        SECOND,
+        True,
+    ),
+    "a changed byte in the newest segment": (lambda folder: flip(segments(folder)[-1], 12_000), range(38, 40), True),
+    "a changed byte in the first block of the newest segment": (
+        lambda folder: flip(segments(folder)[-1], 200),
+        NEWEST,
+        True,
+    ),
+    "a payload of the last write has the form of a block": (
+        lambda folder: append(segments(folder)[-1], b"GMLB" + bytes(90) + block_of(2**60)),
+        range(0),
+        True,
+    ),
+    "an old segment is cut": (lambda folder: cut(segments(folder)[1], 1), range(23, 24), True),
     "a changed header": (lambda folder: flip(segments(folder)[0], 10), FIRST, True),
     "a missing segment in the middle": (lambda folder: segments(folder)[1].unlink(), SECOND, True),
     "the first segment is missing": (lambda folder: segments(folder)[0].unlink(), FIRST, True),
@@ -325,6 +345,43 @@ async def test_damage_in_the_segment_that_is_written(make_log: MakeLog, tmp_path
     assert [(record.offset, record.payload) for record in await read_all(log)] == [(3, b"0100")]
 
 
+async def test_what_is_behind_sound_records_is_kept_aside(make_log: MakeLog, tmp_path: Path) -> None:
+    """It is told once."""
+    log = await filled(make_log, "commit")
+    folder = crashed(tmp_path / "log")
+    for path in folder.glob("*.index"):
+        path.unlink()
+    places = [(segments(folder)[1], 30_000, 17), (segments(folder)[-1], 12_000, 38)]
+    for path, at, _ in places:
+        flip(path, at)
+    contents = [path.read_bytes() for path, *_ in places]
+    log_id = log.log_id
+    log = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)
+    assert len(log.damaged) == len(places)
+    for told, content, (path, _, first_offset) in zip(log.damaged, contents, places, strict=True):
+        aside = folder / told.file
+        assert told.first_offset == first_offset
+        assert path.read_bytes() + aside.read_bytes() == content
+        assert aside.stat().st_mode & 0o777 == 0o600
+    await log.stop()
+    log = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)
+    assert (log.damaged, log.gaps, log.log_id) == ([], [(17, 24), (38, 40)], log_id)
+
+
+async def test_the_end_of_a_segment_is_not_written_yet_when_the_next_one_begins(
+    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With sync none the machine ends before the system has written it."""
+    log = await filled(make_log, "none")
+    folder = crashed(tmp_path / "log")
+    cut(segments(folder)[-2], 3 * LAST_BLOCKS)
+    monkeypatch.setattr(recovery, "boot_id", lambda: "another boot")
+    log_id = log.log_id
+    log = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES, sync="none")
+    assert log.gaps == [(32, 36)]
+    await check_readers(log, log_id, [*range(32), *NEWEST], range(32, 36))
+
+
 @pytest.mark.parametrize(
     ("sync", "is_torn", "restarted", "keeps_id"),
     [
@@ -427,54 +484,3 @@ async def test_the_files_belong_to_this_user_alone(make_log: MakeLog, tmp_path: 
     await filled(make_log, "commit")
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "log").iterdir()} == {0o600}
-
-
-async def whole_folder(folder: Path) -> None:
-    log = AppendingLog(EventLogSettings(dir=str(folder), segment_bytes=SEGMENT_BYTES), "n1")
-    await log.start()
-    for number in range(8):
-        log.append(b"t", b"%04d" % number * (300 * number))
-        await log.flush()
-    await log.stop()
-
-
-@pytest.fixture
-async def whole(tmp_path: Path) -> Path:
-    """A folder with one segment of eight blocks."""
-    await whole_folder(tmp_path / "whole")
-    for path in (tmp_path / "whole").glob("*.index"):
-        path.unlink()
-    log_id = "00000000-0000-0000-0000-000000000001"
-    save_identity(tmp_path / "whole", Files(), LogIdentity(log_id, "n1", "commit", recovery.boot_id()))
-    save_mark(tmp_path / "whole", Files(), log_id, 8)
-    return tmp_path / "whole"
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=effort(120))
-@given(data=st.data())
-def test_a_start_finds_a_prefix_of_a_damaged_last_segment(whole: Path, data: st.DataObject) -> None:
-    folder = whole.with_name("damaged")
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(whole, folder)
-    path = segments(folder)[0]
-    size = path.stat().st_size
-    kind = data.draw(st.sampled_from(["cut", "flip", "zeros", "append"]))
-    at = data.draw(st.integers(0, size - 1))
-    if kind == "cut":
-        os.truncate(path, at)
-    elif kind == "flip":
-        flip(path, at)
-    elif kind == "zeros":
-        content = path.read_bytes()
-        end = min(size, at + data.draw(st.integers(1, 600)))
-        path.write_bytes(content[:at] + bytes(end - at) + content[end:])
-    else:
-        append(path, data.draw(st.binary(min_size=1, max_size=200)))
-    found = recover(folder, Files(), "n1", "commit")
-    end_offset = found.segments[0].end_offset if found.segments else 0
-    assert end_offset <= 8
-    assert (found.identity.next_offset, found.lost) == (8, "")
-    if not found.damaged:
-        # A sound start afterwards sees the same, and nothing more to mend.
-        again = recover(folder, Files(), "n1", "commit")
-        assert (again.segments[0].end_offset, again.torn_bytes, again.damaged) == (end_offset, 0, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Callable
 
@@ -74,6 +75,11 @@ def flipped(at: int) -> Callable[[bytes], bytes]:
     return lambda data: data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :]
 
 
+# Headers of blocks without their checksum, each of which has all that follows.
+BLOCKS_IN_BLOCKS = b"".join(
+    b"GMLB" + struct.pack("<II", 0, HEADER_BYTES * count) + b"\1" * (HEADER_BYTES - 12) for count in range(100, 0, -1)
+)
+
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], Verdict, int]] = {
     "nothing": (lambda data: data, Verdict.WHOLE, 3),
     "no block": (lambda data: data[: ENDS[0]], Verdict.WHOLE, 0),
@@ -90,6 +96,11 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], Verdict, int]] = {
     "a missing block": (lambda data: data[: ENDS[1]] + data[ENDS[2] :], Verdict.DAMAGED, 1),
     "a block twice": (lambda data: data + data[ENDS[2] :], Verdict.TORN, 3),
     "bytes behind the last block": (lambda data: data + b"\0" * 4096, Verdict.TORN, 3),
+    "payloads behind the last block have the form of blocks": (
+        lambda data: data + b"x" + BLOCKS_IN_BLOCKS,
+        Verdict.DAMAGED,
+        3,
+    ),
     "a changed header": (flipped(10), Verdict.DAMAGED, 0),
     "an empty file": (lambda data: b"", Verdict.DAMAGED, 0),
     "half a header": (lambda data: data[:20], Verdict.DAMAGED, 0),
