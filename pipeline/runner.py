@@ -217,8 +217,8 @@ def start(context: Context, query: Query, every: float) -> StreamingQuery:
 
 
 def check_place(context: Context, query: Query) -> None:
-    """Raise PipelineError for a table without its checkpoint: Spark would take batches of a new checkpoint for old ones,
-    by their numbers, and leave them out."""
+    """Raise PipelineError for a table without its checkpoint, or with an older one: Spark would take batches that are new
+    for those that the table has, by their numbers, and leave them out."""
     path = query.options.get("path")
     commits = context.checkpoint(query.name) / "commits"
     has_table = path and ((Path(path) / METADATA).is_dir() or is_table(Path(path)))
@@ -227,6 +227,18 @@ def check_place(context: Context, query: Query) -> None:
             f"{path} has a table, but its checkpoint {commits.parent} is gone. Restore the checkpoint, or move the table "
             "away to begin anew"
         )
+    last, committed = (_last_batch(folder) for folder in (Path(path or "") / METADATA, commits))
+    if path and last > committed + 1:  # Spark commits a batch after the table has it
+        raise PipelineError(
+            f"{path} has batch {last}, and its checkpoint {commits.parent} is behind it, at batch {committed + 1}. Restore the "
+            "checkpoint that belongs to the table, or move both away to begin anew"
+        )
+
+
+def _last_batch(log: Path) -> int:
+    """Of a log that Spark writes: a file for each batch, some with a suffix. -1 without one."""
+    numbers = (path.name.partition(".")[0] for path in log.glob("[0-9]*"))
+    return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
 
 def messages_left(end: str | None, latest: str | None) -> int:

@@ -76,8 +76,9 @@ class Sink:
         staged = [message for message in messages if isinstance(message, Staged)]
         if not any(message.rows for message in staged):
             return
+        rows = sum(each.rows for each in staged)
         with self._client() as client:
-            client.commit(
+            answer = client.commit(
                 pb.CommitRequest(
                     query=staged[0].query,
                     batch=staged[0].batch,
@@ -86,6 +87,14 @@ class Sink:
                         for each in sorted(staged, key=lambda each: each.partition)
                     ],
                 )
+            )
+        if answer.was_committed and answer.rows != rows:  # records that were lost since, or an older checkpoint
+            _log.warning(
+                "batch %d of query %s was published before, with %d rows; it has %d now, which are not published",
+                staged[0].batch,
+                staged[0].query,
+                answer.rows,
+                rows,
             )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:

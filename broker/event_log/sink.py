@@ -137,7 +137,8 @@ class Sink:
 
     async def commit(self, query: str, batch: int, partitions: Sequence[Partition]) -> tuple[int, bool]:
         """Publish the staged rows of these partitions, each once, and return when they are in the log: (number of rows,
-        whether an earlier commit did it). A commit that has begun goes on with the partitions that it was begun with."""
+        whether an earlier commit did it). A commit that has begun goes on with the partitions that it was begun with. Raises
+        StagingFault where a later batch was published: rows under an earlier number may be others."""
         running = self._running.get(query)
         if running is None:
             if len(self._running) >= COMMITS_MAX:
@@ -169,8 +170,14 @@ class Sink:
             commit = await self._resumed(begun)
             await self._publish(commit, await self._logged(commit))
         committed = await self._in_thread(self._staging.committed, query)
-        if committed is not None and batch <= committed.batch:
-            return committed.rows if batch == committed.batch else 0, True
+        if committed is not None and batch < committed.batch:
+            raise StagingFault(
+                f"batch {batch} of query {query} is behind batch {committed.batch}, which was published: the checkpoint of "
+                "the query, or the batchId of its job, is older than that, and its batches may have other rows. Restore the "
+                "checkpoint that belongs to it, or begin anew: another checkpoint folder, or another jobId"
+            )
+        if committed is not None and batch == committed.batch:
+            return committed.rows, True
         log = self._event_log
         commit = Commit(query, batch, tuple(sorted(partitions)), log.next_offset, log.log_id)
         await log.hold(HOLD_GROUP, query, commit.log_id, commit.log_offset)

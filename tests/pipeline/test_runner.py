@@ -6,7 +6,7 @@ import shutil
 import threading
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -16,13 +16,14 @@ from event_log_node import SECOND, TIME, EventLogNode, event_log_nodes
 from pipeline.errors import OptionError, PipelineError
 from pipeline.jobs.archive import read_archive
 from pipeline.options import read_duration
-from pipeline.registry import Context, find
+from pipeline.registry import Context, Query, find
 from pipeline.runner import (
     MASTER,
     SUBMITTED,
     Run,
     cause_of,
     check_options,
+    check_place,
     check_space,
     locked,
     make_folder,
@@ -35,7 +36,7 @@ from pipeline.runner import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 NEVER = threading.Event()
 SERVERS = {"servers": "127.0.0.1:1"}
@@ -184,9 +185,43 @@ def test_runs_go_on_where_the_last_one_ended(spark: SparkSession, tmp_path: Path
         assert found.count() == found.select("node", "log", "offset").distinct().count() == 35
         assert a.held[("pipeline", "archive")] > 0
 
+        for batch in (2, 1):
+            (tmp_path / "checkpoints" / "archive" / "commits" / str(batch)).unlink()
+        with pytest.raises(PipelineError, match=r"archive has batch 2, and its checkpoint .* is behind it, at batch 1"):
+            run_once(spark, tmp_path, a, "archive")
+
         shutil.rmtree(tmp_path / "checkpoints")
         with pytest.raises(PipelineError, match=r"archive has a table, but its checkpoint .* is gone"):
             run_once(spark, tmp_path, a, "archive")
+
+
+@pytest.mark.parametrize(
+    ("table", "commits", "is_refused"),
+    [
+        ((), (), False),
+        (("0",), (), False),
+        (("0", "1"), (), True),
+        (("8", "9.compact", ".9.compact.crc"), ("7", "8", ".8.crc"), False),
+        (("8", "9.compact", ".9.compact.crc"), ("6", "7", ".7.crc"), True),
+        (("9.compact", "10"), ("8", "9", "10"), False),
+        (("9.compact", "10", "11"), ("8", "9"), True),
+    ],
+)
+def test_a_checkpoint_that_is_behind_its_table_is_refused(
+    tmp_path: Path, table: tuple[str, ...], commits: tuple[str, ...], is_refused: bool
+) -> None:
+    """Spark has a batch in the table before it is in the checkpoint."""
+    context = Context(lambda: cast("SparkSession", None), tmp_path, {})
+    for folder, names in (
+        (tmp_path / "table" / "_spark_metadata", table),
+        (context.checkpoint("q") / "commits", commits),
+    ):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).touch()
+    query = Query("q", cast("DataFrame", None), options={"path": str(tmp_path / "table")})
+    with pytest.raises(PipelineError, match="is behind it") if is_refused else nullcontext():
+        check_place(context, query)
 
 
 def test_a_session_that_was_there_before_stays(spark: SparkSession, tmp_path: Path) -> None:

@@ -156,10 +156,23 @@ async def test_a_batch_is_published_once(start: Start, log: AppendingLog) -> Non
     assert await sink.stage("q", 1, 0, 8, 0, blocks) == (0, len(blocks)), "staged again by a query that is replayed"
     assert await sink.commit("q", 1, [Partition(0, 8, 2)]) == (2, True)
     await sink.commit("q", 2, await stage(sink, 2, 1))
-    assert await sink.commit("q", 1, partitions) == (0, True)
     sink = await start()
     assert await sink.commit("q", 2, []) == (1, True)
     assert len(await logged(log)) == 3
+
+
+async def test_a_batch_behind_one_that_was_published_is_refused(start: Start, log: AppendingLog) -> None:
+    """Its checkpoint is that of a backup: the batches that begin again have other rows, which would be nowhere."""
+    sink = await start()
+    for batch in (1, 2, 3):
+        assert await sink.commit("q", batch, await stage(sink, batch, 2)) == (2, False)
+    for _ in range(2):
+        await sink.stage("q", 2, 0, 8, 0, rows_of(0, 5))
+        with pytest.raises(StagingFault, match="batch 2 of query q is behind batch 3"):
+            await sink.commit("q", 2, [Partition(0, 8, 5)])
+        sink = await start()
+    assert len(await logged(log)) == 6
+    assert await sink.commit("q", 4, await stage(sink, 4, 2)) == (2, False)
 
 
 async def test_a_second_commit_joins_the_one_that_runs(start: Start, log: AppendingLog) -> None:
