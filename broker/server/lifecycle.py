@@ -32,6 +32,7 @@ LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to read their last bytes and close
 PLUGIN_STOP_SECONDS_MAX: Final = 1.0
 STORE_SECONDS_MAX: Final = 1.0
+LOOK_SECONDS: Final = 0.02  # between two looks whether other workers have read their stores
 NOT_READ_AGAIN: Final = "a file was not read again, what it had before stays"
 LOSERS_TOLD: Final = 3  # number of clients, and of topics, with most losses in a line of the log
 
@@ -89,6 +90,10 @@ class Server(Host):
             await self.api.start()
         if self.face is not None:
             await self.face.start(self.api)
+        if worker is not None:
+            worker.counts.has_loaded(worker.place.index)
+            while worker.counts.is_loading():  # else clients whose session is there are let in without it
+                await asyncio.sleep(LOOK_SECONDS)
         await self.listeners.start()
         for plugin in self.plugins:
             self.tags.update(plugin.tags())

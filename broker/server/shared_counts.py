@@ -21,12 +21,13 @@ class SharedCounts:
     """
 
     def __init__(self, count: int) -> None:
-        numbers = memoryview(mmap.mmap(-1, (5 * WORKERS_MAX + 1) * NUMBER_BYTES)).cast("Q")
+        numbers = memoryview(mmap.mmap(-1, (6 * WORKERS_MAX + 1) * NUMBER_BYTES)).cast("Q")
         self._numbers = numbers[:count]
         self._restarts = numbers[WORKERS_MAX : WORKERS_MAX + count]
         self._drain_rates = numbers[2 * WORKERS_MAX : 2 * WORKERS_MAX + count]
         self._takes_until = numbers[3 * WORKERS_MAX : 3 * WORKERS_MAX + count]  # monotonic milliseconds
-        self.copies = CopyMoment(numbers[4 * WORKERS_MAX : 4 * WORKERS_MAX + 1 + count])
+        self._loaded = numbers[4 * WORKERS_MAX : 4 * WORKERS_MAX + count]  # 1 when it has read its store
+        self.copies = CopyMoment(numbers[5 * WORKERS_MAX : 5 * WORKERS_MAX + 1 + count])
         for index in range(count):
             self._numbers[index] = ABSENT
 
@@ -42,6 +43,15 @@ class SharedCounts:
     def restarts(self) -> list[int]:
         """Return how often each worker was started after its process had ended."""
         return list(self._restarts)
+
+    def has_loaded(self, index: int) -> None:
+        """By the worker: it has read its store."""
+        if index < len(self._loaded):
+            self._loaded[index] = 1
+
+    def is_loading(self) -> bool:
+        """Return whether a worker reads its store for the first time since the node was started."""
+        return any(not loaded and not restarts for loaded, restarts in zip(self._loaded, self._restarts, strict=True))
 
     def set_drain_rate(self, index: int, rate: int) -> None:
         """By the worker: it is to be drained at this rate; 0 for not at all."""

@@ -168,3 +168,16 @@ def test_a_worker_that_has_not_said_so_for_a_while_takes_no_clients() -> None:
     assert found == [(1, 0), (2, 5), None]
     counts.takes(2, 0.0)
     assert counts.least(11.0) == (0, 9)
+
+
+def test_a_worker_loads_until_it_has_read_its_store_or_was_started_again() -> None:
+    counts = SharedCounts(3)
+    counts.has_loaded(0)
+    counts.has_loaded(2)
+    counts.has_loaded(7)  # a worker that leaves
+    assert counts.is_loading()
+    counts.set_restarts(1, 1)
+    assert not counts.is_loading()
+    counts.set_restarts(1, 0)
+    counts.has_loaded(1)
+    assert not counts.is_loading()
