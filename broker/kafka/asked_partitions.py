@@ -16,6 +16,13 @@ TURN_PARTITIONS: Final = 200  # that one request handles in a turn of the loop
 T = TypeVar("T")
 
 
+class Passed(NamedTuple):
+    """A Fetch has found no record of a topic from `offset` to before `next_offset`."""
+
+    offset: int
+    next_offset: int
+
+
 class Asked(NamedTuple):
     """A request of a client that is let in.
 
@@ -23,6 +30,7 @@ class Asked(NamedTuple):
     taken     bytes of answers that the client has taken on this connection
     followed  done when the client has sent more behind it
     party     in whose turns the answer is made
+    passed    by topic, of the last Fetch on this connection: kafka-go 0.4 does not go on behind an answer without records
     """
 
     version: int
@@ -33,6 +41,7 @@ class Asked(NamedTuple):
     taken: int
     followed: asyncio.Future[None]
     party: Party
+    passed: dict[str, Passed]
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:

@@ -14,6 +14,7 @@ from broker.authorization import ClientIdentity
 from broker.config.addresses import socket_name_text
 from broker.event_log.turns import Party
 from broker.kafka import error_codes as errors
+from broker.kafka.asked_partitions import Passed
 from broker.kafka.fields import KafkaFault, Values
 from broker.kafka.frames import SIZE, Request, api_versions, decode_request, encode_answer
 from broker.kafka.group_messages import JOIN_GROUP, SYNC_GROUP
@@ -117,6 +118,7 @@ class KafkaConnection:
     """identity  None before the login
     party     whose turns this connection has: before the login that of the strangers of its host
     taken     bytes of answers that the kernel has taken for the client
+    passed    what its Fetches found nothing in, as Asked has it; under its present rights
     """
 
     def __init__(
@@ -126,6 +128,7 @@ class KafkaConnection:
         self.addr = socket_name_text(writer.get_extra_info("peername"))
         self.party = server.party_of(self.addr, False)
         self.taken = 0
+        self.passed: dict[str, Passed] = {}
         self._server = server
         self._reader = reader
         self._writer = writer
@@ -279,6 +282,7 @@ class KafkaConnection:
     def _let_in(self, login: Login) -> None:
         self._login = None
         self.identity = login.identity
+        self.passed = {}
         self.party = self._server.party_of(self.addr, True)
         self._server.let_in(self)
         lasts = LOGIN_LASTS_SECONDS if self._server.host.broker.connect_deciders else math.inf

@@ -9,12 +9,11 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from broker.authorization import ClientIdentity
 from broker.event_log.faults import LogFault, OutOfRange
 from broker.event_log.records import BlockFault, records
 from broker.event_log.turns import Party
 from broker.kafka import error_codes as errors
-from broker.kafka.asked_partitions import Asked, answer_each, in_turns
+from broker.kafka.asked_partitions import Asked, Passed, answer_each, in_turns
 from broker.kafka.batches import BatchWriter
 from broker.kafka.fetch_sessions import NO_SESSION, FetchAsked, FetchSessions, Wanted
 from broker.kafka.fields import Values
@@ -179,16 +178,20 @@ class Reading:
         found: dict[tuple[str, int], Progress] = {}
         async for (name, index), wanted in in_turns(list(fetch.wanted.items())):
             error = self._partition_error(topic_errors[name], index, wanted.leader_epoch)
-            found[name, index] = Progress(error) if error else self._begin(name, wanted, asked.identity)
+            found[name, index] = Progress(error) if error else self._begin(name, wanted, asked)
         await self._fill(found, asked)
-        return self._answer(found, fetch)
+        return self._answer(found, fetch, asked)
 
-    def _begin(self, name: str, wanted: Wanted, identity: ClientIdentity) -> Progress:
+    def _begin(self, name: str, wanted: Wanted, asked: Asked) -> Progress:
         log = self.node.log
         if not log.first_offset <= wanted.offset <= log.next_offset:
             return Progress(errors.OFFSET_OUT_OF_RANGE)
-        judge = Consumer(self.node, identity, self.node.topics[name])
-        return Progress(errors.NONE, BatchWriter(wanted.offset, self.node.epoch, judge), max(wanted.bytes_max, 1))
+        judge = Consumer(self.node, asked.identity, self.node.topics[name])
+        writer = BatchWriter(wanted.offset, self.node.epoch, judge)
+        passed = asked.passed.get(name)
+        if passed is not None and passed.offset == wanted.offset:
+            writer.pass_to(passed.next_offset)
+        return Progress(errors.NONE, writer, max(wanted.bytes_max, 1))
 
     async def _fill(self, found: dict[tuple[str, int], Progress], asked: Asked) -> None:
         """Read until there are `min_bytes`, or what fits of a partition, or an error, or the time is over."""
@@ -266,7 +269,7 @@ class Reading:
                 return
             room = bytes_max - writer.total
 
-    def _answer(self, found: dict[tuple[str, int], Progress], fetch: FetchAsked) -> Values:
+    def _answer(self, found: dict[tuple[str, int], Progress], fetch: FetchAsked, asked: Asked) -> Values:
         log = self.node.log
         session = fetch.session
         topics: dict[str, list[Values]] = {}
@@ -275,6 +278,8 @@ class Reading:
             if progress.writer is not None:
                 self.records += progress.writer.records
                 self.bytes += progress.writer.size
+                if not progress.writer.records:
+                    asked.passed[name] = Passed(fetch.wanted[name, index].offset, progress.writer.next_offset)
             has_log = progress.writer is not None or progress.error == errors.OFFSET_OUT_OF_RANGE
             watermark, start = (log.next_offset, log.first_offset) if has_log else (-1, -1)
             is_told = session is None or session.must_tell((name, index), progress.error, watermark, start, bool(data))

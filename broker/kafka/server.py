@@ -165,6 +165,7 @@ class KafkaServer:
             connection.taken,
             connection.when_followed(),
             connection.party,
+            connection.passed,
         )
         return await self.handlers[request.key](asked)
 

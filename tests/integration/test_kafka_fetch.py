@@ -43,6 +43,36 @@ async def test_a_fetch_waits_for_records(server: Server) -> None:
         assert (found["high_watermark"], found["log_start_offset"]) == (3, 0)
 
 
+async def test_a_fetch_that_is_repeated_goes_on_behind_what_had_no_record(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kafka-go 0.4 asks for the same offset after an answer without records."""
+    log = next(each for each in server.plugins if isinstance(each, EventLogPlugin)).log
+    assert log is not None
+    started: list[int] = []
+    read = log.readers.read
+
+    async def noted(log_id: str, start: int, *arguments: Any) -> tuple[bytes, int]:
+        started.append(start)
+        return await read(log_id, start, *arguments)
+
+    monkeypatch.setattr(log.readers, "read", noted)
+    await publish(server, ("other", b"passed over"))
+    async with KafkaClient(address(server)) as client:
+        for end in (1, 2):
+            assert read_rows((await client.fetch("sensors", 0, max_wait_ms=1))["records"]) == ([], end)
+            await publish(server, ("other", b"passed over"))
+        await publish(server, ("sensors/1", b"wanted"))
+        found = await client.fetch("sensors", 0, max_wait_ms=1)
+        assert read_rows(found["records"]) == ([(3, b"sensors/1", b"wanted")], 4)
+        assert started == [0, 1, 2]
+        assert read_rows((await client.fetch("all", 0, max_wait_ms=1))["records"])[0][0][0] == 0
+        assert read_rows((await client.fetch("sensors", 1, max_wait_ms=1))["records"])[0][0][0] == 3
+    async with KafkaClient(address(server)) as client:
+        assert read_rows((await client.fetch("sensors", 0, max_wait_ms=1))["records"])[0][0][0] == 3
+    assert started[3:] == [0, 1, 0]
+
+
 async def test_a_fetch_does_not_hold_up_the_request_behind_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Java client sends a Fetch ahead, and Spark asks for the end of the log then."""
     monkeypatch.setattr(kafka_reading, "WAIT_SECONDS_MAX", 3_600.0)
