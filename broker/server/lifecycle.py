@@ -92,7 +92,8 @@ class Server(Host):
             await self.face.start(self.api)
         if worker is not None:
             worker.counts.has_loaded(worker.place.index)
-            while worker.counts.is_loading():  # else clients whose session is there are let in without it
+            # Else clients whose session is there are let in without it. No event comes from another process.
+            while worker.counts.is_loading():  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_SECONDS)
         await self.listeners.start()
         for plugin in self.plugins:
