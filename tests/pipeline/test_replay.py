@@ -139,6 +139,7 @@ def test_the_answer_of_a_commit_is_lost(tmp_path: Path, batch: int) -> None:
     """The client asks again by itself, and the node has the batch."""
     found = [message(offset) for offset in range(25)]
     with event_log_nodes("n1") as (node,), LossyClient(node.address, Connection((node.address,)), "n1") as client:
+        assert isinstance(client, LossyClient)
         client.lost = batch
         state = ReplayState(PARAMETERS, "n1")
         publish(client, iter(found), state, tmp_path / "job.json", 4e-8, threading.Event(), lambda *_: None)
