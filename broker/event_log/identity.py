@@ -22,10 +22,10 @@ from itertools import pairwise
 from typing import Final
 
 from broker.event_log.index import Segment
-from broker.event_log.lineage import Lineage, Parent, lineage_of
+from broker.event_log.lineage import Lineage, Parent
 
-STATE_VERSION: Final = 2
-FORMER_VERSION: Final = 1  # had `gaps` in place of `parents`
+STATE_VERSION: Final = 3
+FORMER_VERSIONS: Final = (1, 2)  # had no numbers; the first one had `gaps` in place of `parents`
 MARK_FILE: Final = "synced"
 _ID_AT: Final = 12
 
@@ -40,6 +40,7 @@ class LogIdentity:
     next_offset  no record was given this offset, or a later one, before the file was written
     last_segment first offset of the newest segment
     parents      former ids
+    number       of the id (broker/event_log/lineage.py)
     """
 
     log_id: str
@@ -50,10 +51,11 @@ class LogIdentity:
     next_offset: int = 0
     last_segment: int = 0
     parents: tuple[Parent, ...] = ()
+    number: int = 0
 
     @property
     def lineage(self) -> Lineage:
-        return Lineage(self.log_id, self.parents)
+        return Lineage(self.log_id, self.parents, self.number)
 
 
 def encode_identity(identity: LogIdentity) -> bytes:
@@ -65,16 +67,19 @@ def decode_identity(data: bytes) -> LogIdentity | None:
     try:
         content = json.loads(data)
         version = content.pop("version")
-        if version not in (FORMER_VERSION, STATE_VERSION):
+        if version not in (*FORMER_VERSIONS, STATE_VERSION):
             return None
-        if version == FORMER_VERSION:
-            del content["gaps"]
-        parents = lineage_of("", content.pop("parents", ())).parents
+        content.pop("gaps", None)
+        known = content.pop("parents", ())
+        if version in FORMER_VERSIONS:
+            known = [(log_id, end_offset, number) for number, (log_id, end_offset) in enumerate(known)]
+            content["number"] = len(known)
+        parents = tuple(Parent(str(log_id), int(end_offset), int(number)) for log_id, end_offset, number in known)
         identity = LogIdentity(**content, parents=parents)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     texts = (identity.log_id, identity.node, identity.sync, identity.boot_id)
-    numbers = (identity.next_offset, identity.last_segment)
+    numbers = (identity.next_offset, identity.last_segment, identity.number)
     is_sound = all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in numbers)
     return identity if is_sound and isinstance(identity.clean, bool) else None
 

@@ -107,7 +107,9 @@ class EventLog(LogContents):
             raise
 
     async def _recover(self) -> Recovered:
-        found: Recovered = await self._thread.result(recover, self._folder, self._files, self.node, self._settings.sync)
+        found: Recovered = await self._thread.result(
+            recover, self._folder, self._files, self.node, self._settings.sync, self.wall_ns()
+        )
         self._identity = found.identity
         self.lineage = found.identity.lineage
         self.writer.log_id = self.log_id

@@ -30,7 +30,7 @@ from broker.event_log.identity import (
     may_be_unwritten,
 )
 from broker.event_log.index import Segment, decode_index, encode_index
-from broker.event_log.lineage import Lineage
+from broker.event_log.lineage import Lineage, clock_number
 from broker.event_log.segment import Scan, SegmentHeader, Verdict, index_name, offset_of_name, segment_name
 
 IDENTITY_FILE: Final = "log.json"
@@ -85,8 +85,8 @@ def lock_folder(folder: Path, files: Files) -> int:
     return descriptor
 
 
-def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
-    """Bring the folder into order. The lock is held. Raises OSError."""
+def recover(folder: Path, files: Files, node: str, sync: str, wall_ns: int) -> Recovered:
+    """Bring the folder into order. The lock is held. `wall_ns`: Unix time. Raises OSError."""
     boot = boot_id()
     before = decode_identity(_read(folder / IDENTITY_FILE))
     trusts_indexes = before is not None and not (before.sync == "none" and may_be_unwritten(before, boot))
@@ -102,7 +102,7 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
     faults: dict[
         int, str
     ] = {}  # first offset of a segment that is damaged, perhaps behind sound records -> what is wrong
-    header: SegmentHeader | None = None  # of the newest segment with something sound that was scanned
+    headers: list[SegmentHeader] = []  # of the segments with something sound that were scanned
     end_offset = time_ns = torn_bytes = 0
     newest = max(offsets, default=-1)
     for offset in sorted(offsets):
@@ -115,8 +115,8 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
                 torn_bytes = size - segment.size
             elif verdict is not Verdict.WHOLE:
                 fault = scan.fault
-            if not fault or segment.end_offset > offset:
-                header = scan.header
+            if scan.header is not None and (not fault or segment.end_offset > offset):
+                headers.append(scan.header)
         is_sound = not fault or segment.end_offset > offset
         if offset < end_offset:
             is_sound = False
@@ -128,10 +128,11 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
         if is_sound:
             segments.append(segment)
     lost = f"{IDENTITY_FILE} is missing or damaged" if before is None and offsets else ""
-    if before is None and header is not None:  # the segment tells of the log that it was begun for
-        before = LogIdentity(str(UUID(bytes=header.log_id)), header.node, "none", "")
+    if before is None and headers:
+        before = _identity_of(headers)
     next_offset = end_offset
-    lineage = Lineage(str(uuid4()))
+    number = clock_number(wall_ns)
+    lineage = Lineage(str(uuid4()), (), number)
     holds = Holds()
     if before is not None and before.node != node:
         lost = f"the log is of node {before.node}"
@@ -143,10 +144,12 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
         lost = lost or fault
         lineage = before.lineage
         if lost:
-            lineage = lineage.child(str(uuid4()), next_offset)
+            lineage = lineage.child(str(uuid4()), next_offset, number)
             holds.lower_to(next_offset)
     last_segment = segments[-1].first_offset if segments else 0
-    identity = LogIdentity(lineage.log_id, node, sync, boot, False, next_offset, last_segment, lineage.parents)
+    identity = LogIdentity(
+        lineage.log_id, node, sync, boot, False, next_offset, last_segment, lineage.parents, lineage.number
+    )
     if faults or lost:  # first: a crash must not forget how far offsets were given out
         save_identity(folder, files, identity)
     sound = {segment.first_offset: segment for segment in segments}
@@ -160,6 +163,17 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
         _settle(files, folder / segment_name(newest), segments[-1].size)
     is_open = bool(segments) and not lost and last_segment == newest and segments[-1].end_offset == next_offset
     return Recovered(identity, segments, is_open, holds, damaged, torn_bytes, lost)
+
+
+def _identity_of(headers: list[SegmentHeader]) -> LogIdentity:
+    """Return what the segments tell of the log that they were begun for, in order: each id of a log begins with one."""
+    lineage = Lineage(str(UUID(bytes=headers[0].log_id)))
+    for header in headers:
+        log_id = str(UUID(bytes=header.log_id))
+        if log_id != lineage.log_id:
+            lineage = lineage.child(log_id, header.first_offset)
+    parents = tuple(parent._replace(number=0) for parent in lineage.parents)
+    return LogIdentity(lineage.log_id, headers[-1].node, "none", "", parents=parents)
 
 
 def save_identity(folder: Path, files: Files, identity: LogIdentity) -> None:

@@ -45,7 +45,7 @@ class FirstStart(NamedTuple):
     """The first start of a node in its folder of the log.
 
     since  Unix nanoseconds; of its first start ever where the folder was emptied
-    epoch  leader epoch then: 0, or above that of the former log
+    epoch  that of the partition is so much above the number of the log's id: 0, unless other nodes knew a higher one then
     """
 
     since: int
@@ -66,7 +66,7 @@ class KafkaNode:
         self._known = KnownNodes({})
         heard = HeardOffsets(server.members, self._retained, self.now, self.entries)
         self.offsets = CommittedOffsets(server, self._retained, heard, self.coordinates)
-        self._first_epoch = 0  # of the first id of the log
+        self._first_epoch = 0  # above the number of the log's id
         self._own: Entry | None = None
         self._settles_until = 0.0  # monotonic seconds
         self._partitions: list[Partition] = []
@@ -80,12 +80,14 @@ class KafkaNode:
     @property
     def epoch(self) -> int:
         """Leader epoch of this node's partition: it rises with each id that its log gets."""
-        return min(self._first_epoch + len(self.log.lineage.parents), EPOCH_MAX)
+        return min(self._first_epoch + self.log.lineage.number, EPOCH_MAX)
 
     def epoch_end(self, epoch: int) -> int:
-        """The first offset that may differ from what was read under a former epoch: the log of those before the folder was
-        emptied has nothing in common with this one."""
-        return 0 if epoch < self._first_epoch else self.log.lineage.parents[epoch - self._first_epoch].end_offset
+        """The first offset that may differ from what was read under a former epoch, which may be one that the log does not
+        know: of an end that was lost, or of before the folder was emptied, with nothing in common."""
+        number = epoch - self._first_epoch
+        ends = [parent.end_offset for parent in self.log.lineage.parents if parent.number <= number]
+        return ends[-1] if ends else 0
 
     # --- partitions ---
 
@@ -94,7 +96,7 @@ class KafkaNode:
         entries = self.entries()
         if self.name in entries:
             known = entries[self.name]
-            return FirstStart(known.since, min(known.epoch + 1, EPOCH_MAX))
+            return FirstStart(known.since, max(0, known.epoch + 1 - self.log.lineage.number))
         return FirstStart(max([now_ns, *(entry.since + 1 for entry in entries.values())]), 0)
 
     def know(self, entries: dict[str, Entry]) -> None:

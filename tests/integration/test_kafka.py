@@ -93,15 +93,18 @@ async def test_leader_epochs_are_the_former_ids_of_the_log(server: Server) -> No
     log = next(each for each in server.plugins if isinstance(each, EventLogPlugin)).log
     assert log is not None
     await publish(server, ("a", b"1"), ("a", b"2"), ("a", b"3"))
+    former = log.lineage.number
     log.lineage = log.lineage.child("another", 2)
     async with KafkaClient(address(server)) as client:
-        for epoch, end, known in ((0, 2, 0), (1, 3, 1), (2, -1, -1)):
-            each = {"partition": 0, "current_leader_epoch": 1, "leader_epoch": epoch}
+        for epoch, end, known in ((former, 2, former), (former + 1, 3, former + 1), (former + 2, -1, -1)):
+            each = {"partition": 0, "current_leader_epoch": former + 1, "leader_epoch": epoch}
             topics = [{"topic": "all", "partitions": [each]}]
             answer = await client.call(OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": topics})
             found = answer["topics"][0]["partitions"][0]
             assert (found["end_offset"], found["leader_epoch"]) == (end, known)
-        errors = [(await client.fetch("all", 0, current_leader_epoch=epoch))["error_code"] for epoch in (0, 1, 2)]
+        errors = [
+            (await client.fetch("all", 0, current_leader_epoch=former + later))["error_code"] for later in (0, 1, 2)
+        ]
         assert errors == [74, 0, 75]
 
 

@@ -63,12 +63,12 @@ def test_a_start_keeps_all_records_before_the_fault(whole: tuple[Path, list[int]
     else:
         path.write_bytes(content + data.draw(st.binary(min_size=1, max_size=200)))
     before = sum(place <= at for place in places[1:])
-    found = recover(folder, Files(), "n1", "commit")
+    found = recover(folder, Files(), "n1", "commit", 0)
     end_offset = found.segments[0].end_offset if found.segments else 0
     assert before <= end_offset <= BLOCKS
     assert end_offset == before or kind == "zeros", "zeros may be where zeros were"
     assert (found.identity.next_offset, found.lost) == (BLOCKS, "")
     # A start afterwards sees the same, and nothing more to mend.
-    again = recover(folder, Files(), "n1", "commit")
+    again = recover(folder, Files(), "n1", "commit", 0)
     assert (again.segments[0].end_offset if again.segments else 0, again.torn_bytes) == (end_offset, 0)
     assert (again.damaged, again.lost) == ([], "")

@@ -19,7 +19,7 @@ from broker.event_log.identity import (
     go_on,
 )
 from broker.event_log.index import Segment
-from broker.event_log.lineage import Parent
+from broker.event_log.lineage import Lineage, Parent
 
 MARKED_ID = "6e0c2f5e-5a3a-4a58-9d3e-0d7f4a1c9f10"
 BOOT = "boot-1"
@@ -97,7 +97,9 @@ def test_gaps() -> None:
     assert gaps_between([]) == []
 
 
-@pytest.mark.parametrize("identity", [KILLED, CLEAN, replace(NONE, parents=(Parent("a", 2), Parent("b", 4)))])
+@pytest.mark.parametrize(
+    "identity", [KILLED, CLEAN, replace(NONE, parents=(Parent("a", 2), Parent("b", 4, 7)), number=9)]
+)
 def test_the_file(identity: LogIdentity) -> None:
     assert decode_identity(encode_identity(identity)) == identity
 
@@ -109,7 +111,7 @@ def test_the_file(identity: LogIdentity) -> None:
         b"\xff",
         b"[]",
         b"{}",
-        encode_identity(KILLED).replace(b'"version": 2', b'"version": 3'),
+        encode_identity(KILLED).replace(b'"version": 3', b'"version": 4'),
         encode_identity(KILLED).replace(b'"parents": []', b'"parents": [1]'),
         encode_identity(KILLED).replace(b'"node"', b'"nodes"'),
         encode_identity(KILLED).replace(b'"n1"', b"5"),
@@ -119,6 +121,13 @@ def test_the_file(identity: LogIdentity) -> None:
 )
 def test_a_damaged_file(data: bytes) -> None:
     assert decode_identity(data) is None
+
+
+def test_the_ids_of_the_version_before_are_numbered_one_by_one() -> None:
+    former = {"log_id": "c", "node": "n1", "sync": "none", "boot_id": BOOT, "parents": [["a", 2], ["b", 4]]}
+    found = decode_identity(json.dumps({"version": 2, **former}).encode())
+    assert found is not None
+    assert found.lineage == Lineage("a").child("b", 2).child("c", 4)
 
 
 def test_the_file_of_the_version_before_is_read() -> None:

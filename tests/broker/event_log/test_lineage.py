@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.event_log.lineage import OFFSET_END, PARENTS_MAX, Lineage, Parent, lineage_of
+from broker.event_log.lineage import (
+    CLOCK_BEGINS_NS,
+    CLOCK_NUMBERS_MAX,
+    OFFSET_END,
+    PARENTS_MAX,
+    Lineage,
+    Parent,
+    clock_number,
+)
 
 
 def test_a_log_knows_its_id_and_no_other() -> None:
@@ -14,10 +22,9 @@ def test_a_log_knows_its_id_and_no_other() -> None:
 
 
 def test_the_parent_and_the_first_offset_that_may_differ_are_named() -> None:
-    assert Lineage("a").child("b", 10) == Lineage("b", (Parent("a", 10),))
-    assert Lineage("a").child("b", 10).child("c", 4).parents == (Parent("a", 4), Parent("b", 4))
-    assert Lineage("a").child("b", 4).child("c", 10).parents == (Parent("a", 4), Parent("b", 10))
-    assert lineage_of("c", [["a", 4], ["b", 10]]) == Lineage("a").child("b", 4).child("c", 10)  # type: ignore[list-item]
+    assert Lineage("a").child("b", 10) == Lineage("b", (Parent("a", 10, 0),), 1)
+    assert Lineage("a").child("b", 10).child("c", 4).parents == (Parent("a", 4, 0), Parent("b", 4, 1))
+    assert Lineage("a").child("b", 4).child("c", 10).parents == (Parent("a", 4, 0), Parent("b", 10, 1))
 
 
 def test_the_oldest_ids_are_forgotten() -> None:
@@ -25,6 +32,14 @@ def test_the_oldest_ids_are_forgotten() -> None:
     for number in range(1, PARENTS_MAX + 3):
         lineage = lineage.child(str(number), number)
     assert (len(lineage.parents), lineage.shared_end("1"), lineage.shared_end("2")) == (PARENTS_MAX, None, 3)
+    assert lineage.number == PARENTS_MAX + 2
+
+
+def test_numbers_rise_with_the_clock() -> None:
+    assert [clock_number(CLOCK_BEGINS_NS + seconds * 10**9) for seconds in (-5, 0, 7)] == [0, 0, 7]
+    assert clock_number(2**64) == CLOCK_NUMBERS_MAX < 2**31 - 10**6
+    assert Lineage("a", (), 5).child("b", 1, 9).number == 9
+    assert Lineage("a", (), 9).child("b", 1, 5).number == 10, "the clock was ahead"
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10)), max_size=8))

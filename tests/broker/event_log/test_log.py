@@ -195,7 +195,7 @@ async def test_holds_outlive_a_crash_right_after_the_log_got_another_id(make_log
     await log.stop()
     path = tmp_path / "log" / IDENTITY_FILE
     identity = json.loads(path.read_text())
-    path.write_text(json.dumps({**identity, "log_id": str(uuid4()), "parents": [[identity["log_id"], 3]]}))
+    path.write_text(json.dumps({**identity, "log_id": str(uuid4()), "parents": [[identity["log_id"], 3, 0]]}))
     log = await make_log()
     assert [hold.offset for hold in log.holds.all()] == [1, 3]
 

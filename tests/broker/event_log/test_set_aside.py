@@ -88,7 +88,7 @@ async def test_a_crash_in_a_start_forgets_nothing(make_log: MakeLog, tmp_path: P
     shutil.copytree(tmp_path / "log", folder)
     damage(folder, which)
     with contextlib.suppress(OSError):  # the last number of steps is enough
-        recover(folder, EndingFiles(steps), "n1", "commit")
+        recover(folder, EndingFiles(steps), "n1", "commit", 0)
     await check(await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES), log.log_id, which)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from broker.config.settings import Settings
 from broker.event_log.contents import LogContents
+from broker.event_log.lineage import Lineage, Parent
 from broker.event_log.log import EventLog
 from broker.hooks import Members, OtherNode
 from broker.kafka import committed_offsets
@@ -124,6 +125,23 @@ async def test_a_node_that_hears_nobody_keeps_its_number(host: Host) -> None:
     host.broker.publish(Message(f"{NODES}a".encode(), b"", 1, True), host.now())
     assert node.entries().keys() == {"b", "c"}
     assert decode_entries(encode_entries(node.entries())) == node.entries()
+
+
+async def test_the_epoch_rises_where_the_log_knows_nothing_of_its_ids_before(host: Host) -> None:
+    """The number of its id is that of the clock; that of the id before may be lost, and where it ended is known."""
+    node = member(host, "a")
+    node.log.lineage = Lineage("1", (), 50).child("2", 10, 60).child("3", 20, 70)
+    node.announce(FirstStart(1, 0), "a:1")
+    assert [node.epoch, *map(node.epoch_end, (40, 50, 59, 60, 69))] == [70, 0, 10, 10, 20, 20]
+    node.log.lineage = Lineage("2", (Parent("1", 10),)).child("4", 15, 80)  # from a copy without log.json
+    assert [node.epoch, *map(node.epoch_end, (50, 60, 70))] == [80, 15, 15, 15]
+    node.announce(FirstStart(1, 0), "a:1")
+    node.log.lineage = Lineage("5", (), 90)  # an emptied folder
+    assert node.first_start(9) == FirstStart(1, 0)
+    node.log.lineage = Lineage("5", (), 7)  # with a clock that is behind
+    again = node.first_start(9)
+    node.announce(again, "a:1")
+    assert (node.epoch, node.epoch_end(80)) == (81, 0)
 
 
 @pytest.mark.parametrize(("text", "first"), [("12", FirstStart(12, 0)), ("12 3", FirstStart(12, 3))])
