@@ -1,4 +1,4 @@
-"""Errors of the peer, which cores raise and a connection answers with the reason code, and of the store."""
+"""Errors of the peer, which cores raise and a connection answers with the reason code, of the store, and of other members."""
 
 # compiled with mypyc
 from __future__ import annotations
@@ -29,3 +29,11 @@ class ProtocolViolation(MqttError):
 
 class NotCommitted(Exception):
     """The change is not on disk: the store takes nothing. It may be there later."""
+
+
+class MemberFault(Exception):
+    """Another member cannot be called, or refuses what it was asked. The text says why."""
+
+
+class MemberLate(MemberFault):
+    """It has not answered in time."""

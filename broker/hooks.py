@@ -224,10 +224,6 @@ class OtherNode(NamedTuple):
     tags: dict[str, str]
 
 
-class MemberFault(Exception):
-    """Another member cannot be called, or refuses what it was asked. The text says why."""
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Members:
     """The members of the federation, for plugins (`Host.members`). This base class is a node without a federation.
@@ -244,7 +240,7 @@ class Members:
         self.observers: list[Callable[[], None]] = []
 
     def call(self, node: str, method: str, request: bytes, seconds: float) -> Awaitable[bytes]:
-        """Return the answer of `served` on another member. Raises MemberFault."""
+        """Return the answer of `served` on another member, within so many seconds. Raises MemberFault, MemberLate."""
         raise AssertionError("there are no other members")
 
     def others(self) -> list[OtherNode]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from broker.config.addresses import Address
-from broker.hooks import MemberFault, Members, OtherNode
+from broker.errors import MemberFault
+from broker.hooks import Members, OtherNode
 from broker.server.logging import get_logger
 from federation.errors import JoinFailed, NotRunning
 from federation.member_tags import MemberTags

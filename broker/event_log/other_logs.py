@@ -10,13 +10,14 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from broker.api.errors import ApiError, not_found
+from broker.errors import MemberFault
 from broker.event_log.pb.event_log_pb2 import (
     DescribeLogRequest,
     ListRecordsRequest,
     ListRecordsResponse,
     LogDescription,
 )
-from broker.hooks import MemberFault, Members
+from broker.hooks import Members
 
 TAG_STREAM: Final = "log"  # of members whose log the others may read; its value is the version of the calls
 TAG_VALUE: Final = "1"

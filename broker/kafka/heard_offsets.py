@@ -14,7 +14,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
-from broker.hooks import MemberFault, Members
+from broker.errors import MemberFault
+from broker.hooks import Members
 from broker.kafka.committed import OFFSETS, OFFSETS_MAX, decode_committed
 from broker.kafka.retained_messages import RetainedMessages
 

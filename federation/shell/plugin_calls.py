@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import grpc
 
-from broker.hooks import MemberFault, Members
+from broker.errors import MemberFault, MemberLate
+from broker.hooks import Members
 from federation.extension import Extension
 from federation.shell.dialer import Dialer
 from federation.shell.member_calls import MemberAway, MemberCalls
@@ -49,7 +50,8 @@ class PluginCalls(Extension):
         try:
             return await self._calls.call(node, f"/{SERVICE}/{method}", Raw(request), bytes, seconds)
         except MemberAway as away:
-            raise MemberFault(str(away)) from None
+            is_late = away.code is grpc.StatusCode.DEADLINE_EXCEEDED
+            raise (MemberLate if is_late else MemberFault)(str(away)) from None
 
     async def stop(self) -> None:
         await self._calls.close()

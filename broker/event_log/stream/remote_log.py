@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from broker.errors import MemberFault, MemberLate
 from broker.event_log.faults import LogFault
 from broker.event_log.log import EventLog
 from broker.event_log.pb import event_log_pb2 as pb
@@ -18,17 +20,26 @@ from broker.event_log.stream.own_log import READ_BYTES, OwnLog
 from broker.event_log.stream.parsed import Portion, parse_portion
 from broker.event_log.stream.place import LogPlace
 from broker.event_log.stream.stream_log import StreamLog
-from broker.hooks import MemberFault, Members
+from broker.hooks import Members
 
 LOCATE: Final = "event_log.Locate"
 READ: Final = "event_log.Read"
 FOLLOW: Final = "event_log.Follow"
 CALL_SECONDS: Final = 10.0
+READ_SECONDS_MAX: Final = 640.0
+"""For the answer of a read, where less was not enough: a block has up to tens of MiB, and the way may be slow."""
+LATE_MAX: Final = (
+    100  # offsets from which a read was late; policy: the oldest one is forgotten, and has CALL_SECONDS again
+)
 FOLLOW_SECONDS: Final = 20.0  # a call waits so long for new records; then it is repeated
 READS_AT_ONCE: Final = 2  # of all other nodes
 RETRY_SECONDS: Final = 2.0
 
 Request = TypeVar("Request", pb.LocateLogRequest, pb.ReadLogRequest, pb.FollowLogRequest)
+
+
+class Late(LogFault):
+    """The node has not answered in time."""
 
 
 class RemoteLog(StreamLog):
@@ -38,6 +49,7 @@ class RemoteLog(StreamLog):
         super().__init__(node)
         self._members = members
         self._end = 0
+        self._seconds: dict[int, float] = {}  # for a read from an offset, where CALL_SECONDS were not enough
         self._fault = ""  # since the last `locate`
         self._grown: asyncio.Future[None] | None = None
         self._following: asyncio.Task[None] | None = None
@@ -72,7 +84,14 @@ class RemoteLog(StreamLog):
             end_offset=self._end,
             topics=[topic_filter.decode() for topic_filter in filters],
         )
-        answer = await self._call(READ, request.SerializeToString(), CALL_SECONDS)
+        seconds = self._seconds.pop(start, CALL_SECONDS)
+        began_at = time.monotonic()
+        try:
+            answer = await self._call(READ, request.SerializeToString(), seconds)
+        except Late:
+            self._allow(start, 2 * seconds)
+            raise
+        took = time.monotonic() - began_at
         try:
             found = pb.ReadLogResponse.FromString(answer)
             parts = [memoryview(found.blocks)] if found.blocks else []
@@ -81,7 +100,15 @@ class RemoteLog(StreamLog):
             raise LogFault(f"node {self.node} sent no blocks: {error}") from None
         if portion.next_offset <= start:
             raise LogFault(f"node {self.node} gave offset {portion.next_offset} as the next one of {start}")
+        if 2 * took > CALL_SECONDS:  # the way is slow for the next block, too
+            self._allow(portion.next_offset, 2 * took)
         return portion
+
+    def _allow(self, start: int, seconds: float) -> None:
+        """Give the next read from `start` so much time."""
+        if len(self._seconds) >= LATE_MAX:
+            del self._seconds[next(iter(self._seconds))]
+        self._seconds[start] = min(seconds, READ_SECONDS_MAX)
 
     def when_grown(self, log_id: str) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
@@ -114,6 +141,8 @@ class RemoteLog(StreamLog):
             raise LogFault(f"node {self.node} is {'no member' if other is None else other.status}")
         try:
             return await self._members.call(self.node, method, request, seconds)
+        except MemberLate as late:
+            raise Late(str(late)) from None
         except MemberFault as fault:
             raise LogFault(str(fault)) from None
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.codec.reason_codes import TOPIC_FILTER_INVALID
-from broker.errors import MqttError
+from broker.errors import MemberFault, MemberLate, MqttError
 from broker.event_log.faults import LogFault
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.settings import EventLogSettings
@@ -19,7 +19,7 @@ from broker.event_log.stream import reads, stream_log
 from broker.event_log.stream.place import LogPlace, Place, decode_place
 from broker.event_log.stream.remote_log import FOLLOW, LOCATE, READ
 from broker.event_log.stream.streams import Streams
-from broker.hooks import MemberFault, Members
+from broker.hooks import Members
 from event_log_reader import AppendingLog
 from linked_members import Linked
 from stream_logs import OneReader, messages_of
@@ -247,6 +247,30 @@ async def test_a_member_that_is_away_holds_up_nobody_and_is_read_later(
     await first.is_followed()
     first.members.away.clear()
     assert await task == [b"1", b"2"]
+
+
+@pytest.mark.interpreted
+async def test_a_block_that_is_long_on_the_way_comes_at_last(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also beside reads that take no time."""
+    monkeypatch.setattr(reads, "RETRY_SECONDS", 0.0)
+    first, second = await make_node("n1"), await make_node("n2")
+    await second.write(b"0")
+    await second.write(b"1")
+    call = first.members.call
+    tried: list[float] = []
+
+    async def slow(node: str, method: str, request: bytes, seconds: float) -> bytes:
+        if method == READ and pb.ReadLogRequest.FromString(request).start_offset == 0:
+            tried.append(seconds)
+            if seconds < 100:
+                raise MemberLate("node n2: Deadline Exceeded")
+        return await call(node, method, request, seconds)
+
+    monkeypatch.setattr(first.members, "call", slow)
+    assert await first.read(2) == [b"0", b"1"]
+    assert tried == [10, 20, 40, 80, 160]
 
 
 async def test_a_member_that_is_forgotten_is_not_read_until_it_comes_again(make_node: MakeNode) -> None:
