@@ -145,8 +145,9 @@ class KafkaConnection:
             data = await self._receive()
             request = await self.party.do(partial(decode_request, data, self._server.answered))
             answer = await self._answer(request)
-            if answer is not None:
-                await self._send(request, answer)
+            if answer is None:  # who wants no answer would not hear that it was refused
+                raise Closed("produces_refused")
+            await self._send(request, answer)
             if self.identity is None and self._login is not None and self._login.is_gone:
                 raise Closed
 

@@ -17,6 +17,7 @@ from broker.kafka.group import refused_join, sync_answer
 from broker.kafka.groups import Groups
 from broker.kafka.node import KafkaNode
 from broker.kafka.partitions import NOBODY, coordinator_of
+from broker.kafka.producing import READ_ONLY
 
 DESCRIBED_BYTES_MAX: Final = 2**20
 """Of metadata and assignments in one answer of DescribeGroups. Policy: members that find no room come without them."""
@@ -42,18 +43,11 @@ class Grouping:
 
     async def find_coordinator(self, asked: Asked) -> Values:
         request = asked.values
-        found = None
-        if request.get("key_type", KEY_OF_GROUP) == KEY_OF_GROUP:
-            found = coordinator_of(self.node.partitions(), request["key"])
+        if request.get("key_type", KEY_OF_GROUP) != KEY_OF_GROUP:  # no error that producers ask again after
+            return _no_coordinator(errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, READ_ONLY)
+        found = coordinator_of(self.node.partitions(), request["key"])
         if found is None:
-            text = "no node coordinates this; there are no transactions"
-            return {
-                "error_code": errors.COORDINATOR_NOT_AVAILABLE,
-                "error_message": text,
-                "node_id": NOBODY,
-                "host": "",
-                "port": NOBODY,
-            }
+            return _no_coordinator(errors.COORDINATOR_NOT_AVAILABLE, "the node has not heard of the others yet")
         return {
             "error_code": errors.NONE,
             "error_message": None,
@@ -193,6 +187,10 @@ class Grouping:
             "error_code": error,
             "topics": [{"name": name, "partitions": partitions} for name, partitions in found.items()],
         }
+
+
+def _no_coordinator(error: int, text: str) -> Values:
+    return {"error_code": error, "error_message": text, "node_id": NOBODY, "host": "", "port": NOBODY}
 
 
 def _committed_values(partition: int, committed: Committed | None, error: int) -> Values:

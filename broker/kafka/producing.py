@@ -12,7 +12,7 @@ READ_ONLY: Final = "topics are read only here: publish over MQTT"
 
 
 async def refuse_produce(asked: Asked) -> Values | None:
-    """The answer of Produce; None for a producer that wants none (acks 0)."""
+    """The answer of Produce; None for a producer that wants none (acks 0), whose connection Kafka closes in place of it."""
     request = asked.values
     if request["acks"] == 0:
         return None

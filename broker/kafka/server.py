@@ -38,7 +38,7 @@ the kernel has all of the answer, so one that does not read costs few answers, n
 BACKLOG: Final = 128  # connections that the kernel keeps until they are accepted
 CLOSED: Final = (
     *("answers_not_taken", "connections_idle", "connections_refused", "logins_ended", "logins_late", "logins_refused"),
-    "requests_bad",
+    *("produces_refused", "requests_bad"),
 )
 """Why connections were closed, or logins refused: the labels of a counter."""
 
@@ -152,7 +152,7 @@ class KafkaServer:
         self.closed[reason] += 1
 
     async def answer(self, request: Request, connection: KafkaConnection) -> Values | None:
-        """The answer of a client that is let in; None for none."""
+        """The answer of a client that is let in. None: it wants none, and is refused."""
         self.requests[APIS[request.key].name] += 1
         assert request.values is not None
         assert connection.identity is not None
