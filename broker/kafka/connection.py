@@ -174,7 +174,7 @@ class KafkaConnection:
                 size = SIZE.unpack(await self._reader.take(SIZE.size))[0]
             if not 0 < size <= (REQUEST_BYTES_MAX if is_known else LOGIN_BYTES_MAX):
                 raise KafkaFault(f"a request of {size} bytes")
-            async with asyncio.timeout(ARRIVE_SECONDS), self._server.room_for(size):
+            async with self._server.room_for(size), asyncio.timeout(ARRIVE_SECONDS):
                 return await self._reader.take(size)
         except TimeoutError:
             raise Closed("connections_idle") from None

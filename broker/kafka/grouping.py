@@ -117,8 +117,8 @@ class Grouping:
         self.groups.handle_timeout(self.node.now())
         self._take_answers()
 
-    async def listed(self, _asked: Asked) -> Values:
-        return {"error_code": errors.NONE, "groups": self.groups.listed()}
+    async def listed(self, asked: Asked) -> Values:
+        return {"error_code": errors.NONE, "groups": self.groups.listed(asked.values.get("states_filter", ()))}
 
     async def described(self, asked: Asked) -> Values:
         """Each group once, and a turn for others after each."""

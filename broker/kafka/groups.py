@@ -3,6 +3,7 @@ again, as Kafka's clients do when the coordinator is another one."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 from typing import Final
 
@@ -176,10 +177,13 @@ class Groups:
 
     # --- what tools ask ---
 
-    def listed(self) -> list[Values]:
+    def listed(self, states: Collection[str]) -> list[Values]:
+        """The groups in one of these states, in letters of any case; in any state where there are none (KIP-518)."""
+        wanted = {state.lower() for state in states}
         return [
             {"group_id": group.group_id, "protocol_type": group.protocol_type, "group_state": group.state.value}
             for group in self._groups.values()
+            if not wanted or group.state.value.lower() in wanted
         ]
 
     def described(self, group_id: str, room: int) -> tuple[Values, int]:

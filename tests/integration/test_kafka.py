@@ -149,7 +149,9 @@ async def test_groups_share_their_partitions(server: Server) -> None:
         assert (await waiting)["assignment"] == b"2"
         # Only members of this generation commit.
         assert await one.commit("g", "all", 5) == 25
-        listed = await one.call(LIST_GROUPS, {"states_filter": []})
+        assert (await one.call(LIST_GROUPS, {"states_filter": ["Empty", "dead"]}))["groups"] == []
+        listed = await one.call(LIST_GROUPS, {"states_filter": ["STABLE"]})
+        assert listed == await one.call(LIST_GROUPS, {"states_filter": []})
         assert [group["group_id"] for group in listed["groups"]] == ["g"]
         described = await one.call(DESCRIBE_GROUPS, {"groups": ["g", "h", "g"], "include_authorized_operations": False})
         states = [(group["group_state"], len(group["members"])) for group in described["groups"]]
