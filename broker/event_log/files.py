@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,8 @@ PARTIAL_SUFFIX: Final = ".partial"
 PARTS_MAX: Final = os.sysconf("SC_IOV_MAX")  # that the system takes in one call
 _WRITE_SYNCED: Final = getattr(os, "RWF_DSYNC", 0)  # Linux: a write and its fdatasync in one call
 UNREADABLE: Final = {getattr(errno, name, -1) for name in ("EIO", "ENODATA", "EBADMSG", "EUCLEAN")}
+NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT}
+COPY_BYTES: Final = 2**20
 
 
 def is_unreadable(error: OSError) -> bool:
@@ -114,30 +116,58 @@ class Files:
     def move(self, path: Path, folder: Path) -> Path:
         """Move a file into a folder, which is made, beside others of its name; on disk when the call returns. Returns its
         new path."""
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
         moved = _new_name(folder, path.name)
         path.rename(moved)
         self.sync_folder(folder)
         self.sync_folder(path.parent)
         return moved
 
-    def copy_end(self, path: Path, position: int, folder: Path) -> Path:
-        """Copy what stands in a file from a position on into a folder, which is made; on disk when the call returns. Returns
-        the path of the copy."""
-        copied = _new_name(folder, f"{path.name}.from-{position}")
-        descriptor = os.open(copied, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-        with open(descriptor, "wb") as target, path.open("rb") as source:
-            source.seek(position)
-            shutil.copyfileobj(source, target)
-            target.flush()
-            os.fsync(descriptor)
-        self.sync_folder(folder)
-        self.sync_folder(path.parent)
+    def copy_end(self, path: Path, position: int, folder: Path) -> Path | None:
+        """Copy what the disk gives of a file from a position on into a folder, which is made; on disk when the call returns.
+        Returns the path of the copy; None where there is no room for it."""
+        name = f"{path.name}.from-{position}"
+        partial = folder / (name + PARTIAL_SUFFIX)
+        try:
+            folder.mkdir(FOLDER_MODE, exist_ok=True)
+            self._copy(path, position, partial)
+            copied = _new_name(folder, name)
+            partial.rename(copied)
+            self.sync_folder(folder)
+            self.sync_folder(path.parent)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise  # the next try takes the same partial file
+            self.remove(partial)
+            return None
         return copied
+
+    def _copy(self, path: Path, position: int, target: Path) -> None:
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        try:
+            with path.open("rb", buffering=0) as source:
+                source.seek(position)
+                size = 0
+                while data := _readable(source):
+                    self.write(descriptor, [data], size, False)
+                    size += len(data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _readable(source: FileIO) -> bytes:
+    """The next bytes of a file; none at its end, or where the disk does not give them."""
+    try:
+        return source.read(COPY_BYTES)
+    except OSError as error:
+        if is_unreadable(error):
+            return b""
+        raise
 
 
 def _new_name(folder: Path, name: str) -> Path:
-    """Of a file in a folder, which is made, beside others of its name."""
-    folder.mkdir(FOLDER_MODE, exist_ok=True)
+    """Of a file in a folder, beside others of its name."""
     found = folder / name
     number = 1
     while found.exists():

@@ -200,11 +200,14 @@ def set_aside(folder: Path, files: Files, first_offset: int, fault: str) -> Dama
 
 
 def _set_end_aside(folder: Path, files: Files, segment: Segment, fault: str) -> Damaged:
-    """Copy what stands behind the last sound block of a segment to the damaged ones, and cut it. Raises OSError."""
+    """Copy what stands behind the last sound block of a segment to the damaged ones, as far as the disk gives it and has room,
+    and cut it. Raises OSError."""
     path = folder / segment_name(segment.first_offset)
     copied = files.copy_end(path, segment.size, folder / DAMAGED_FOLDER)
     _settle(files, path, segment.size)
     files.replace(folder / index_name(segment.first_offset), encode_index(segment))
+    if copied is None:
+        return Damaged("", segment.end_offset, f"{fault}; what follows was removed: the disk has no room for a copy")
     return Damaged(f"{DAMAGED_FOLDER}/{copied.name}", segment.end_offset, fault)
 
 

@@ -6,7 +6,7 @@ COMMENTS: dict[str, str] = {
     "gmqttd.eventlog.CommitResponse.rows": "Rows that this call or an earlier one of the same batch published.",
     "gmqttd.eventlog.CommitResponse.was_committed": "The batch was committed by an earlier call.",
     "gmqttd.eventlog.DamagedSegment": "A segment that could not be read and was set aside.",
-    "gmqttd.eventlog.DamagedSegment.file": "Empty when the segment's file was missing.",
+    "gmqttd.eventlog.DamagedSegment.file": "Empty when the segment's file was missing, or the disk had no room for a copy of its end.",
     "gmqttd.eventlog.DescribeLogRequest.node": "The member whose log it is, asked by this node. Empty: this node.",
     "gmqttd.eventlog.EventLog": "Reads the log. A log_id that does not name these records is FAILED_PRECONDITION; an offset outside of first_offset..next_offset is OUT_OF_RANGE; both texts name what there is.",
     "gmqttd.eventlog.EventLog.Describe": "The log of this node or of another member, and its other members.",

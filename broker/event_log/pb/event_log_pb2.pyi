@@ -143,7 +143,7 @@ class DamagedSegment(_message.Message):
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     FAULT_FIELD_NUMBER: _builtins.int
     file: _builtins.str
-    """Empty when the segment's file was missing."""
+    """Empty when the segment's file was missing, or the disk had no room for a copy of its end."""
     first_offset: _builtins.int
     fault: _builtins.str
     def __init__(

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import io
+import os
 import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +35,12 @@ async def filled(make_log: MakeLog, files: Files | None = None) -> AppendingLog:
 
 
 def damage(folder: Path, which: int) -> None:
-    path = sorted(folder.glob("*.log"))[which]
+    damage_byte(sorted(folder.glob("*.log"))[which], 200)
+
+
+def damage_byte(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
-    data[200] ^= 1
+    data[position] ^= 1
     path.write_bytes(data)
     path.with_suffix(".index").unlink(missing_ok=True)
 
@@ -145,6 +153,94 @@ async def test_a_start_sets_aside_what_the_disk_does_not_give(make_log: MakeLog,
     again = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)
     await check(again, log.log_id, which)
     assert "cannot be read" in again.damaged[0].fault
+
+
+BAD_SECTOR = 20_000  # byte of a segment of 30,000
+
+
+class BadDisk(io.FileIO):
+    """It gives nothing from BAD_SECTOR on."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = BAD_SECTOR - self.tell()
+        if left <= 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().read(left if size is None or size < 0 else min(size, left))
+
+
+class SmallDisk(FailingFiles):
+    """It has `room` bytes; removed files give theirs back."""
+
+    def remove(self, path: Path) -> None:
+        if self.room is not None and path.exists():
+            self.room += path.stat().st_size
+        super().remove(path)
+
+
+def crashed(tmp_path: Path) -> Path:
+    """A folder of a log that did not stop; its newest segment has no index file."""
+    folder = tmp_path / "crashed"
+    shutil.copytree(tmp_path / "log", folder)
+    return folder
+
+
+async def test_a_start_keeps_what_stands_before_a_bad_sector(
+    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(make_log)
+    folder = crashed(tmp_path)
+    newest = sorted(folder.glob("*.log"))[-1]
+    opened = Path.open
+
+    def opened_bad(path: Path, *args: Any, **options: Any) -> Any:
+        return BadDisk(path) if path == newest else opened(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", opened_bad)
+    found = recover(folder, Files(), "n1", "commit", 0)
+    size = found.segments[-1].size
+    assert [segment.end_offset for segment in found.segments] == [12, 24, 27]
+    assert found.identity.next_offset == RECORDS
+    assert newest.stat().st_size == size
+    assert "cannot be read" in found.damaged[0].fault
+    assert [(path.name, path.stat().st_size) for path in (folder / "damaged").iterdir()] == [
+        (f"{newest.name}.from-{size}", BAD_SECTOR - size)
+    ]
+
+
+async def test_a_full_disk_takes_no_copy_of_a_damaged_end(make_log: MakeLog, tmp_path: Path) -> None:
+    await filled(make_log)
+    folder = crashed(tmp_path)
+    newest = sorted(folder.glob("*.log"))[-1]
+    damage_byte(newest, BAD_SECTOR)
+    disk = SmallDisk()
+    disk.room = 2000  # for log.json
+    found = recover(folder, disk, "n1", "commit", 0)
+    assert disk.attempts == 1
+    assert [segment.end_offset for segment in found.segments] == [12, 24, 27]
+    assert newest.stat().st_size == found.segments[-1].size
+    assert (found.damaged[0].file, found.damaged[0].first_offset) == ("", 27)
+    assert "no room" in found.damaged[0].fault
+    assert not list((folder / "damaged").iterdir())
+
+
+async def test_starts_that_end_in_a_copy_leave_one(make_log: MakeLog, tmp_path: Path) -> None:
+    class EndingCopies(Files):
+        def write(self, descriptor: int, parts: Sequence[bytes], position: int, synced: bool) -> None:
+            super().write(descriptor, parts, position, synced)
+            if not synced:
+                raise OSError("the process ends")
+
+    await filled(make_log)
+    folder = crashed(tmp_path)
+    newest = sorted(folder.glob("*.log"))[-1]
+    damage_byte(newest, BAD_SECTOR)
+    content = newest.read_bytes()
+    for _ in range(2):
+        with pytest.raises(OSError, match="the process ends"):
+            recover(folder, EndingCopies(), "n1", "commit", 0)
+    found = recover(folder, Files(), "n1", "commit", 0)
+    assert [f"damaged/{path.name}" for path in (folder / "damaged").iterdir()] == [found.damaged[0].file]
+    assert (folder / found.damaged[0].file).read_bytes() == content[found.segments[-1].size :]
 
 
 class SlowFiles(Files):
