@@ -245,8 +245,8 @@ class Node(Nodes):
                 self._has_left(event.member.name, now)
             elif isinstance(event, (MemberLeave, MemberReap)):
                 self._remove(event.member.name, "it left")
-                if event.member.name in self.ending:
-                    self.siblings.pop(event.member.name, None)  # nobody waits for it any more
+                if event.member.name in self.ending and self.sessions is not None:
+                    self.sessions.siblings.pop(event.member.name, None)  # nobody waits for it any more
                 if isinstance(event, MemberReap):
                     self.counters.pop(event.member.name, None)
                     self._sessions.pop(event.member.name, None)
@@ -281,11 +281,10 @@ class Node(Nodes):
         that is updated leaves, too, maybe after it was taken for failed, and a worker in `ending` whose node stops before."""
         member = event.member
         sender = self.senders.get(member.name)
-        if event.is_forced or sender is None or not member.tags.get(TAG_STORE):
+        is_over = event.is_forced or member.tags.get(TAG_DRAINING) == DRAINING_OVER
+        if is_over or sender is None or not member.tags.get(TAG_STORE):
             return False
-        if self.sessions is None or member.name not in self.ending:
-            return True
-        return member.tags.get(TAG_DRAINING) != DRAINING_OVER and self.sessions.answers.has_for(sender)
+        return self.sessions is None or member.name not in self.ending or self.sessions.answers.has_for(sender)
 
     def forget(self, name: str) -> bool:
         """Give up what the store keeps for a node that has not been a member since the start. False where there is nothing."""
@@ -326,6 +325,8 @@ class Node(Nodes):
         if name == self.name or self.has_left or member.status not in (MemberStatus.ALIVE, MemberStatus.LEAVING):
             return
         path = self.siblings.get(name, "")
+        if path and self.sessions is not None:
+            self.sessions.siblings[name] = path
         reach = Reach(path) if path else reach_of(member.tags, self.settings.tls is not None, self.settings.require_tls)
         if reach.bad_address:
             self._events.append(BadAddress(name, reach.bad_address))
@@ -450,15 +451,13 @@ class Node(Nodes):
             at = min(at, sender.next_timeout(), sender.gathered_at() if gathers else NEVER)
         for receiver in self.receivers.by_name.values():
             at = min(at, receiver.next_timeout())
-        for given_up_at in self._given_up_at.values():
-            at = min(at, given_up_at)
+        at = min(at, self.tree.group_copies.again_at, min(self._given_up_at.values(), default=NEVER))
         if self.sessions is not None:
             at = min(at, self.sessions.next_timeout())
         if self.drain is not None:
             at = min(at, self.drain.next_timeout())
         if self.copies is not None:
             at = min(at, self.copies.next_timeout())
-        at = min(at, self.tree.group_copies.again_at)
         if self.promises is not None:
             at = min(at, self.promises.next_timeout(), self._heard_by())
         return at

@@ -86,15 +86,16 @@ class Server(Host):
         for plugin in self.plugins:
             await plugin.prepare()
         await self._durability.open()
+        if worker is not None:
+            worker.counts.has_loaded(worker.place.index)
+            # Else clients whose session is there are let in without it, and nobody takes for it what comes by the API. No event
+            # comes from another process.
+            while worker.counts.is_loading():  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_SECONDS)
         if self.api is not None:
             await self.api.start()
         if self.face is not None:
             await self.face.start(self.api)
-        if worker is not None:
-            worker.counts.has_loaded(worker.place.index)
-            # Else clients whose session is there are let in without it. No event comes from another process.
-            while worker.counts.is_loading():  # noqa: ASYNC110
-                await asyncio.sleep(LOOK_SECONDS)
         await self.listeners.start()
         for plugin in self.plugins:
             self.tags.update(plugin.tags())

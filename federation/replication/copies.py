@@ -204,13 +204,18 @@ class Copies(LostHomes):
 
     def wanted(self, client_id: str, node: str, now: float) -> None:
         for replica in list(self.replicas.by_store.values()):
-            if client_id in replica.by_client and self._is_away(replica) and self._may_adopt(replica, now):
+            if client_id in replica.by_client and self._is_away(replica) and self._is_first(replica):
                 known_at = 0.0 if self._is_replaced(replica) else self._sessions.homes.starting_until  # who lives
                 if now < known_at:
                     self._adopt_at[replica.store_id] = min(self._adopt_at.get(replica.store_id, NEVER), known_at)
                     self._look_at = min(self._look_at, known_at)
-                elif replica.node != node or self._is_replaced(replica):
+                elif replica.node == node and not self._is_replaced(replica):
+                    continue
+                elif self._may_adopt(replica, now):
                     self.adoptions.begin(replica)
+                else:  # when the other keepers are heard, or the start is over
+                    self._adopt_at[replica.store_id] = now
+                    self._look_at = min(self._look_at, now + LOOK_SECONDS)
         self.adoptions.take_client(client_id, now)
 
     def heard(self, node: str) -> None:

@@ -104,7 +104,9 @@ class Answers:
         self.waiting = due
         for name, number in list(self._barriers.items()):
             sender = self._senders.get(name)
-            if sender is not None and not self._leaves_to(name):
+            if sender is None:  # it is over
+                del self._barriers[name]
+            elif not self._leaves_to(name):
                 del self._barriers[name]
                 sender.append_session(encode_session_frame(BARRIER, "", (number, ""), (True,)), 0, False, now)
                 is_more = True

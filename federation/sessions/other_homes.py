@@ -86,10 +86,13 @@ class OtherHomes:
 
     def promise(self, home: Home, claims: Claims, now: float) -> None:
         """Other homes, too, have said to hand over what they had at these claims. The client does not wait for them any more;
-        what comes directly does, since it is newer."""
+        what comes directly does, since it is newer. Of a client that has begun anew they hand over nothing."""
         session = self._broker.sessions.get(home.client_id)
+        if session is None or home.is_clean:
+            return
         for store_id, counter in claims.items():
-            if session is not None and store_id != UNNAMED and not self._has_begun(home, store_id, counter):
+            is_other = store_id not in (UNNAMED, self._broker.identity.store_id)
+            if is_other and not self._has_begun(home, store_id, counter):
                 self._hands_over(home, session, (counter, store_id), now)
 
     def _has_begun(self, home: Home, store_id: str, counter: int) -> bool:

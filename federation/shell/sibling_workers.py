@@ -25,7 +25,7 @@ def know_siblings(
         node.drain.siblings = ending if is_leaving else frozenset(addresses)
         node.drain.is_leaving = is_leaving
     if node.sessions is not None:
-        node.sessions.siblings = addresses
+        node.sessions.siblings = dict(addresses)
 
 
 def begin_as_worker(node: Node, control: DrainControl, worker: Worker, store_type: str) -> None:

@@ -193,11 +193,24 @@ def test_a_worker_that_stops_before_it_has_all_is_expected_back() -> None:
         member = workers.node(0).serf.member(name)
         assert member is not None
         node.member_events([MemberLeave(member)], now)
-    assert "n2" not in node.siblings
+    assert node.sessions is not None
+    assert "n2" not in node.sessions.siblings
     assert "n2" not in node.senders
-    assert "n3" in node.siblings
+    assert "n3" in node.sessions.siblings
     assert not node.senders["n3"].outbox.is_empty()
     assert member is not None
     node.member_events([MemberLeave(replace(member, tags=member.tags | {TAG_DRAINING: DRAINING_OVER}))], now)
-    assert "n3" not in node.siblings
+    assert "n3" not in node.sessions.siblings
     assert "n3" not in node.senders
+
+
+def test_it_leaves_when_its_process_is_started_once_more_after_it_has_left() -> None:
+    workers = Workers(3)
+    workers.kill()
+    for number in range(COUNT):
+        workers.start(number)
+    workers.federation.run(1.0)
+    workers.stop(2)
+    workers.federation.run(1.0)
+    workers.start(2)
+    assert workers.has_left(LEAVES_SECONDS)

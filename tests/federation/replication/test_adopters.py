@@ -69,3 +69,24 @@ def test_a_keeper_that_has_started_hears_the_other_keepers_before_it_adopts(hear
             adopted_at = min(adopted_at, at)
     assert adopted_at == NEVER if has_adopted else adopted_at >= min(heard_at, 1 + ADOPTED_SECONDS_MAX / 2)
     assert has_adopted or adopted_at < NEVER
+
+
+def test_a_client_that_comes_while_another_keeper_is_away_is_remembered_until_the_start_is_over() -> None:
+    """Nothing else asks again: the client is let in with a new session meanwhile."""
+    station = Station(
+        {
+            1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1", "n3")),
+            2: (COPY, 1, 1, session("c")),
+            3: (COPY, 1, 2, (HOME, "c", 1_000, False, None)),
+        }
+    )
+    node = station.node
+    assert node.sessions is not None
+    node.sessions.homes.starting_until = 12.0
+    node.handle_timeout(1.0)
+    node.sessions.lost.wanted("c", "n1", 3.0)
+    for at in range(4, 14):
+        node.handle_timeout(float(at))
+        while node.turn_ended(float(at)):
+            station.commit()
+        assert bool(station.broker.sessions) == (at >= 12)
