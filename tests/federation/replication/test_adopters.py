@@ -82,6 +82,7 @@ def test_a_client_that_comes_while_another_keeper_is_away_is_remembered_until_th
     )
     node = station.node
     assert node.sessions is not None
+    assert node.sessions.lost is not None
     node.sessions.homes.starting_until = 12.0
     node.handle_timeout(1.0)
     node.sessions.lost.wanted("c", "n1", 3.0)
