@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from broker.event_log.active import LOCK_FILE
-from broker.event_log.contents import Damaged
+from broker.event_log.contents import SECOND_NS, Damaged
 from broker.event_log.files import FILE_MODE, FOLDER_MODE, PARTIAL_SUFFIX, Files, is_unreadable
 from broker.event_log.holds import UNKNOWN_GROUP, Hold, Holds, decode_holds
 from broker.event_log.identity import (
@@ -131,7 +131,7 @@ def recover(folder: Path, files: Files, node: str, sync: str, wall_ns: int) -> R
     if before is None and headers:
         before = _identity_of(headers)
     next_offset = end_offset
-    number = clock_number(wall_ns)
+    number = clock_number(max(wall_ns, time_ns + SECOND_NS))  # higher than that of the id that the newest record got
     lineage = Lineage(str(uuid4()), (), number)
     holds = Holds()
     if before is not None and before.node != node:

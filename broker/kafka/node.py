@@ -84,10 +84,13 @@ class KafkaNode:
 
     def epoch_end(self, epoch: int) -> int:
         """The first offset that may differ from what was read under a former epoch, which may be one that the log does not
-        know: of an end that was lost, or of before the folder was emptied, with nothing in common."""
+        know: of an end that was lost, or of before the folder was emptied, with nothing in common. Of ids without a known
+        number it may have been any."""
         number = epoch - self._first_epoch
-        ends = [parent.end_offset for parent in self.log.lineage.parents if parent.number <= number]
-        return ends[-1] if ends else 0
+        former = [parent for parent in self.log.lineage.parents if parent.number <= number]
+        if not former:
+            return 0
+        return former[-1].end_offset if former[-1].number else former[0].end_offset
 
     # --- partitions ---
 

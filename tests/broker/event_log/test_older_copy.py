@@ -11,8 +11,9 @@ from broker.event_log import recovery
 from event_log_reader import Clock, MakeLog, read_all
 
 
+@pytest.mark.parametrize("days", [0, -500])  # that the clock is ahead when the copy is put back
 async def test_a_copy_knows_its_former_ids_and_gets_a_later_one(
-    make_log: MakeLog, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    make_log: MakeLog, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
     clock.advance(400 * 86_400)
     ends: dict[str, int] = {}  # id -> next offset under it
@@ -31,6 +32,7 @@ async def test_a_copy_knows_its_former_ids_and_gets_a_later_one(
     assert numbers == sorted(set(numbers))
     copy = tmp_path / "4"
     (copy / "log.json").unlink()
+    clock.advance(days * 86_400)
     log = await make_log(dir=str(copy), sync="none")
     assert {parent.log_id: parent.end_offset for parent in log.lineage.parents} == ends
     assert log.lineage.number > max(numbers)

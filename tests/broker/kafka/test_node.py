@@ -134,7 +134,7 @@ async def test_the_epoch_rises_where_the_log_knows_nothing_of_its_ids_before(hos
     node.announce(FirstStart(1, 0), "a:1")
     assert [node.epoch, *map(node.epoch_end, (40, 50, 59, 60, 69))] == [70, 0, 10, 10, 20, 20]
     node.log.lineage = Lineage("2", (Parent("1", 10),)).child("4", 15, 80)  # from a copy without log.json
-    assert [node.epoch, *map(node.epoch_end, (50, 60, 70))] == [80, 15, 15, 15]
+    assert [node.epoch, *map(node.epoch_end, (50, 60, 70))] == [80, 10, 10, 10]
     node.announce(FirstStart(1, 0), "a:1")
     node.log.lineage = Lineage("5", (), 90)  # an emptied folder
     assert node.first_start(9) == FirstStart(1, 0)
