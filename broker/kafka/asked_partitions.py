@@ -17,10 +17,11 @@ T = TypeVar("T")
 
 
 class Passed(NamedTuple):
-    """A Fetch has found no record of a topic from `offset` to before `next_offset`."""
+    """A Fetch has found no record of a topic from `offset` to before `next_offset`, under rules of this number."""
 
     offset: int
     next_offset: int
+    rules: int
 
 
 class Asked(NamedTuple):

@@ -118,7 +118,7 @@ class KafkaConnection:
     """identity  None before the login
     party     whose turns this connection has: before the login that of the strangers of its host
     taken     bytes of answers that the kernel has taken for the client
-    passed    what its Fetches found nothing in, as Asked has it; under its present rights
+    passed    what its Fetches found nothing in, as Asked has it, since its login
     """
 
     def __init__(

@@ -92,6 +92,12 @@ class KafkaNode:
             return 0
         return former[-1].end_offset if former[-1].number else former[0].end_offset
 
+    @property
+    def rules(self) -> int:
+        """A number that changes with the rules of who may read what."""
+        authorization = self.server.broker.authorization
+        return 0 if authorization is None else authorization.number
+
     # --- partitions ---
 
     def first_start(self, now_ns: int) -> FirstStart:

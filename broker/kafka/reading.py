@@ -39,6 +39,7 @@ NO_TIME: Final = -1
 NO_OFFSET: Final = -1
 MILLISECOND_NS: Final = 1_000_000
 FIND_BYTES: Final = 64 * 1024  # of blocks that are read for the time of a record
+NOTHING_PASSED: Final = Passed(NO_OFFSET, NO_OFFSET, 0)
 
 
 class Progress:
@@ -46,13 +47,17 @@ class Progress:
 
     error    or NONE
     writer   None for a partition that cannot be read
+    begun    where it was asked for: what was read is not in here
     is_full  the answer has what fits of it
     """
 
-    def __init__(self, error: int, writer: BatchWriter | None = None, bytes_max: int = 0) -> None:
+    def __init__(
+        self, error: int, writer: BatchWriter | None = None, bytes_max: int = 0, begun: Passed = NOTHING_PASSED
+    ) -> None:
         self.error = error
         self.writer = writer
         self.bytes_max = bytes_max
+        self.begun = begun
         self.is_full = False
 
     @property
@@ -188,10 +193,11 @@ class Reading:
             return Progress(errors.OFFSET_OUT_OF_RANGE)
         judge = Consumer(self.node, asked.identity, self.node.topics[name])
         writer = BatchWriter(wanted.offset, self.node.epoch, judge)
-        passed = asked.passed.get(name)
-        if passed is not None and passed.offset == wanted.offset:
+        begun = Passed(wanted.offset, wanted.offset, self.node.rules)
+        passed = asked.passed.get(name, begun)
+        if (passed.offset, passed.rules) == (begun.offset, begun.rules):
             writer.pass_to(passed.next_offset)
-        return Progress(errors.NONE, writer, max(wanted.bytes_max, 1))
+        return Progress(errors.NONE, writer, max(wanted.bytes_max, 1), begun)
 
     async def _fill(self, found: dict[tuple[str, int], Progress], asked: Asked) -> None:
         """Read until there are `min_bytes`, or what fits of a partition, or an error, or the time is over."""
@@ -279,7 +285,7 @@ class Reading:
                 self.records += progress.writer.records
                 self.bytes += progress.writer.size
                 if not progress.writer.records:
-                    asked.passed[name] = Passed(fetch.wanted[name, index].offset, progress.writer.next_offset)
+                    asked.passed[name] = progress.begun._replace(next_offset=progress.writer.next_offset)
             has_log = progress.writer is not None or progress.error == errors.OFFSET_OUT_OF_RANGE
             watermark, start = (log.next_offset, log.first_offset) if has_log else (-1, -1)
             is_told = session is None or session.must_tell((name, index), progress.error, watermark, start, bool(data))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker.authorization import Authorizer, ClientIdentity, Verdict
 from broker.event_log.plugin import EventLogPlugin
 from broker.kafka import batches, connection
 from broker.kafka import reading as kafka_reading
@@ -71,6 +72,41 @@ async def test_a_fetch_that_is_repeated_goes_on_behind_what_had_no_record(
     async with KafkaClient(address(server)) as client:
         assert read_rows((await client.fetch("sensors", 0, max_wait_ms=1))["records"])[0][0][0] == 3
     assert started[3:] == [0, 1, 0]
+
+
+class Rules(Authorizer):
+    verdict = Verdict.DENY
+
+    def may_read(self, client: ClientIdentity, topic: bytes) -> Verdict:
+        return self.verdict
+
+
+async def test_what_a_fetch_has_passed_is_judged_by_other_rules(server: Server) -> None:
+    rules = Rules()
+    server.broker.add_authorizer(rules)
+    await publish(server, ("sensors/1", b"x"))
+    async with KafkaClient(address(server)) as client:
+        for verdict, rows in ((Verdict.DENY, []), (Verdict.ALLOW, [(0, b"sensors/1", b"x")])):
+            rules.verdict = verdict
+            server.broker.authorization_changed()
+            assert read_rows((await client.fetch("sensors", 0, max_wait_ms=1))["records"]) == (rows, 1)
+
+
+async def test_a_fetch_whose_session_loses_a_partition_is_answered(server: Server) -> None:
+    """By another connection with the same session, while it waits for records."""
+    async with KafkaClient(address(server)) as client, KafkaClient(address(server)) as other:
+        request = fetch_request("sensors", 0, session_epoch=0, max_wait_ms=1)
+        request["topics"] += fetch_request("all", 0)["topics"]
+        session = (await client.call(FETCH, request))["session_id"]
+        request |= {"session_id": session, "topics": []}
+        version = client.send(FETCH, request | {"session_epoch": 1, "max_wait_ms": 60_000})
+        await eventually(lambda: samples(server, "gmqtt_kafka_requests_total")["Fetch",] == 2, "the Fetch waits")
+        forgotten = [{"topic": "sensors", "partitions": [0]}]
+        await other.call(FETCH, request | {"session_epoch": 2, "forgotten_topics_data": forgotten})
+        await publish(server, ("other", b"x"))
+        answer = await client.receive(FETCH, version)
+        found = {topic["topic"]: topic["partitions"][0]["records"] for topic in answer["responses"]}
+        assert read_rows(found["all"]) == ([(0, b"other", b"x")], 1)
 
 
 async def test_a_fetch_does_not_hold_up_the_request_behind_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
