@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 SEGMENT_BYTES_MIN: Final = 2**16
 SEGMENT_BYTES_MAX: Final = 2**30
 LOG_BYTES_MAX: Final = 2**50
-STAGED_BYTES_LEAST: Final = 2**20
 DEFAULT_GRPC_PORT: Final = 8084
 FILTERS_EXAMPLE: Final = "sensors/#"
 
@@ -140,13 +139,13 @@ class EventLogSettings:
         8 * 2**30,
         "Most disk space of rows that pipelines have staged on this node and that are not published yet. Staging is "
         "refused past it, and where it would leave less than 64 MiB of the disk for the log.",
-        Size(STAGED_BYTES_LEAST, LOG_BYTES_MAX, "8GiB"),
+        Size(2**20, LOG_BYTES_MAX, "8GiB"),
         "Raising it takes larger batches; lowering it keeps more of the disk for the log.",
     )
 
     def for_worker(self, place: Place, settings: Settings) -> EventLogSettings:
         """As `broker.workers.shares.ForWorkers`: each worker has a log of its own, a partition of the node's, and its part of
-        the disk that the node's may take."""
+        the disk that the node's may take. A query stages at one worker, which has the bound for it of the node."""
 
         def part(limit: int, least: int) -> int:
             return max(least, share(limit, place.count, place.index)) if limit else 0
@@ -159,7 +158,6 @@ class EventLogSettings:
             segment_bytes=min(self.segment_bytes, kept // 2) if kept else self.segment_bytes,
             retention=replace(self.retention, bytes=kept),
             hold=replace(self.hold, max_bytes=part(self.hold.max_bytes, kept)),
-            staged_bytes=part(self.staged_bytes, STAGED_BYTES_LEAST),
         )
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
