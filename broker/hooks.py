@@ -17,6 +17,7 @@ from broker.authorization import TopicAccess
 from broker.codec.packets import Connect
 from broker.codec.reason_codes import CONTINUE_AUTHENTICATION, SUCCESS
 from broker.codec.runs import Run
+from broker.errors import MemberFault as MemberFault  # noqa: PLC0414 (exported: plugins raise it in `Members.served`)
 from broker.listener_facts import ListenerFacts
 from broker.message import NEVER, Message
 from broker.publisher import Publisher

@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from broker.config.settings import Settings
-from broker.errors import MemberFault
 from broker.event_log.contents import LogContents
 from broker.event_log.log import EventLog
+from broker.hooks import MemberFault  # as plugins of others
 from broker.kafka import heard_offsets
 from broker.kafka.committed import Committed
 from broker.kafka.heard_offsets import METHOD
