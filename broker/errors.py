@@ -37,3 +37,7 @@ class MemberFault(Exception):
 
 class MemberLate(MemberFault):
     """It has not answered in time."""
+
+
+class MethodUnknown(MemberFault):
+    """It serves no such method: it is of another build, or does not have the plugin."""

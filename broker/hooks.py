@@ -241,7 +241,8 @@ class Members:
         self.observers: list[Callable[[], None]] = []
 
     def call(self, node: str, method: str, request: bytes, seconds: float) -> Awaitable[bytes]:
-        """Return the answer of `served` on another member, within so many seconds. Raises MemberFault, MemberLate."""
+        """Return the answer of `served` on another member, within so many seconds. Raises MemberFault,
+        MemberLate, MethodUnknown."""
         raise AssertionError("there are no other members")
 
     def others(self) -> list[OtherNode]:

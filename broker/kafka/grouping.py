@@ -56,11 +56,14 @@ class Grouping:
             "port": found.port,
         }
 
+    def _coordinates(self, group_id: str) -> bool:
+        return self.node.coordinates(group_id, self.groups.has_members(group_id))
+
     # --- members ---
 
     async def join(self, asked: Asked) -> Values:
         values = asked.values
-        if not self.node.coordinates(values["group_id"]):
+        if not self._coordinates(values["group_id"]):
             return refused_join(errors.NOT_COORDINATOR, values["member_id"])
         token = next(self._tokens)
         now = self.node.now()
@@ -69,20 +72,20 @@ class Grouping:
 
     async def sync(self, asked: Asked) -> Values:
         values = asked.values
-        if not self.node.coordinates(values["group_id"]):
+        if not self._coordinates(values["group_id"]):
             return sync_answer(errors.NOT_COORDINATOR)
         token = next(self._tokens)
         return await self._settle(token, self.groups.sync(token, values, self.node.now()))
 
     async def heartbeat(self, asked: Asked) -> Values:
         values = asked.values
-        if not self.node.coordinates(values["group_id"]):
+        if not self._coordinates(values["group_id"]):
             return {"error_code": errors.NOT_COORDINATOR}
         return await self._settle(0, self.groups.heartbeat(values, self.node.now()))
 
     async def leave(self, asked: Asked) -> Values:
         values = asked.values
-        if not self.node.coordinates(values["group_id"]):
+        if not self._coordinates(values["group_id"]):
             return {"error_code": errors.NOT_COORDINATOR, "members": []}
         return await self._settle(0, self.groups.leave(values, self.node.now()))
 
@@ -127,7 +130,7 @@ class Grouping:
         for group_id in dict.fromkeys(asked.values["groups"]):
             described, size = self.groups.described(group_id, room)
             room -= size
-            if not self.node.coordinates(group_id):
+            if not self._coordinates(group_id):
                 described["error_code"] = errors.NOT_COORDINATOR
             groups.append(described)
             await asyncio.sleep(0)
@@ -138,7 +141,7 @@ class Grouping:
     async def commit(self, asked: Asked) -> Values:
         request = asked.values
         group_id = request["group_id"]
-        error = errors.NONE if self.node.coordinates(group_id) else errors.NOT_COORDINATOR
+        error = errors.NONE if self._coordinates(group_id) else errors.NOT_COORDINATOR
         error = error or self.groups.may_commit(request)
         topics = request["topics"]
         topic_errors = dict.fromkeys((topic["name"] for topic in topics), error)

@@ -1,7 +1,7 @@
 """The committed offsets that other nodes have when this one hears of them for the first time since its start.
 
 The retained messages that a node has missed come to it behind all other ones, which takes long where there are many: until
-then it would give a group an offset from before its absence. It asks the others for theirs, and coordinates no group before
+then it would give a group an offset from before its absence. It asks the others for theirs, and begins with no group before
 they have answered.
 """
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from broker.errors import MemberFault
+from broker.errors import MemberFault, MethodUnknown
 from broker.hooks import Members
 from broker.kafka.committed import OFFSETS, OFFSETS_MAX, decode_committed
 from broker.kafka.retained_messages import RetainedMessages
@@ -35,19 +35,11 @@ class Heard(NamedTuple):
 class HeardOffsets:
     """waiting  members that have not answered"""
 
-    def __init__(
-        self,
-        members: Members,
-        retained: RetainedMessages,
-        now: Callable[[], float],
-        announced: Callable[[], Collection[str]],
-    ) -> None:
-        """`announced`: the names of the nodes that serve Kafka's protocol, as far as they are known."""
+    def __init__(self, members: Members, retained: RetainedMessages, now: Callable[[], float]) -> None:
         self.waiting = 0
         self._members = members
         self._retained = retained
         self._now = now
-        self._announced = announced
         self._heard: dict[bytes, Heard] = {}
         self._asked: dict[str, asyncio.Task[None]] = {}
         members.served[METHOD] = self._answer
@@ -60,9 +52,12 @@ class HeardOffsets:
         self._members_changed()
 
     def _members_changed(self) -> None:
-        announced = self._announced()
-        for other in self._members.others():
-            if other.status == ALIVE and other.name in announced and other.name not in self._asked:
+        """All that live are asked: what names those with this plugin, their entries, may come late."""
+        others = self._members.others()
+        names = {other.name for other in others}
+        self._asked = {name: task for name, task in self._asked.items() if name in names or not task.done()}
+        for other in others:
+            if other.status == ALIVE and other.name not in self._asked:
                 self.waiting += 1
                 task = self._asked[other.name] = asyncio.create_task(self._ask(other.name))
                 task.add_done_callback(self._has_answered)
@@ -78,13 +73,15 @@ class HeardOffsets:
             task.cancel()
 
     async def _ask(self, node: str) -> None:
-        """Hear all that the member has, unless it does not answer: it may be of an earlier build."""
+        """Hear all that the member has, unless it does not answer, or not to this."""
         until = self._now() + ASK_SECONDS
         after = ""
         while self._now() < until:
             try:
                 answer = await self._members.call(node, METHOD, after.encode(), until - self._now())
                 after = self._take(answer)
+            except MethodUnknown:
+                return
             except MemberFault:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue

@@ -64,7 +64,7 @@ class KafkaNode:
         self.name = server.members.node_name or LOCAL_NAME
         self._retained = RetainedMessages(server)
         self._known = KnownNodes({})
-        heard = HeardOffsets(server.members, self._retained, self.now, self.entries)
+        heard = HeardOffsets(server.members, self._retained, self.now)
         self.offsets = CommittedOffsets(server, self._retained, heard, self.coordinates)
         self._first_epoch = 0  # above the number of the log's id
         self._own: Entry | None = None
@@ -171,9 +171,10 @@ class KafkaNode:
         self.partitions()
         return self._own_partition
 
-    def coordinates(self, group: str) -> bool:
-        """Return whether this node coordinates the group."""
-        if self.offsets.heard.waiting:
+    def coordinates(self, group: str, has_members: bool = False) -> bool:
+        """Return whether this node coordinates the group. While others are asked for their offsets it begins with no group,
+        and goes on with one that has members here: `has_members`."""
+        if self.offsets.heard.waiting and not has_members:
             return False
         found = coordinator_of(self.partitions(), group)
         return found is not None and found.node == self.name

@@ -7,13 +7,18 @@ from typing import Any, Final
 
 import grpc
 
-from broker.errors import MemberFault, MemberLate
+from broker.errors import MemberFault, MemberLate, MethodUnknown
 from broker.hooks import Members
 from federation.extension import Extension
 from federation.shell.dialer import Dialer
 from federation.shell.member_calls import MemberAway, MemberCalls
 
 SERVICE: Final = "gmqttd.members.Plugins"
+FAULTS: Final = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: MemberLate,
+    grpc.StatusCode.UNIMPLEMENTED: MethodUnknown,
+    grpc.StatusCode.NOT_FOUND: MethodUnknown,  # it tells no address
+}
 
 _untyped: Final[Any] = grpc  # its makers of handlers have no annotations
 
@@ -50,8 +55,7 @@ class PluginCalls(Extension):
         try:
             return await self._calls.call(node, f"/{SERVICE}/{method}", Raw(request), bytes, seconds)
         except MemberAway as away:
-            is_late = away.code is grpc.StatusCode.DEADLINE_EXCEEDED
-            raise (MemberLate if is_late else MemberFault)(str(away)) from None
+            raise FAULTS.get(away.code, MemberFault)(str(away)) from None
 
     async def stop(self) -> None:
         await self._calls.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.errors import MethodUnknown
 from broker.event_log.other_logs import TAG_STREAM
 from broker.hooks import Members, OtherNode
 
@@ -26,4 +27,6 @@ class Linked(Members):
     async def call(self, node: str, method: str, request: bytes, seconds: float) -> bytes:
         if method in self.answers:
             return self.answers[method]
+        if method not in self.all[node].served:
+            raise MethodUnknown(f"node {node}: {method}")
         return await self.all[node].served[method](request)

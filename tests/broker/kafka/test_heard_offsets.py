@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from random import Random
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -10,12 +13,16 @@ from broker.config.settings import Settings
 from broker.event_log.contents import LogContents
 from broker.event_log.log import EventLog
 from broker.hooks import MemberFault  # as plugins of others
+from broker.kafka import error_codes as errors
 from broker.kafka import heard_offsets
+from broker.kafka.asked_partitions import Asked
 from broker.kafka.committed import Committed
+from broker.kafka.grouping import Grouping
 from broker.kafka.heard_offsets import METHOD
 from broker.kafka.node import FirstStart, KafkaNode
 from broker.message import Message
 from broker.server.host import Host
+from kafka_client import join_request
 from linked_members import Linked
 from waiting import eventually
 
@@ -23,9 +30,9 @@ GROUPS = [f"g{number}" for number in range(10)]
 
 
 class Cluster:
-    """Nodes with retained messages of their own, which know each other's entries."""
+    """Nodes with retained messages of their own. are_told: they know each other's entries."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, are_told: bool = True) -> None:
         self.members: dict[str, Linked] = {}
         self.nodes: dict[str, KafkaNode] = {}
         for name in names:
@@ -34,6 +41,10 @@ class Cluster:
             self.nodes[name] = KafkaNode(host, cast(EventLog, LogContents(name)), {"all": b"#"})
         for since, node in enumerate(self.nodes.values()):
             node.announce(FirstStart(since, 0), f"{node.name}:1")
+        if are_told:
+            self.tell()
+
+    def tell(self) -> None:
         for node in self.nodes.values():
             for other in self.nodes.values():
                 for message in other._retained.below("$kafka/nodes/", 10):
@@ -106,6 +117,65 @@ async def test_a_node_that_is_heard_of_later_is_asked_then() -> None:
     assert not any(node.coordinates(group) for group in GROUPS)
     await eventually(lambda: any(node.coordinates(group) for group in GROUPS), "it has answered")
     assert cluster.found("a", "g") == 5000
+
+
+async def test_a_node_whose_entry_comes_later_is_asked_before() -> None:
+    """As with a node that joins: it hears of the others, then of their retained messages."""
+    cluster = Cluster("a", "b", are_told=False)
+    await cluster.commit("b", "g", 5000)
+    await cluster.starts("a")
+    cluster.tell()
+    cluster.nodes["a"].announce(FirstStart(0, 0), "a:1")
+    assert [each.node for each in cluster.nodes["a"].partitions()] == ["a", "b"]
+    assert cluster.found("a", "g") == 5000
+
+
+async def test_a_node_without_the_call_is_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of an earlier build, or without the plugin."""
+    monkeypatch.setattr(heard_offsets, "ASK_SECONDS", 1e9)
+    cluster = Cluster("a", "b", "c")
+    await cluster.commit("c", "g", 5)
+    del cluster.members["b"].served[METHOD]
+    await cluster.starts("a")
+    assert cluster.found("a", "g") == 5
+
+
+async def test_who_does_not_answer_stops_no_group_with_members() -> None:
+    """It is heard of in the midst of their life."""
+    cluster = Cluster("a", "b")
+    cluster.members["a"].away.add("b")
+    node = await cluster.starts("a")
+    grouping = Grouping(node, Random(0))
+    for group in GROUPS[:9]:
+        assert grouping.groups.join(1, join_request(group, ""), 3, "c", "h:1", node.now()) is None
+
+    async def errors_found() -> list[int]:
+        values = [{"group_id": group, "member_id": "nobody", "generation_id": 1} for group in GROUPS]
+        answers = [await grouping.heartbeat(cast(Asked, SimpleNamespace(values=each))) for each in values]
+        return [answer["error_code"] for answer in answers]
+
+    assert await errors_found() == [errors.UNKNOWN_MEMBER_ID] * 10
+
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def stand(request: bytes) -> bytes:
+        asked.set()
+        await answers.wait()
+        return b"[]"
+
+    cluster.members["b"].served[METHOD] = stand
+    cluster.members["a"].away.clear()
+    for changed in cluster.members["a"].observers:
+        changed()
+    await asked.wait()
+    node._partitions_until = 0.0
+    mine = [node.coordinates(group, has_members=True) for group in GROUPS]
+    with_members = [errors.UNKNOWN_MEMBER_ID if is_mine else errors.NOT_COORDINATOR for is_mine in mine[:9]]
+    assert any(mine[:9])
+    assert await errors_found() == [*with_members, errors.NOT_COORDINATOR]
+    answers.set()
+    await eventually(lambda: not node.offsets.heard.waiting, "it has answered")
+    grouping.stop()
 
 
 @pytest.mark.parametrize("answer", [b"", b"[1]", b'[["a", 1, 2]]', b'[["a", "b", "c"]]'])

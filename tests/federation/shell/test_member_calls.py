@@ -10,9 +10,11 @@ import grpc.aio
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from broker.errors import MemberFault, MethodUnknown
 from broker.hooks import Members, OtherNode
 from federation.extension import Extension
 from federation.shell.member_calls import ANSWER_BYTES_MAX, MemberAway, MemberCalls
+from federation.shell.plugin_calls import PluginCalls
 from stations import Station
 from waiting import DEADLINE
 
@@ -126,3 +128,18 @@ async def test_a_fault_has_the_name_and_the_reason(members: Known, calls: Member
     finally:
         await station.stop()
         await without.stop()
+
+
+async def test_plugins_hear_that_a_member_has_no_such_method(members: Known) -> None:
+    """At once: it is no use to ask again, as it is with one that is not reached."""
+    station = await Station("b", extensions=[Echo("b")]).start()
+    members.addrs = {"b": station.addr, "c": "", "d": "127.0.0.1:1"}
+    plugins = PluginCalls(members, None, ANSWER_BYTES_MAX)
+    for name in ("b", "c"):
+        with pytest.raises(MethodUnknown):
+            await plugins.call(name, "kafka.Offsets", b"", DEADLINE)
+    with pytest.raises(MemberFault) as found:
+        await plugins.call("d", "kafka.Offsets", b"", DEADLINE)
+    assert not isinstance(found.value, MethodUnknown)
+    await plugins.stop()
+    await station.stop()
