@@ -20,6 +20,7 @@ _WRITE_SYNCED: Final = getattr(os, "RWF_DSYNC", 0)  # Linux: a write and its fda
 UNREADABLE: Final = {getattr(errno, name, -1) for name in ("EIO", "ENODATA", "EBADMSG", "EUCLEAN")}
 NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT}
 COPY_BYTES: Final = 2**20
+FREE_BYTES_MIN: Final = 2**20  # of the disk that a copy leaves: the start that makes it writes some small files
 
 
 def is_unreadable(error: OSError) -> bool:
@@ -126,6 +127,8 @@ class Files:
     def copy_end(self, path: Path, position: int, folder: Path) -> Path | None:
         """Copy what the disk gives of a file from a position on into a folder, which is made; on disk when the call returns.
         Returns the path of the copy; None where there is no room for it."""
+        if self.free_bytes(path.parent) - (path.stat().st_size - position) < FREE_BYTES_MIN:
+            return None
         name = f"{path.name}.from-{position}"
         partial = folder / (name + PARTIAL_SUFFIX)
         try:
