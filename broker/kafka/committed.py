@@ -26,7 +26,7 @@ def decode_committed(data: bytes) -> Committed | None:
     if len(data) > COMMITTED_BYTES_MAX:
         return None
     try:
-        content = json.loads(data)
+        content = json.loads(data.decode())  # bytes might be UTF-16, too
         offset, epoch, metadata = content["offset"], content["epoch"], content["metadata"]
         if not (isinstance(offset, int) and isinstance(epoch, int) and -1 <= epoch < 2**31 and -1 <= offset < 2**63):
             return None

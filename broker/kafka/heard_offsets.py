@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from broker.errors import MemberFault, MethodUnknown
 from broker.hooks import Members
+from broker.kafka.asked_partitions import in_turns
 from broker.kafka.committed import OFFSETS, OFFSETS_MAX, decode_committed
 from broker.kafka.retained_messages import RetainedMessages
 
@@ -42,6 +43,7 @@ class HeardOffsets:
         self._now = now
         self._heard: dict[bytes, Heard] = {}
         self._asked: dict[str, asyncio.Task[None]] = {}
+        self._topics: list[bytes] | None = None  # of the answers, in their order
         members.served[METHOD] = self._answer
 
     # --- asking ---
@@ -85,14 +87,14 @@ class HeardOffsets:
             except MemberFault:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            except (ValueError, TypeError, AttributeError):
+            except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
                 return
             if not after:
                 return
 
     def _take(self, answer: bytes) -> str:
-        """Returns the last topic of the answer, "" where there are no more. Raises ValueError, TypeError and AttributeError
-        for what no node says."""
+        """Returns the last topic of the answer, "" where there are no more. Raises ValueError, TypeError, AttributeError,
+        OverflowError and RecursionError for what no node says."""
         last = ""
         for topic, payload, seconds in json.loads(answer):
             last = topic
@@ -107,11 +109,16 @@ class HeardOffsets:
 
     async def _answer(self, request: bytes) -> bytes:
         """A list of (topic, payload, seconds that it is kept), behind the topic of the request; empty behind the last one."""
-        messages = sorted(self._retained.below(OFFSETS, OFFSETS_MAX), key=lambda message: message.topic)
+        if not request or self._topics is None:
+            self._topics = sorted(
+                [message.topic async for message in in_turns(self._retained.below(OFFSETS, OFFSETS_MAX))]
+            )
+        behind = self._topics[bisect_right(self._topics, request) :]
         found: list[tuple[str, str, int]] = []
         size = 0
-        for message in messages[bisect_right(messages, request, key=lambda message: message.topic) :]:
-            if decode_committed(message.payload) is None:
+        async for topic in in_turns(behind):
+            message = self._retained.get(topic)
+            if message is None or decode_committed(message.payload) is None:
                 continue
             if found and size + len(message.payload) > PAGE_BYTES:
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from broker.errors import MqttError
@@ -36,12 +37,13 @@ class RetainedMessages:
             self._server.flush_soon()
         return retained.refused == refused
 
-    def below(self, prefix: str, count_max: int) -> list[Message]:
-        """The messages below the prefix, not more than so many: clients may publish there, too."""
+    def below(self, prefix: str, count_max: int) -> Iterator[Message]:
+        """The messages below the prefix, not more than so many: clients may publish there, too. Others may be put and deleted
+        meanwhile."""
         walk = RetainedWalk(self._server.broker.retained, f"{prefix}#".encode())
-        found: list[Message] = []
-        while not walk.is_done() and len(found) < count_max:
+        count = 0
+        while not walk.is_done() and count < count_max:
             walk.advance(WALK_STEPS)
             if walk.found is not None:
-                found.append(walk.found)
-        return found
+                count += 1
+                yield walk.found

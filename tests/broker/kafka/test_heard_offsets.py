@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Iterator
 from random import Random
 from types import SimpleNamespace
 from typing import cast
@@ -13,10 +15,10 @@ from broker.config.settings import Settings
 from broker.event_log.contents import LogContents
 from broker.event_log.log import EventLog
 from broker.hooks import MemberFault  # as plugins of others
+from broker.kafka import asked_partitions, heard_offsets
 from broker.kafka import error_codes as errors
-from broker.kafka import heard_offsets
 from broker.kafka.asked_partitions import Asked
-from broker.kafka.committed import Committed
+from broker.kafka.committed import OFFSETS, Committed
 from broker.kafka.grouping import Grouping
 from broker.kafka.heard_offsets import METHOD
 from broker.kafka.node import FirstStart, KafkaNode
@@ -27,6 +29,9 @@ from linked_members import Linked
 from waiting import eventually
 
 GROUPS = [f"g{number}" for number in range(10)]
+
+
+OF_OTHERS = '{"offset": 1, "epoch": 1, "metadata": ""}'
 
 
 class Cluster:
@@ -178,7 +183,9 @@ async def test_who_does_not_answer_stops_no_group_with_members() -> None:
     grouping.stop()
 
 
-@pytest.mark.parametrize("answer", [b"", b"[1]", b'[["a", 1, 2]]', b'[["a", "b", "c"]]'])
+@pytest.mark.parametrize(
+    "answer", [b"", b"[1]", b'[["a", 1, 2]]', b'[["a", "b", "c"]]', b'[["a", "b", 1%s]]' % (b"0" * 999), b"[" * 99_999]
+)
 async def test_who_answers_nonsense_is_left_out(answer: bytes) -> None:
     cluster = Cluster("a", "b", "c")
     await cluster.commit("c", "g", 5)
@@ -199,6 +206,47 @@ async def test_many_offsets_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     for number, group in enumerate(groups):
         await cluster.commit("b", group, number)
     node = cluster.nodes["b"]
-    node.server.broker.publish(Message(b"$kafka/offsets/x/all/0", bytes(10_000), 1, True), node.server.now())
+    for name, payload in (("h/all/0", bytes(10_000)), ("h/all/1", OF_OTHERS.encode("utf-16"))):
+        node.server.broker.publish(Message(f"{OFFSETS}{name}".encode(), payload, 1, True), node.server.now())
     await cluster.starts("a")
     assert [cluster.found("a", group) for group in groups] == list(range(20))
+
+
+async def test_answers_leave_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ask at one time, and offsets come and go meanwhile: each hears of all that were there all the time."""
+    monkeypatch.setattr(asked_partitions, "TURN_PARTITIONS", 5)
+    monkeypatch.setattr(heard_offsets, "PAGE_BYTES", 500)
+    cluster = Cluster("a", "b", "c")
+    groups = [f"group {number:02}" for number in range(40)]
+    for number, group in enumerate(groups):
+        await cluster.commit("b", group, number)
+    retained = cluster.nodes["b"]._retained
+    get, below = retained.get, retained.below
+    at_once = at_once_max = 0
+
+    def count() -> None:
+        nonlocal at_once, at_once_max
+        at_once += 1
+        at_once_max = max(at_once, at_once_max)
+
+    def counted_get(topic: bytes) -> Message | None:
+        count()
+        return get(topic)
+
+    def counted_below(prefix: str, count_max: int) -> Iterator[Message]:
+        for message in below(prefix, count_max):
+            count()
+            yield message
+
+    monkeypatch.setattr(retained, "get", counted_get)
+    monkeypatch.setattr(retained, "below", counted_below)
+    asking = asyncio.gather(*(cluster.starts(name) for name in ("a", "c")))
+    for turn in itertools.count():
+        at_once = 0
+        await asyncio.sleep(0)
+        if asking.done():
+            break
+        retained.put(f"{OFFSETS}group {turn // 2 % 40}x/all/0".encode(), b"" if turn % 2 else OF_OTHERS.encode())
+    assert 0 < at_once_max <= 2 * 2 * 5  # of each the end of a page and the begin of the next
+    for name in ("a", "c"):
+        assert [cluster.found(name, group) for group in groups] == list(range(40))

@@ -238,7 +238,7 @@ async def test_the_walk_over_entries_ends(host: Host, monkeypatch: pytest.Monkey
         host.broker.publish(Message(f"{NODES}x{number}".encode(), b"nonsense", 1, True), host.now())
     node = member(host, "a")
     node.announce(FirstStart(1, 0), "a:1")
-    assert len(node._retained.below(NODES, 5)) == 5
+    assert len(list(node._retained.below(NODES, 5))) == 5
     assert [each.node for each in node.partitions()] == ["a"]
 
 
