@@ -111,6 +111,7 @@ class KafkaNode:
     def know(self, entries: dict[str, Entry]) -> None:
         """What `entries` gave before this start: a store in memory has forgotten it, and the others may not be there."""
         self._known = KnownNodes(entries)
+        self.entries()  # what the store has now may be deleted before the first one asks
 
     def entries(self) -> dict[str, Entry]:
         """Return what the nodes of the federation have announced, by their names."""

@@ -127,6 +127,18 @@ async def test_a_node_that_hears_nobody_keeps_its_number(host: Host) -> None:
     assert decode_entries(encode_entries(node.entries())) == node.entries()
 
 
+async def test_an_entry_that_was_deleted_while_the_node_was_away_goes_before_any_client_asks(host: Host) -> None:
+    """The store has it at the start; that it is deleted comes from the others, at once."""
+    for name, since in (("a", 100), ("b", 200)):
+        member(host, name).announce(FirstStart(since, 0), f"{name}:1")
+    kept = encode_entries(member(host, "b").entries())
+    node = member(host, "b")
+    node.know(decode_entries(kept))
+    host.broker.publish(Message(f"{NODES}a".encode(), b"", 1, True), host.now())
+    node.announce(FirstStart(200, 0), "b:1")
+    assert [each.node for each in node.partitions()] == ["b"]
+
+
 async def test_the_epoch_rises_where_the_log_knows_nothing_of_its_ids_before(host: Host) -> None:
     """The number of its id is that of the clock; that of the id before may be lost, and where it ended is known."""
     node = member(host, "a")
