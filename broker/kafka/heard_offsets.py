@@ -22,6 +22,7 @@ from broker.kafka.retained_messages import RetainedMessages
 
 METHOD: Final = "kafka.Offsets"
 PAGE_BYTES: Final = 2**18  # of payloads in one answer, or one of any size
+PAGE_OFFSETS: Final = 1_000  # in one answer: it is encoded and taken in one turn
 ASK_SECONDS: Final = 10.0  # that one member is asked at most
 RETRY_SECONDS: Final = 0.5
 SAME_SECONDS: Final = 1.0  # nodes tell the rest of an offset's life in whole seconds
@@ -120,7 +121,7 @@ class HeardOffsets:
             message = self._retained.get(topic)
             if message is None or decode_committed(message.payload) is None:
                 continue
-            if found and size + len(message.payload) > PAGE_BYTES:
+            if len(found) >= PAGE_OFFSETS or (found and size + len(message.payload) > PAGE_BYTES):
                 break
             size += len(message.payload)
             seconds = int(min(message.expires_at - self._now(), 2.0**31))

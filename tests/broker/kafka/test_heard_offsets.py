@@ -199,8 +199,10 @@ async def test_who_answers_nonsense_is_left_out(answer: bytes) -> None:
     assert cluster.found("a", "g") == 5
 
 
-async def test_many_offsets_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heard_offsets, "PAGE_BYTES", 100)
+@pytest.mark.parametrize(("bound", "value"), [("PAGE_BYTES", 100), ("PAGE_OFFSETS", 2)])
+async def test_many_offsets_come_in_parts(monkeypatch: pytest.MonkeyPatch, bound: str, value: int) -> None:
+    """Two in each."""
+    monkeypatch.setattr(heard_offsets, bound, value)
     cluster = Cluster("a", "b")
     groups = [f"group {number}" for number in range(20)]
     for number, group in enumerate(groups):
@@ -208,7 +210,16 @@ async def test_many_offsets_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     node = cluster.nodes["b"]
     for name, payload in (("h/all/0", bytes(10_000)), ("h/all/1", OF_OTHERS.encode("utf-16"))):
         node.server.broker.publish(Message(f"{OFFSETS}{name}".encode(), payload, 1, True), node.server.now())
+    served = cluster.members["b"].served
+    answer, asked = served[METHOD], []
+
+    async def note(request: bytes) -> bytes:
+        asked.append(request)
+        return await answer(request)
+
+    served[METHOD] = note
     await cluster.starts("a")
+    assert len(asked) == len(groups) // 2 + 1
     assert [cluster.found("a", group) for group in groups] == list(range(20))
 
 
