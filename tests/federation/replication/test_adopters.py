@@ -38,10 +38,8 @@ def test_what_a_lost_home_was_handing_over_goes_back_to_it_where_it_leaves_that_
     assert told[0] == LOST  # the home is told that its records are adopted
 
 
-@pytest.mark.parametrize(("heard_at", "has_adopted"), [(3.0, True), (3.0, False), (NEVER, False)])
-def test_a_keeper_that_has_started_hears_the_other_keepers_before_it_adopts(heard_at: float, has_adopted: bool) -> None:
-    """One of these may have adopted the home just before, and tells of that before its interest: once both handed over what is
-    in their copies (homes_are_lost_that_hold_with_three_copies 516)."""
+def starting() -> Station:
+    """Its start is over at 12 s. It keeps the copy of n2 with another keeper, n3."""
     station = Station(
         {
             1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1", "n3")),
@@ -49,9 +47,18 @@ def test_a_keeper_that_has_started_hears_the_other_keepers_before_it_adopts(hear
             3: (COPY, 1, 2, (HOME, "c", 1_000, False, None)),
         }
     )
+    assert station.node.sessions is not None
+    station.node.sessions.homes.starting_until = 12.0
+    return station
+
+
+@pytest.mark.parametrize(("heard_at", "has_adopted"), [(3.0, True), (3.0, False), (NEVER, False)])
+def test_a_keeper_that_has_started_hears_the_other_keepers_before_it_adopts(heard_at: float, has_adopted: bool) -> None:
+    """One of these may have adopted the home just before, and tells of that before its interest: once both handed over what is
+    in their copies (homes_are_lost_that_hold_with_three_copies 516)."""
+    station = starting()
     node = station.node
     assert node.sessions is not None
-    node.sessions.homes.starting_until = 12.0
     for name, store_id in (("n2", "0d" * 16), ("n3", "0a" * 16)):
         tags = {**own_tags("127.0.0.1:8901", True), "store": store_id}
         node.member_events([MemberJoin(Member(name, "127.0.0.1", 8901, tags, MemberStatus.ALIVE))], 1.0)
@@ -73,17 +80,10 @@ def test_a_keeper_that_has_started_hears_the_other_keepers_before_it_adopts(hear
 
 def test_a_client_that_comes_while_another_keeper_is_away_is_remembered_until_the_start_is_over() -> None:
     """Nothing else asks again: the client is let in with a new session meanwhile."""
-    station = Station(
-        {
-            1: (REPLICA, "n2", LOST, 1, 1, 7, True, ("n1", "n3")),
-            2: (COPY, 1, 1, session("c")),
-            3: (COPY, 1, 2, (HOME, "c", 1_000, False, None)),
-        }
-    )
+    station = starting()
     node = station.node
     assert node.sessions is not None
     assert node.sessions.lost is not None
-    node.sessions.homes.starting_until = 12.0
     node.handle_timeout(1.0)
     node.sessions.lost.wanted("c", "n1", 3.0)
     for at in range(4, 14):
