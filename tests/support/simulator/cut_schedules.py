@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from simulator.copy_schedules import Copied
-from simulator.durable_client import DurableClient
-from simulator.promises import Promises
 from simulator.roaming import check_roaming
-from simulator.world import Host
+from simulator.staying import Staying
 
 REST_SECONDS: Final = 20.0
 """Until what waits for a former home has come."""
 
 
-class Settled(Copied):
+class Settled(Staying):
     """The first publisher and the first two subscribers of each node stay there: nothing of what is promised to a client that
     is never on the other side of a cut is left out for them."""
+
+    stays = ("publisher 0", "subscriber 0", "subscriber 1")
 
     def __init__(self, seed: int, count: int, **options: Any) -> None:
         super().__init__(seed, count, adopt_after=5.0, **options)
@@ -27,20 +26,6 @@ class Settled(Copied):
             for client in station.clients:
                 if self._stays(client):
                     client.may_begin_anew = False
-
-    def _stays(self, client: DurableClient) -> bool:
-        return client.client_id.startswith(("publisher 0", "subscriber 0", "subscriber 1"))
-
-    def _client_acts(self, host: Host, client: DurableClient) -> None:
-        if self._stays(client):
-            Promises._client_acts(self, host, client)
-        else:
-            super()._client_acts(host, client)
-
-    def _connect(self, host: Host, client: DurableClient) -> None:
-        if self._stays(client):
-            host = next(each for each, station in self.stations.items() if client in station.clients)
-        super()._connect(host, client)
 
 
 def nodes_are_cut_off_with_their_clients(seed: int) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from simulator.copy_schedules import Copied
 from simulator.durable_client import DurableClient
-from simulator.promises import Promises
 from simulator.roaming import check_roaming
+from simulator.staying import Staying
 from simulator.world import Host
 
 LEAVE_SECONDS: Final = 2.0  # between looks whether subscribers have left the nodes that are about to fail
@@ -17,11 +16,13 @@ HANDING_SECONDS: Final = 0.15  # in which a session leaves
 MOVES: Final = 0.1  # of all steps of a subscriber
 
 
-class Beside(Copied):
+class Beside(Staying):
     """Publishers stay at their nodes; subscribers move between nodes that do not fail, and so find their sessions each time.
 
     failing  nodes that fail, and that no subscriber comes to
     """
+
+    stays = ("publisher",)
 
     def __init__(self, seed: int, count: int, **options: Any) -> None:
         self.failing: list[Host] = []
@@ -49,19 +50,8 @@ class Beside(Copied):
             client.lose()
             self._connect(self.rng.choice(others), client)
 
-    def _stays(self, client: DurableClient) -> bool:
-        return client.client_id.startswith("publisher")
-
-    def _client_acts(self, host: Host, client: DurableClient) -> None:
-        if self._stays(client):
-            Promises._client_acts(self, host, client)
-        else:
-            super()._client_acts(host, client)
-
     def _connect(self, host: Host, client: DurableClient) -> None:
-        if self._stays(client):
-            host = next(each for each, station in self.stations.items() if client in station.clients)
-        elif host in self.failing:
+        if host in self.failing and not self._stays(client):
             host = self.rng.choice([each for each in self.awake if each not in self.failing])
         super()._connect(host, client)
 
