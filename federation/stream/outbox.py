@@ -243,31 +243,34 @@ class Outbox(BlockOwner):
     # --- the store ---
 
     def keep_newest(self) -> None:
-        """The message that came last is to be in the store before it is acknowledged."""
-        block = self.newest
+        """The message that came last is to be in the store before it is acknowledged, and all that is promised before it: what
+        a publisher sends again after a crash comes behind what the store has."""
         journal = self.journal
         assert journal is not None
-        if block.record:
+        if self.newest.record:
             journal.is_touched = True
         else:
-            self._keep(block, journal)
+            self.keep_promised()
 
     def keep_promised(self) -> None:
         """Keep all blocks that are promised and not acknowledged."""
         journal = self.journal
-        if journal is None:
-            return
-        for blocks in (self.on_way, self.waiting):
-            for block in blocks:
-                if block.is_promised and not block.record:
-                    self._keep(block, journal)
-        newest = self._open
-        if newest is not None and newest.is_promised and not newest.record:
-            self._keep(newest, journal)
+        if journal is not None:
+            for block in reversed(self._unkept()):
+                block.owner = self
+                block.record = journal.keep(block)
 
-    def _keep(self, block: Block, journal: Journal) -> None:
-        block.owner = self
-        block.record = journal.keep(block)
+    def _unkept(self) -> list[Block]:
+        """Blocks that are promised and not kept, the newest first. What is promised before a kept block is kept."""
+        found: list[Block] = []
+        blocks: list[Block] = [] if self._open is None else [self._open]
+        for held in (blocks, self.waiting, self.on_way):
+            for block in reversed(held):
+                if block.record:
+                    return found
+                if block.is_promised:
+                    found.append(block)
+        return found
 
     def _unkeep(self, block: Block) -> None:
         if block.record and self.journal is not None:
