@@ -16,7 +16,6 @@ FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 PARTIAL_SUFFIX: Final = ".partial"
 PARTS_MAX: Final = os.sysconf("SC_IOV_MAX")  # that the system takes in one call
-_WRITE_SYNCED: Final = getattr(os, "RWF_DSYNC", 0)  # Linux: a write and its fdatasync in one call
 UNREADABLE: Final = {getattr(errno, name, -1) for name in ("EIO", "ENODATA", "EBADMSG", "EUCLEAN")}
 NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT}
 COPY_BYTES: Final = 2**20
@@ -30,6 +29,8 @@ def is_unreadable(error: OSError) -> bool:
 
 class Files:
     """Every method raises OSError."""
+
+    _write_synced = getattr(os, "RWF_DSYNC", 0)  # Linux: a write and its fdatasync in one call; 0 where there is none
 
     def create(self, path: Path, data: bytes) -> int:
         """Make a file that is on disk, under its name, with this content when the call returns. Returns its descriptor.
@@ -58,11 +59,18 @@ class Files:
 
     def write(self, descriptor: int, parts: Sequence[bytes], position: int, synced: bool) -> None:
         """Write all parts; with `synced` they are on disk when the call returns."""
-        flags = _WRITE_SYNCED if synced else 0
+        flags = self._write_synced if synced else 0
         if len(parts) > PARTS_MAX:
             parts = [b"".join(parts)]
         left = sum(map(len, parts))
-        written = os.pwritev(descriptor, parts, position, flags)
+        try:
+            written = os.pwritev(descriptor, parts, position, flags)
+        except OSError as error:
+            if not flags or error.errno != errno.EOPNOTSUPP:
+                raise
+            # The system that runs this process lacks what Python was built for: an emulator, or a kernel before 4.7.
+            self._write_synced = flags = 0
+            written = os.pwritev(descriptor, parts, position, flags)
         if written < left:  # a signal, or the end of the space, which the next call reports
             data = b"".join(parts)
             while written < left:

@@ -8,8 +8,9 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from broker.event_log.appender import BLOCK_BYTES
 from broker.event_log.block import HEADER_BYTES, is_whole, read_header
@@ -17,7 +18,7 @@ from broker.event_log.contents import LogContents
 from broker.event_log.faults import LogFault, OutOfRange
 from broker.event_log.files import is_unreadable
 from broker.event_log.index import Segment
-from broker.event_log.reading import DamagedBlock, Picked, offset_at, pick_blocks
+from broker.event_log.reading import DamagedBlock, Picked, pick_blocks, record_at
 from broker.event_log.segment import segment_name
 from broker.event_log.selection import Selection
 from broker.event_log.turns import Party, ReaderTurns
@@ -117,46 +118,60 @@ class LogReaders:
     ) -> tuple[Answer, int]:
         """As `read`, of one segment; `line` is held during each piece. Raises DamagedBlock, LogFault."""
 
-        def go_on() -> tuple[Answer | None, float]:
-            began_at = time.perf_counter()
-            answer = None if read.read_piece() else encode(read.blocks, read.first_offset, read.next_offset)
-            return answer, time.perf_counter() - began_at
+        def go_on() -> Answer | None:
+            return None if read.read_piece() else encode(read.blocks, read.first_offset, read.next_offset)
 
         while True:
-            async with line:
-                await self.turns.come()
-                answer, seconds = await self._in_thread(segment, go_on)
-                self.turns.worked(seconds)
+            answer = await self._piece(segment, go_on, line)
             if answer is not None:
                 return answer, read.next_offset
 
     async def find(self, log_id: str, time_ns: int) -> int:
         """Offset of the first record of this Unix time or later; next_offset when there is none. Raises LogFault."""
+        offset, _ = await self.find_record(log_id, time_ns)
+        return offset
+
+    async def find_record(self, log_id: str, time_ns: int, party: Party | None = None) -> tuple[int, int]:
+        """As `find`, with the time of the record in ns, 0 for none. `party` as in `read_as`."""
+        line = asyncio.Lock() if party is None else party.reading
         while True:
             self._contents.check_log_id(log_id)
             segment = self._contents.segment_at(time_ns)
             if segment is None:
-                return self._contents.next_offset
+                return self._contents.next_offset, 0
+            work = partial(find_record, self._path(segment), segment, segment.size, time_ns)
             try:
-                return int(
-                    await self._in_thread(segment, find_offset, self._path(segment), segment, segment.size, time_ns)
-                )
+                return await self._piece(segment, work, line)
             except DamagedBlock as fault:
                 await self._mend(segment, fault)
+
+    async def _piece(self, segment: Segment, work: Callable[[], Answer], line: asyncio.Lock) -> Answer:
+        """Do a piece of the reading of a segment, in a thread and in its turn; `line` is held meanwhile. Raises DamagedBlock,
+        LogFault."""
+
+        def timed() -> tuple[Answer, float]:
+            began_at = time.perf_counter()
+            return work(), time.perf_counter() - began_at
+
+        async with line:
+            await self.turns.come()
+            answer, seconds = await self._in_thread(segment, timed)
+            self.turns.worked(seconds)
+        return answer
 
     def _path(self, segment: Segment) -> Path:
         return self._folder / segment_name(segment.first_offset)
 
-    async def _in_thread(self, segment: Segment, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Run work(*arguments), which reads the segment, in a thread of the readers. Raises DamagedBlock, LogFault."""
+    async def _in_thread(self, segment: Segment, work: Callable[[], Answer]) -> Answer:
+        """Run work(), which reads the segment, in a thread of the readers. Raises DamagedBlock, LogFault."""
         try:
             try:
-                return await self._loop.run_in_executor(self._threads, work, *arguments)
+                return await self._loop.run_in_executor(self._threads, work)
             except OSError as error:
                 if not is_unreadable(error):
                     raise
                 await asyncio.sleep(AGAIN_SECONDS)
-                return await self._loop.run_in_executor(self._threads, work, *arguments)
+                return await self._loop.run_in_executor(self._threads, work)
         except FileNotFoundError:
             if self._contents.has(segment):
                 raise DamagedBlock("its file is missing") from None
@@ -231,8 +246,9 @@ class SegmentRead:
         return not picked.done and self._position < self._stops_at
 
 
-def find_offset(path: Path, segment: Segment, size: int, time_ns: int) -> int:
-    """Offset of the first record of this time or later; the segment's end offset for none. Raises DamagedBlock, OSError."""
+def find_record(path: Path, segment: Segment, size: int, time_ns: int) -> tuple[int, int]:
+    """(offset, time in ns) of the first record of this time or later; the segment's end offset and 0 for none. Raises
+    DamagedBlock, OSError."""
     position = segment.position_at(time_ns)
     with path.open("rb", buffering=0) as file:
         while position < size:
@@ -243,6 +259,6 @@ def find_offset(path: Path, segment: Segment, size: int, time_ns: int) -> int:
             if not is_whole(block, 0, header):
                 raise DamagedBlock(f"the block at {position} does not have its checksum")
             if header.last_time_ns >= time_ns:
-                return offset_at(block, 0, header, time_ns)
+                return record_at(block, 0, header, time_ns)
             position += header.size
-    return segment.end_offset
+    return segment.end_offset, 0

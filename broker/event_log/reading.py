@@ -79,12 +79,14 @@ def pick_blocks(picked: Picked, piece: bytes, end: int, room: int, is_first: boo
     return False
 
 
-def offset_at(piece: bytes, at: int, header: BlockHeader, time_ns: int) -> int:
-    """Offset of the first record of a whole block with this time or a later one; the block's end offset for none."""
+def record_at(piece: bytes, at: int, header: BlockHeader, time_ns: int) -> tuple[int, int]:
+    """(offset, time in ns) of the first record of a whole block with this time or a later one; the block's end offset and 0 for
+    none."""
     offset = header.offset
     sections = section_fields(piece, at, header)
     for number in range(0, len(sections), SECTION_FIELDS):
-        if header.time_ns + sections[number] * 1000 >= time_ns:
-            return offset
+        found_ns = header.time_ns + sections[number] * 1000
+        if found_ns >= time_ns:
+            return offset, found_ns
         offset += sections[number + 1]
-    return offset
+    return offset, 0

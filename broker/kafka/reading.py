@@ -10,7 +10,6 @@ from random import Random
 from typing import Final
 
 from broker.event_log.faults import LogFault, OutOfRange
-from broker.event_log.records import BlockFault, records
 from broker.event_log.turns import Party
 from broker.kafka import error_codes as errors
 from broker.kafka.asked_partitions import Asked, Passed, answer_each, in_turns
@@ -38,7 +37,6 @@ LATEST: Final = -1
 NO_TIME: Final = -1
 NO_OFFSET: Final = -1
 MILLISECOND_NS: Final = 1_000_000
-FIND_BYTES: Final = 64 * 1024  # of blocks that are read for the time of a record
 NOTHING_PASSED: Final = Passed(NO_OFFSET, NO_OFFSET, 0)
 
 
@@ -132,28 +130,22 @@ class Reading:
             time_ms, offset = NO_TIME, NO_OFFSET
             if not error:
                 try:
-                    time_ms, offset = await self._find(each["timestamp"])
-                except (LogFault, BlockFault):
+                    time_ms, offset = await self._find(each["timestamp"], asked.party)
+                except LogFault:
                     error = errors.KAFKA_STORAGE_ERROR
             return {"error_code": error, "timestamp": time_ms, "offset": offset, "leader_epoch": self.node.epoch}
 
         return {"topics": await answer_each(topics, ("name", "partition_index"), answer)}
 
-    async def _find(self, timestamp: int) -> tuple[int, int]:
+    async def _find(self, timestamp: int, party: Party) -> tuple[int, int]:
         """(milliseconds, offset) of the first record of this time or later, (-1, -1) for none. Raises LogFault."""
         log = self.node.log
         if timestamp == LATEST:
             return NO_TIME, log.next_offset
         if timestamp == EARLIEST:
             return NO_TIME, log.first_offset
-        offset = await log.readers.find(log.log_id, max(timestamp, 0) * MILLISECOND_NS)
-        if offset >= log.next_offset:
-            return NO_TIME, NO_OFFSET
-        blocks, _ = await log.readers.read(log.log_id, offset, offset + 1, FIND_BYTES, ())
-        found = next((record for record in records(blocks) if record.offset >= offset), None)
-        if found is None:
-            return NO_TIME, NO_OFFSET
-        return found.time_ns // MILLISECOND_NS, found.offset
+        offset, time_ns = await log.readers.find_record(log.log_id, max(timestamp, 0) * MILLISECOND_NS, party)
+        return (time_ns // MILLISECOND_NS, offset) if time_ns else (NO_TIME, NO_OFFSET)
 
     async def epoch_ends(self, asked: Asked) -> Values:
         """Return where a leader epoch ended: the first offset that may differ from what a consumer has read (KIP-320)."""

@@ -51,3 +51,20 @@ async def test_the_log_is_read_for_one_of_a_party_at_a_time(make_log: MakeLog) -
         others = [await log.readers.read(log.log_id, 0, 1, 0, (), other) for other in (None, Party(log.readers.turns))]
         assert not waiting.done()
     assert [await waiting] * 2 == others
+
+
+async def test_a_search_by_time_has_a_turn_and_waits_for_its_party(make_log: MakeLog) -> None:
+    log = await make_log()
+    log.append(b"t", b"x")
+    await log.flush()
+    (record,) = await read_all(log)
+    turns = log.readers.turns
+    rest = turns.rest
+    party = Party(turns)
+    async with party.reading:
+        waiting = asyncio.ensure_future(log.readers.find_record(log.log_id, 1, party))
+        assert await log.readers.find_record(log.log_id, 1) == (0, record.time_ns)
+        assert turns.rest != rest, "the piece has counted"
+        assert not waiting.done()
+    assert await waiting == (0, record.time_ns)
+    assert await log.readers.find_record(log.log_id, record.time_ns + 1, party) == (1, 0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.event_log.block import BlockBuilder, read_header
-from broker.event_log.reading import DamagedBlock, Picked, offset_at, pick_blocks
+from broker.event_log.reading import DamagedBlock, Picked, pick_blocks, record_at
 from broker.event_log.selection import Selection
 
 BEGIN = 1_700_000_000_000_000_000
@@ -119,5 +119,6 @@ def test_the_first_record_of_an_instant() -> None:
     data = builder.take(70)
     header = read_header(data)
     assert header is not None
-    expected = {-1: 70, 0: 70, 1: 71, 5000: 71, 5001: 75, 9000: 75, 9001: 76}
-    assert {passed: offset_at(data, 0, header, BEGIN + passed) for passed in expected} == expected
+    first, run, last, none = (70, BEGIN), (71, BEGIN + 5000), (75, BEGIN + 9000), (76, 0)
+    expected = {-1: first, 0: first, 1: run, 5000: run, 5001: last, 9000: last, 9001: none}
+    assert {passed: record_at(data, 0, header, BEGIN + passed) for passed in expected} == expected
