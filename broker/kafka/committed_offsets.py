@@ -17,7 +17,8 @@ from broker.server.committed import committed
 if TYPE_CHECKING:
     from broker.server.host import Host
 
-COMMIT_SECONDS: Final = 30 * 86_400.0  # that a committed offset is kept after its last commit
+COMMIT_SECONDS: Final = 30 * 86_400.0  # that a committed offset is kept after its last commit, or its renewal
+RENEWAL_SECONDS: Final = 86_400.0  # from a commit to its renewal while the group has members
 
 
 class Kept(NamedTuple):
@@ -48,8 +49,8 @@ class CommittedOffsets:
         now = self._server.now()
         found = sorted(self._retained.below(OFFSETS, OFFSETS_MAX), key=lambda message: message.expires_at)
         for message in found:
-            group = message.topic.decode().removeprefix(OFFSETS).partition("/")[0]
-            self._kept[message.topic] = Kept(unquote(group), min(message.expires_at, now + COMMIT_SECONDS))
+            group = _group_of(message.topic)
+            self._kept[message.topic] = Kept(group, min(message.expires_at, now + COMMIT_SECONDS))
 
     def _make_room(self, has_members: Callable[[str], bool]) -> bool:
         """Forget the oldest committed offset that may go, where OFFSETS_MAX are kept. False where none may go."""
@@ -80,15 +81,10 @@ class CommittedOffsets:
         """Keep the offsets of a group by (topic, partition), on disk where the node has a store. False when they are not
         kept. has_members: says which groups have members here."""
         async for (topic, partition), committed_offset in in_turns(offsets.items()):
-            key = _offset_topic(group, topic, partition)
-            self._kept.pop(key, None)
-            expires_at = self._server.now() + COMMIT_SECONDS
             payload = json.dumps(committed_offset._asdict()).encode()
-            if not (self._make_room(has_members) and self._retained.put(key, payload, expires_at)):
+            if not self._keep(_offset_topic(group, topic, partition), group, payload, has_members):
                 self.refused += 1
                 return False
-            self._kept[key] = Kept(group, expires_at)
-            self.heard.forget(key)
         try:
             await committed(self._server)
         except NotCommitted:
@@ -96,12 +92,37 @@ class CommittedOffsets:
             return False
         return True
 
+    def _keep(self, key: bytes, group: str, payload: bytes, has_members: Callable[[str], bool]) -> bool:
+        self._kept.pop(key, None)
+        expires_at = self._server.now() + COMMIT_SECONDS
+        if not (self._make_room(has_members) and self._retained.put(key, payload, expires_at)):
+            return False
+        self._kept[key] = Kept(group, expires_at)
+        self.heard.forget(key)
+        return True
+
+    async def renew(self, has_members: Callable[[str], bool]) -> None:
+        """Keep what groups with members here have committed, also at former coordinators: it ages from the group's end on. To
+        be called more often than once in RENEWAL_SECONDS."""
+        async for message in in_turns(self._retained.below(OFFSETS, OFFSETS_MAX)):
+            group = _group_of(message.topic)
+            if not has_members(group) or not self._coordinates(group):
+                continue
+            payload, expires_at = self.heard.later(message.topic, message.payload, message.expires_at)
+            now = self._server.now()
+            if now < expires_at <= now + COMMIT_SECONDS - RENEWAL_SECONDS and decode_committed(payload) is not None:
+                self._keep(message.topic, group, payload, has_members)
+
     def committed(self, group: str, topic: str, partition: int) -> Committed | None:
         key = _offset_topic(group, topic, partition)
         message = self._retained.get(key)
         payload, expires_at = (b"", 0.0) if message is None else (message.payload, message.expires_at)
         payload, expires_at = self.heard.later(key, payload, expires_at)
         return decode_committed(payload) if expires_at > self._server.now() else None
+
+
+def _group_of(topic: bytes) -> str:
+    return unquote(topic.decode().removeprefix(OFFSETS).partition("/")[0])
 
 
 def _offset_topic(group: str, topic: str, partition: int) -> bytes:

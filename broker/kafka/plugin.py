@@ -49,6 +49,7 @@ SINCE_FILE: Final = (
 )
 NODES_FILE: Final = "kafka_nodes"  # beside it: the entries of all nodes, as broker/kafka/partitions.py writes them
 NODES_SECONDS: Final = 5.0  # between two looks whether it is to be written
+RENEW_SECONDS: Final = 3_600.0  # between two looks which committed offsets are to be renewed
 
 
 class KafkaPlugin(Plugin):
@@ -65,6 +66,7 @@ class KafkaPlugin(Plugin):
         self._folder = Path()
         self._settling: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     @property
     def addresses(self) -> list[str]:
@@ -110,6 +112,7 @@ class KafkaPlugin(Plugin):
         assert self._server is not None
         assert self._node is not None
         self._node.offsets.count_kept()
+        self._renewing = asyncio.create_task(self._renew_offsets())
         self._folder = Path(self.server.path_of(self.server.settings.plugins.event_log.dir))
         if self.server.members.node_name:  # before the first client
             kept = await asyncio.to_thread(read_kept, self._folder / NODES_FILE)
@@ -164,6 +167,13 @@ class KafkaPlugin(Plugin):
                     self._log.warning("the file of the nodes of Kafka's partitions cannot be written", error=str(error))
                 has_failed = True
 
+    async def _renew_offsets(self) -> None:
+        assert self._node is not None
+        assert self._grouping is not None
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            await self._node.offsets.renew(self._grouping.groups.has_members)
+
     async def reload(self) -> None:
         if self._server is not None and self._server.context is not None:
             self._server.context.renew()
@@ -172,7 +182,7 @@ class KafkaPlugin(Plugin):
         await self.stop()
 
     async def stop(self) -> None:
-        for task in (self._settling, self._keeping):
+        for task in (self._settling, self._keeping, self._renewing):
             if task is not None:
                 task.cancel()
         if self._node is not None:

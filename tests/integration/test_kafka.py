@@ -17,6 +17,8 @@ import pytest
 
 from auth_plugin import passwd
 from broker.event_log.plugin import EventLogPlugin
+from broker.kafka import committed_offsets
+from broker.kafka import plugin as kafka_plugin
 from broker.kafka import reading as kafka_reading
 from broker.kafka import server as kafka_server
 from broker.kafka.frames import HEADER, SIZE
@@ -177,6 +179,27 @@ async def test_committed_offsets(server: Server) -> None:
         assert await client.commit("g", "all", 1, 9) == 3
         assert await client.commit("g", "all", 1, committed_metadata="x" * 5_000) == 12
         assert await client.commit("", "all", 1) == 24
+
+
+async def test_committed_offsets_are_renewed_while_the_group_has_members(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_plugin, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(committed_offsets, "RENEWAL_SECONDS", 0.0)
+    server = await start_server(with_kafka(tmp_path, free_port()))
+
+    def expires_at(group: str) -> float:
+        message = server.broker.retained.get(b"$kafka/offsets/%s/all/0" % group.encode())
+        assert message is not None
+        return message.expires_at
+
+    async with KafkaClient(address(server)) as client:
+        assert [await client.commit(group, "all", 7) for group in "gh"] == [0, 0]
+        before = {group: expires_at(group) for group in "gh"}
+        await client.join("g")
+        await eventually(lambda: expires_at("g") > before["g"], "it is renewed")
+        assert expires_at("h") == before["h"]
+        assert await client.committed("g", "all") == (7, "m")
 
 
 RULES = """

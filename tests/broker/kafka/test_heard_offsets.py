@@ -83,6 +83,10 @@ async def test_a_group_gets_the_offset_that_was_committed_meanwhile() -> None:
     assert (cluster.found("a", "g"), cluster.found("a", "h")) == (100, None)
     await cluster.starts("a")
     assert (cluster.found("a", "g"), cluster.found("a", "h")) == (5000, 7)
+    now = cluster.nodes["a"].now()
+    cluster.nodes["a"].server.now = lambda: now + 86_460.0  # type: ignore[method-assign]
+    await cluster.nodes["a"].offsets.renew(lambda _: True)
+    assert (cluster.found("a", "g"), cluster.found("a", "h")) == (5000, 7), "what is renewed is the later one"
     await cluster.commit("a", "g", 200, 90.0)
     assert cluster.found("a", "g") == 200
 

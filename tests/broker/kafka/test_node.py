@@ -221,6 +221,40 @@ async def test_an_offset_that_another_coordinator_has_renewed_is_not_the_oldest(
     assert node.offsets.committed("g", "all", 0) is None, "now it is"
 
 
+async def test_committed_offsets_age_from_the_end_of_their_group_on(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that a former coordinator has kept; what somebody else wrote there is left alone."""
+    began_at, day = host.now(), 86_400.0
+    elapsed = 0.0
+    monkeypatch.setattr(host, "now", lambda: began_at + elapsed)
+    committed = Committed(7, 1, "m")
+    for group in ("g", "h", "%2F"):
+        assert await member(host, "b").offsets.commit(group, {("all", 0): committed}, nobody)
+    node = member(host, "a")
+    node.announce(FirstStart(1, 0), "a:1")
+    nonsense = Message(b"$kafka/offsets/g/all/1", b"nonsense", 1, True)
+    nonsense.expires_at = began_at + 40 * day
+    host.broker.publish(nonsense, host.now())
+    living = {"g", "%2F"}
+
+    def kept() -> list[str]:
+        return [group for group in ("g", "h", "%2F") if node.offsets.committed(group, "all", 0) == committed]
+
+    for number in range(4 * 100):
+        elapsed = number * day / 4
+        await node.offsets.renew(living.__contains__)
+        assert kept() == (["g", "h", "%2F"] if elapsed < 30 * day else ["g", "%2F"])
+    living.remove("g")
+    ended_at = elapsed
+    for days, is_kept in ((28.9, True), (30, False)):
+        elapsed = ended_at + days * day
+        await node.offsets.renew(living.__contains__)
+        assert kept() == (["g", "%2F"] if is_kept else ["%2F"])
+    assert node.offsets.committed("g", "all", 1) is None
+    assert nonsense.expires_at == began_at + 40 * day
+
+
 @pytest.mark.parametrize(
     "data",
     [
