@@ -31,6 +31,9 @@ class OwnLog(StreamLog):
     def when_grown(self, log_id: str) -> asyncio.Future[None]:
         return self._log.when_grown()
 
+    def end(self) -> LogPlace:
+        return LogPlace(self._log.log_id, self._log.next_offset)
+
     async def locate(self, place: LogPlace | None, since_ns: int) -> LogPlace:
         log = self._log
         first, end = log.first_offset, log.next_offset
@@ -39,7 +42,7 @@ class OwnLog(StreamLog):
         if place.offset == OFFSET_EARLIEST:
             return LogPlace(log.log_id, first)
         if place.offset == OFFSET_LATEST:
-            return LogPlace(log.log_id, end)
+            return self.end()
         offset, barrier = place.offset, place.barrier
         if place.log_id:
             shared_end = log.lineage.shared_end(place.log_id)

@@ -14,7 +14,7 @@ from broker.event_log.stream.own_log import OwnLog
 from broker.event_log.stream.place import Place, decode_place, first_place, further_place
 from broker.event_log.stream.reads import StreamReads
 from broker.event_log.stream.remote_log import LogForMembers, RemoteLog
-from broker.event_log.stream.start import StartFault, parse_start, split_filter
+from broker.event_log.stream.start import LATEST, StartFault, parse_start, split_filter
 from broker.feeds import Feed, FeedReader, Feeds
 from broker.hooks import Members
 from broker.server.logging import get_logger
@@ -64,7 +64,10 @@ class Streams(Feeds):
             found = parse_start(text, now_ns)
         except StartFault as fault:
             raise MqttError(TOPIC_FILTER_INVALID, str(fault)) from None
-        return topic_filter, first_place(topic_filter, text, found, now_ns).encode()
+        place = first_place(topic_filter, text, found, now_ns)
+        if text == LATEST:  # not by time: after the clock was ahead, the records before are later than now
+            place.logs[self._own.node] = self._own.end()
+        return topic_filter, place.encode()
 
     def further(self, position: bytes, former: bytes) -> bytes:
         try:

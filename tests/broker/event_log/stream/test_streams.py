@@ -110,6 +110,16 @@ async def test_history_and_then_what_is_new(make_node: MakeNode) -> None:
     assert node.streams.reads.read_ahead_bytes == 0
 
 
+async def test_latest_is_the_end_of_the_log_also_behind_a_clock_that_was_ahead(make_node: MakeNode) -> None:
+    """All records until the clock has passed it have the time of the newest one."""
+    node = await make_node()
+    node.log.appender.time_ns = node.log.wall_ns() + 3_600 * 10**9
+    await node.write(b"0", b"1")
+    _, position = node.streams.begin(b"$stream/latest/#", "", b"")
+    await node.write(b"2")
+    assert await node.read(1, decode_place(position)) == [b"2"]
+
+
 @pytest.mark.interpreted
 async def test_many_followers_share_a_read(make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are woken some at a time."""
