@@ -119,18 +119,21 @@ class EventLog(LogContents):
         self.damaged = list(found.damaged)
         self.appender.time_ns = found.segments[-1].last_time_ns if found.segments else 0
         self._aging = AgingClock(self.appender.time_ns, self._loop.time())
+        now_ns = self._aging_ns()
+        self._remove_aged(now_ns)  # before anything is written: the disk may be full
         if found.is_open:
-            await self._thread.result(self._active.open, found.segments[-1])
+            await self._thread.result(self._active.open, self.segments[-1])
         else:
-            if found.segments and found.segments[-1].first_offset == next_offset:
-                found.segments.pop()  # it is empty, and is begun anew
+            if self.segments and self.segments[-1].first_offset == next_offset:
+                self.segments.pop()  # it is empty, and is begun anew
             size = await self._thread.result(self._active.begin, self.log_id, next_offset)
             self._add_segment(next_offset, size)
         await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
         if self._settings.sync != "none":
             await self._thread.result(save_mark, self._folder, self._files, self.log_id, next_offset)
         await self._save_holds()
-        self._retain()
+        self._end_newest(now_ns)
+        self._retention_timer = self._loop.call_later(RETENTION_SECONDS, self._retain)
         self.writer.look()
         return found
 
@@ -239,13 +242,24 @@ class EventLog(LogContents):
     # --- retention ---
 
     def _retain(self) -> None:
-        """Remove what is past the retention; begin a new segment when all of the newest one is."""
         self._retention_timer = self._loop.call_later(RETENTION_SECONDS, self._retain)
+        now_ns = self._aging_ns()
+        self._end_newest(now_ns)
+        self._remove_aged(now_ns)
+
+    def _aging_ns(self) -> int:
+        """The time by which records age."""
         wall_ns = self.wall_ns()
-        now_ns = self._aging.look(wall_ns, self._loop.time())
         self._check_clock(wall_ns)
+        return self._aging.look(wall_ns, self._loop.time())
+
+    def _end_newest(self, now_ns: int) -> None:
+        """Begin a new segment when all of the newest one is past the retention."""
         if newest_is_over(self.segments, now_ns, self._retention) and not self.writer.stopped:
             self._thread.submit(self._active.begin_next, (self.log_id,), self._next_begun)
+
+    def _remove_aged(self, now_ns: int) -> None:
+        """Remove what is past the retention."""
         removed, released = self.remove_aged(now_ns, self._retention, self._hold_limits)
         if not removed:
             return

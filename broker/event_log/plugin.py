@@ -12,7 +12,7 @@ from broker.codec.wire import VARINT_MAX
 from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address, parse_address
 from broker.config.interfaces import local_ipv4_addresses
 from broker.event_log.faults import NotWritten
-from broker.event_log.files import Files
+from broker.event_log.files import NO_ROOM, Files
 from broker.event_log.holds import UNKNOWN_GROUP
 from broker.event_log.log import EventLog
 from broker.event_log.other_logs import TAG_STREAM, TAG_VALUE
@@ -73,11 +73,13 @@ class EventLogPlugin(Plugin):
         except FileNotFoundError as error:
             raise StartError(f"{KEY}.dir: {settings.dir} cannot be made; make the folder above it") from error
         except OSError as error:
-            raise StartError(f"{KEY}.dir: {error.filename or settings.dir}: {error.strerror or error}") from error
+            what_to_do = f"; make room there, or lower {KEY}.retention.bytes" if error.errno in NO_ROOM else ""
+            text = f"{KEY}.dir: {error.filename or settings.dir}: {error.strerror or error}{what_to_do}"
+            raise StartError(text) from error
         except NotWritten as fault:
             raise StartError(f"{KEY}.dir: {fault}") from fault
         self.log = log
-        self._report(found)
+        self._report(log, found)
         server = self.server
         selection = Selection(
             [topic_filter.encode() for topic_filter in settings.topics],
@@ -129,7 +131,7 @@ class EventLogPlugin(Plugin):
         if self._sink is not None:
             self._sink.start()
 
-    def _report(self, found: Recovered) -> None:
+    def _report(self, log: EventLog, found: Recovered) -> None:
         if found.torn_bytes:
             self._log.warning("the last write was not finished and was cut", bytes=found.torn_bytes)
         for damaged in found.damaged:
@@ -147,14 +149,14 @@ class EventLogPlugin(Plugin):
                 parent=found.identity.parents[-1].log_id if found.identity.parents else None,
                 first_offset_that_may_differ=found.identity.next_offset,
             )
-        if self.log is not None and self.log.gaps:
-            self._log.warning("records are missing in the log", gaps=self.log.gaps[:GAPS_SHOWN])
+        if log.gaps:
+            self._log.warning("records are missing in the log", gaps=log.gaps[:GAPS_SHOWN])
         self._log.info(
             "event log opened",
             dir=self.settings.dir,
             log_id=found.identity.log_id,
             next_offset=found.identity.next_offset,
-            segments=len(found.segments),
+            segments=len(log.segments),
         )
 
     async def leave(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from uuid import uuid4
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from broker.event_log import aging_clock
 from broker.event_log.faults import OutOfRange, WrongLogId
+from broker.event_log.files import Files
 from broker.event_log.holds import UNKNOWN_GROUP
 from broker.event_log.recovery import IDENTITY_FILE
 from broker.event_log.segment import index_name, segment_name
@@ -43,6 +46,35 @@ async def test_the_answer_has_whole_blocks_up_to_its_bound(make_log: MakeLog) ->
     assert ([record.offset for record in decode_blocks(blocks)], next_offset) == ([3], 4)
     blocks, next_offset = await log.readers.read(log.log_id, 4, 6, 0, ())
     assert ([record.offset for record in decode_blocks(blocks)], next_offset) == ([4, 5], 6)
+
+
+class FullDisk(Files):
+    """Has no room before a segment is removed."""
+
+    is_full = True
+
+    def create(self, path: Path, data: bytes) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().create(path, data)
+
+    def remove(self, path: Path) -> None:
+        super().remove(path)
+        self.is_full = False
+
+
+async def test_a_start_on_a_full_disk_removes_what_is_past_the_retention(make_log: MakeLog) -> None:
+    log = await make_log(segment_bytes=SEGMENT_BYTES)
+    for _ in range(4):
+        log.append(b"t", bytes(SEGMENT_BYTES - 1000))
+        await log.flush()
+    await log.stop()
+    with pytest.raises(OSError, match="No space left"):
+        await make_log(files=FullDisk(), segment_bytes=SEGMENT_BYTES)
+    lower = RetentionSettings(bytes=2 * SEGMENT_BYTES)
+    again = await make_log(files=FullDisk(), segment_bytes=SEGMENT_BYTES, retention=lower)
+    assert (again.log_id, again.first_offset, again.next_offset) == (log.log_id, 2, 4)
+    assert [record.offset for record in await read_all(again, 2)] == [2, 3]
 
 
 async def test_filters_leave_blocks_out(make_log: MakeLog) -> None:
