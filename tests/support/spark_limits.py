@@ -9,7 +9,8 @@ from pyspark.errors import StreamingQueryException
 
 SPARKS_LIMIT: Final = ("Python worker failed to connect back", "waiting for the Python worker to connect back")
 """A query ends where a Python worker does not begin within ten seconds, as on a busy machine."""
-ENDS_MAX: Final = 3  # of a run for that reason
+ENDS_MAX: Final = 10
+"""Of a run for that reason. The start of a worker is a second of CPU: a run on two cores beside a load of 15 to 29 had four."""
 
 
 def is_limit(text: str) -> bool:
