@@ -145,7 +145,7 @@ def session_place(node: Node, client_id: str) -> Session:
         return place
     if client_id in sessions.homes.ended:
         return Session(client_id=client_id, state="ended")
-    passed = sessions.moves.passed_on.get(client_id)
+    passed = sessions.moves.passed_on.newest.get(client_id)
     if passed is not None:
         name, epoch = passed
         place = Session(client_id=client_id, state="elsewhere" if name else "ended", home=name)

@@ -206,7 +206,7 @@ class Adoptions:
         before: object = None  # how it had arrived there, and from which lost homes
         lineage: object = None
         more: list[object] = []  # of its record, behind these
-        goes_on = self._moves.passed_on.get(client_id)  # its client has claimed it for another node
+        goes_on = self._moves.passed_on.newest.get(client_id)  # its client has claimed it for another node
         names: list[object] = [replica.node]  # the home, and those before it
         relayed: dict[str, None] = {self._name: None}
         for name in self._senders:
@@ -258,7 +258,7 @@ class Adoptions:
         frame = SessionFrame(HAND, client_id, epoch, (tuple(names), (), since))
         handing = Handing(self._broker, self._moves, journal, frame, adoption.newest_from())
         is_new = client_id not in self._homes.by_client
-        self._moves.passed_on.pop(client_id, None)
+        self._moves.passed_on.newest.pop(client_id, None)
         handing.take_head(head, sent, received, now)
         # The queue of a session that was leaving is what had not left.
         at = self._homes.by_client.get(client_id) if home_record is not None else None

@@ -7,14 +7,11 @@ messages there (arriving). Where the client moves faster than its session, what 
 # compiled with mypyc
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import cast
 
 from broker.broker import Broker
-from broker.counters import DROP_SESSION_ENDED
 from broker.message import NEVER
 from broker.session.session import Session
-from broker.store.journal import checked
 from broker.store.kinds import OUTGOING, RECEIVED, SESSION
 from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.asked_keepers import AskedKeepers
@@ -23,7 +20,8 @@ from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
 from federation.sessions.home import NOT_TAKEN, Head, Home
 from federation.sessions.homes import Homes
-from federation.sessions.promised import Claims, Over, remember, take_claim
+from federation.sessions.passed_on import PassedOn
+from federation.sessions.promised import Claims, Over, take_claim
 from federation.sessions.relayed import Came, Relayed
 from federation.sessions.switches import Nodes, Switches
 from federation.sessions.wire import (
@@ -37,14 +35,13 @@ from federation.sessions.wire import (
     INCLUDES,
     Record,
     SessionFrame,
-    encode_session_frame,
 )
 from federation.stream.sender import PeerSender
 
 
 class Moves:
     """departing  by client id, in the order of their epochs
-    passed_on  where what still comes of a session goes: by client id, the node and the epoch of its claim; "" for nowhere
+    passed_on  where what still comes of a session goes
     heads      by node and client id, until their end has come; by "" what came before its session
     due        those that leave and have something to do at the end of this turn
     over       sessions that have ended here
@@ -53,7 +50,7 @@ class Moves:
 
     def __init__(self, name: str, broker: Broker, homes: Homes, counters: SessionCounters, nodes: Nodes) -> None:
         self.departing = homes.departing
-        self.passed_on: OrderedDict[str, tuple[str, Epoch]] = OrderedDict()
+        self.passed_on = PassedOn(broker, homes, counters)
         self.heads: dict[tuple[str, str], Head] = {}
         self.due: dict[Departing, None] = {}
         self.over = Over(broker, counters)
@@ -105,10 +102,7 @@ class Moves:
         self.departing.setdefault(session.client_id, []).append(departing)
         departing.due = self.due
         self.due[departing] = None
-        self.pass_on(session.client_id, departing.home, departing.epoch)
-
-    def pass_on(self, client_id: str, name: str, epoch: Epoch) -> None:
-        remember(self.passed_on, client_id, (name, epoch), self.counters)
+        self.passed_on.note(session.client_id, departing.home, departing.epoch)
 
     def bring_back(self, departing: Departing, home: Home) -> None:
         """The client is back before anything of its session has left."""
@@ -148,7 +142,7 @@ class Moves:
             self._drop_departing(departing)
             self._broker.end_session(session, now)
             return
-        self.passed_on.pop(client_id, None)
+        self.passed_on.newest.pop(client_id, None)
         counter = self._homes.counter_above(departing.epoch[0])
         home = self._homes.by_client[client_id] = self._homes.made(client_id, counter)
         departing.before = None
@@ -183,9 +177,9 @@ class Moves:
         if epoch < sent_to:
             self.switches.say(client_id, sent_to, [name], now)
             return
-        passed = self.passed_on.get(client_id)
+        passed = self.passed_on.newest.get(client_id)
         if client_id not in self._homes.by_client and (passed is None or passed[1] < epoch):
-            self.pass_on(client_id, name, epoch)
+            self.passed_on.note(client_id, name, epoch)
         for departing in self.departing.get(client_id, ()):
             sender = self._senders.get(departing.home)
             if departing.home == name and departing.before is not None:
@@ -230,19 +224,23 @@ class Moves:
         """Records of a session that another node has, or had, or its copy, come here. Return its home if it can be served."""
         homes, contents, since, adopted = checked_hand(frame.more)
         client_id = frame.client_id
+        followed = None if is_copy else self.passed_on.home_of_head(client_id, homes[0], since)
+        if followed is not None:
+            self.passed_on.send(frame, contents, followed, now)
+            return None
         home = self._homes.by_client.get(client_id)
         if home is not None and 0 < frame.epoch[0] < home.first and self._goes_with(frame, homes[0], now):
             return None
         if home is None:
-            passed = self.passed_on.get(client_id)
+            passed = self.passed_on.newest.get(client_id)
             # Epochs rise on the way: nothing goes in a circle. A claim that is not known was forgotten with a process; if there
             # is another home, it refuses this one.
             if passed is None or frame.epoch > passed[1]:
-                self.passed_on.pop(client_id, None)
+                self.passed_on.newest.pop(client_id, None)
                 home = self._homes.by_client[client_id] = self._homes.made(client_id, frame.epoch[0])
                 self._homes.tell_claim(client_id)
             else:
-                self._go_on(frame, homes, passed[0], passed[1], now)
+                self._go_on(frame, homes[0], contents, passed, now)
                 return None
         elif frame.epoch > self._homes.epoch_of(home):
             self._raise(home, frame.epoch)
@@ -301,30 +299,15 @@ class Moves:
         self._homes.tell_claim(home.client_id)
         self._homes.tell_move(home)
 
-    def _go_on(self, frame: SessionFrame, homes: list[str], name: str, epoch: Epoch, now: float) -> None:
+    def _go_on(self, frame: SessionFrame, home: str, records: list[Record], to: tuple[str, Epoch], now: float) -> None:
         """The session has gone on to another node, or has ended, while records of it come."""
-        if self._goes_with(frame, homes[0], now):
+        if self._goes_with(frame, home, now):
             return
-        count = 0
-        names, contents, *rest = frame.more
-        records = checked(tuple, contents)
-        head = self.heads.get((homes[0], frame.client_id))
+        head = self.heads.get((home, frame.client_id))
         if head is not None:  # the first part of it came while this node was the home
             head.forget(self.heads, self._homes.journal)
-            records = (*head.records, *records)
-        for content in records:
-            record = checked(tuple, content)
-            if record[0] == OUTGOING and record[2] is not None:
-                count += 1
-            elif record[0] == HANDED and homes[0] in self._senders:
-                for departing in self.departing.get(frame.client_id, ()):
-                    departing.passed_on(self._senders[homes[0]].peer_store_id, checked(int, rest[0]), now)
-        sender = self._senders.get(name)
-        if sender is not None:
-            more = names, records, *rest
-            sender.append_session(encode_session_frame(HAND, frame.client_id, epoch, more), count, True, now)
-        elif count:
-            self._broker.counters.drop(DROP_SESSION_ENDED, count, 1)
+            records = [*head.records, *records]
+        self.passed_on.send(frame, records, to, now)
 
     def _goes_with(self, frame: SessionFrame, home: str, now: float) -> bool:
         """Return whether the records are the rest of what a former home hands over, and the session has not gone on yet."""

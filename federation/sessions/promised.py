@@ -30,13 +30,14 @@ def take_claim(claims: Claims, store_id: str, counter: int) -> None:
         del claims[next(iter(claims))]
 
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def remember(by_client: OrderedDict[str, Value], client_id: str, value: Value, counters: SessionCounters) -> None:
+def remember(by_client: OrderedDict[Key, Value], key: Key, value: Value, counters: SessionCounters) -> None:
     """It is the newest of them."""
-    by_client[client_id] = value
-    by_client.move_to_end(client_id)
+    by_client[key] = value
+    by_client.move_to_end(key)
     if len(by_client) > GONE_MAX:
         by_client.popitem(last=False)
         counters.passed_forgotten += 1

@@ -115,7 +115,7 @@ class Sessions(Ownership):
                 self.homes.tell_claim(client_id)
             return True
         self.counters.claims += 1
-        passed = self.moves.passed_on.pop(client_id, None)
+        passed = self.moves.passed_on.newest.pop(client_id, None)
         ended = self.homes.ended.get(client_id)
         departings = self.moves.departing.get(client_id)
         is_known = passed is not None or ended is not None or departings or self.moves.heads
@@ -256,7 +256,7 @@ class Sessions(Ownership):
             self.homes.arriving.pop(home, None)
             home.arriving = None
             cast(Session, session).sources = None
-            self.moves.pass_on(home.client_id, "", self.homes.epoch_of(home))
+            self.moves.passed_on.note(home.client_id, "", self.homes.epoch_of(home))
         if home.is_opening:  # for a new session of the client
             home.is_clean = True
             if home.record and self.homes.journal is not None:
@@ -329,7 +329,7 @@ class Sessions(Ownership):
             if claimant is not None:
                 self.counters.outclaimed += 1
                 claimant.outclaimed(TAKEN_OVER)
-            self.moves.pass_on(client_id, sender.name, frame.epoch)
+            self.moves.passed_on.note(client_id, sender.name, frame.epoch)
             self.moves.take_early(client_id, now)
             if is_answered:
                 self.answers.say(sender, frame, on_way, self.moves.over.of(client_id))
@@ -440,7 +440,7 @@ class Sessions(Ownership):
                     self._let_in(home)
             elif session is None:
                 self._end(home, False)
-                self.moves.pass_on(frame.client_id, name, epoch)
+                self.moves.passed_on.note(frame.client_id, name, epoch)
                 self.moves.take_early(frame.client_id, now)
             elif not self._others.stays(home, session, epoch, adopted, now, True):
                 self._give(session, home, sender, SessionFrame(CLAIM, frame.client_id, epoch, ()), now)

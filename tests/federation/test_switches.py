@@ -353,7 +353,7 @@ def test_what_is_left_of_a_session_gets_nothing_of_a_node_that_sends_to_a_later_
     home.hear("n2", MOVE, later, "n3")
     home.said("n3")
     home.hear("n2", CLAIM, (21, STORES["n2"]), False, False, False)
-    del home.sessions.moves.passed_on["c"]  # the claim has come with what is left
+    del home.sessions.moves.passed_on.newest["c"]  # the claim has come with what is left
     home.hear("n3", HAND, (20, STORE_ID), ("n3",), (session, SUBSCRIPTION, (HEAD_END,)), 15)
     assert home.switches("n3") == [later]
     home.hear("n2", CLAIM, later, False, False, False)

@@ -127,7 +127,8 @@ ONCE_BROKEN = {
     # was over had been given to another node; 71103: what was written without a keeper was in no copy
     "nodes_are_cut_off_with_their_clients": (12, 13, 20, 21, 23, 29, 71103),
     # 14, 20, 34: a node that started again heard first of a home that a session was leaving, and sent there and to the next
-    "nodes_start_again_while_clients_move": (20, 14, 34),
+    # 1, 11, 13, 48: the end of a hand-over went to where the client was, and not to the home that its head had gone to
+    "nodes_start_again_while_clients_move": (20, 14, 34, 1, 11, 13, 48),
     # 37: a home gave sessions on, and was lost behind their heads
     "homes_begin_anew_while_clients_move": (37, 1),
     # 80001: a home that died while it handed a session over, and its adopter, left the rest to each other

@@ -175,7 +175,7 @@ def test_the_session_of_a_client_that_connects_elsewhere_goes_on(monkeypatch: py
     sessions.homes.starting_until = 0.0
     claim = encode_session_frame(CLAIM, "c", (2_000, there), (True, False, False))
     sessions.receive("n3", claim[HEADER_SIZE:], 3.0)
-    assert sessions.moves.passed_on["c"] == ("n3", (2_000, there))
+    assert sessions.moves.passed_on.newest["c"] == ("n3", (2_000, there))
     while station.node.turn_ended(3.0):
         station.commit()
     assert "c" not in station.broker.sessions

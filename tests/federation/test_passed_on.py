@@ -1,0 +1,63 @@
+"""Where what comes of a session goes that has gone on before it came."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.sessions.arriving import Epoch
+from federation.sessions.wire import CLAIM, HAND, HANDED, HEAD_END, MOVE, Record
+from session_home import STORES, SUBSCRIPTION, Home, session_records
+from stored_node import STORE_ID
+
+HERE = (20, STORE_ID)
+NEXT = (25, STORES["n2"])
+LAST = (30, STORES["n3"])
+
+
+def handed_on(home: Home) -> list[tuple[str, Epoch, list[object]]]:
+    """(node, epoch, kinds of the records) of all that goes on."""
+    home.commit()
+    found: list[tuple[str, Epoch, list[object]]] = []
+    for name in ("n2", "n3"):
+        for frame in home.said(name):
+            if frame.operation == HAND:
+                records = frame.more[1]
+                assert isinstance(records, tuple)
+                found.append((name, frame.epoch, [record[0] for record in records]))
+    return found
+
+
+def hand(home: Home, since: int, *records: Record) -> None:
+    home.hear("n4", HAND, HERE, ("n4",), records, since)
+
+
+@pytest.mark.parametrize("is_home_again", [False, True])
+def test_the_end_of_a_hand_over_goes_where_its_head_went(is_home_again: bool) -> None:
+    """Seeds 1 and 11 of nodes_start_again_while_clients_move: it went to where the client was by then; the home that has the
+    head, and the next ones, waited for it for 15 s, and then took newer messages first."""
+    home = Home()
+    session, _ = session_records()
+    hand(home, 15, session)
+    home.hear("n2", CLAIM, NEXT, True, False, False)
+    hand(home, 15, SUBSCRIPTION, (HEAD_END,))
+    assert handed_on(home) == [("n2", NEXT, [session[0], SUBSCRIPTION[0], HEAD_END])]
+    home.hear("n3", MOVE, LAST, "n2")
+    if is_home_again:
+        home.hear("n3", HAND, (35, STORE_ID), ("n3",), (session, SUBSCRIPTION, (HEAD_END,)), 30)
+    hand(home, 15, (HANDED,))
+    assert handed_on(home) == [("n2", NEXT, [HANDED])]
+
+
+def test_another_hand_over_and_one_whose_next_home_is_lost_go_to_the_newest_home() -> None:
+    home = Home()
+    session, _ = session_records()
+    hand(home, 15, session)
+    home.hear("n2", CLAIM, NEXT, True, False, False)
+    hand(home, 15, (HEAD_END,))
+    home.hear("n3", MOVE, LAST, "n2")
+    assert [each[0] for each in handed_on(home)] == ["n2"]
+    hand(home, 12, (HANDED,))
+    assert handed_on(home) == [("n3", LAST, [HANDED])]
+    home.node.senders["n2"].peer_store_id = "5" * 32
+    hand(home, 15, (HANDED,))
+    assert handed_on(home) == [("n3", LAST, [HANDED])]
