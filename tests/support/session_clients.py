@@ -110,6 +110,7 @@ class SessionClient:
                 self.others.append(self._port)
                 self._port = self.others.pop(0)
         elif error is not None:
+            self.faults.append(f"{self.client_id}: {error!r}")
             raise error
 
     async def _converse(self) -> None:
