@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pipeline.errors import HOW_TO_INSTALL, PipelineError
 from pipeline.java import find_java_home
+from pipeline.spark_home import fast_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,11 +61,14 @@ def prepare_environment() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise PipelineError(f"these packages are missing: {', '.join(missing)}. To install them: {HOW_TO_INSTALL}")
-    launchers = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gmqttd")
-    os.environ["JAVA_HOME"] = str(find_java_home(os.environ, launchers))
+    os.environ["JAVA_HOME"] = str(find_java_home(os.environ, _cache()))
     # Spark would take `python3` of PATH, which has none of the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gmqttd")
 
 
 def spark_session(
@@ -80,7 +84,8 @@ def spark_session(
         builder = builder.master(master)
     for key, value in {**CONFIGURATION, **(configuration or {})}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with fast_workers(master, _cache()):
+        session = builder.getOrCreate()
     register(session)
     return session
 
