@@ -132,6 +132,14 @@ class Departing(Sources):
         self.said = said
         self.older_until = now + OLDER_SECONDS
 
+    def meets(self, name: str) -> bool:
+        """Return whether it waits for a node that was not known when it began to leave: that hears where the session goes when
+        its head is there, and publishes until then for this home."""
+        if self.marks is None or name in self._known or not self.session.subscriptions:
+            return False
+        self.waiting[name] = self._known[name] = None
+        return True
+
     def note_adopted(self, below: int) -> None:
         """A keeper has adopted the session from the records of this store that are below this number; 0 for none. Where the
         head has left, the next home leaves out what is in a copy from before the departure: this home has said that it hands

@@ -106,6 +106,13 @@ class Homes(Told):
             arriving.expect(epoch, now)
             self.wait_for_hand_over(home, arriving.until)
 
+    def meets(self, name: str) -> None:
+        """A node that shares sessions is a member."""
+        for departings in self.departing.values():
+            for departing in departings:
+                if departing.meets(name) and departing.record and self.journal is not None:
+                    self.journal.change(departing.record, departing)
+
     def leaves(self, home: Home, epoch: Epoch, now: float) -> None:
         """The session leaves to the node with this claim, which gives nothing of it."""
         if home.arriving is not None:

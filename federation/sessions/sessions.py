@@ -193,6 +193,7 @@ class Sessions(Ownership):
     def peer_known(self, name: str, sender: PeerSender, now: float) -> None:
         """The node is a member. Clients that wait since this one knew nobody wait for it."""
         if sender.moves_sessions:
+            self.homes.meets(name)
             for home in self.claiming:
                 if home.awaited is not None and NOBODY in home.awaited:
                     home.awaited[name] = None

@@ -1,7 +1,8 @@
 """The interest of other nodes as the store keeps it, so that a node that starts fills the outboxes of those that are away.
 
 Filters are kept in pages: one record for each would cost a node with many filters as many records, and one record for all a
-large write for each change.
+large write for each change. A node that wants nothing has a page, too: what it has for others, or publishes before it hears
+where sessions are by now, is waited for.
 """
 
 # compiled with mypyc
@@ -46,11 +47,21 @@ class StoredInterest:
         self._journal = journal
         self._nodes: dict[str, NodePages] = {}
 
+    def meets(self, node: str) -> None:
+        """It is known again after a start."""
+        if node not in self._nodes:
+            pages = self._nodes[node] = NodePages()
+            self._page_with_room(node, pages)
+
+    def forget(self, node: str) -> None:
+        """It is no member any more, and wants nothing."""
+        for page in self._nodes.pop(node, NodePages()).with_room:
+            self._journal.drop(page.number)
+
     def set(self, node: str, key: tuple[bytes, bytes], note: bytes) -> None:
         """The node has interest in (share name, topic filter), or says another note along."""
-        pages = self._nodes.get(node)
-        if pages is None:
-            pages = self._nodes[node] = NodePages()
+        self.meets(node)
+        pages = self._nodes[node]
         page = pages.page_of.get(key)
         if page is None:
             page = self._page_with_room(node, pages)
@@ -72,14 +83,12 @@ class StoredInterest:
         pages = self._nodes[node]
         page = pages.page_of.pop(key)
         del page.filters[key]
-        if page.filters:
+        if page.filters or not pages.page_of:
             pages.with_room[page] = None
             self._journal.change(page.number, page)
-            return
-        pages.with_room.pop(page, None)
-        self._journal.drop(page.number)
-        if not pages.page_of:
-            del self._nodes[node]
+        else:
+            pages.with_room.pop(page, None)
+            self._journal.drop(page.number)
 
     def restore(self, number: int, record: StoredRecord) -> InterestPage:
         """Raises ValueError and TypeError for a record that is none."""

@@ -134,10 +134,14 @@ class FederationTree(Forwarder):
         self._interest[sender.name] = {}
         self._digests[sender.name] = InterestDigest()
         self._peers = list(self.members.values())
+        if self.stored is not None:
+            self.stored.meets(sender.name)
 
     def remove_node(self, name: str) -> None:
         """Forget the node and its interest."""
         self.replace_interest(name, {})
+        if self.stored is not None:
+            self.stored.forget(name)
         del self._interest[name]
         del self._digests[name]
         del self.members[name]

@@ -16,6 +16,7 @@ from federation.sessions.content import checked_hand
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks
 from federation.sessions.stored import restore
 from federation.sessions.wire import (
+    AWAITED,
     BLOCK_OF,
     CLAIM,
     COPIED,
@@ -64,6 +65,23 @@ def test_a_process_that_has_just_started_takes_messages_of_nodes_that_it_did_not
     home.hear("n3", SWITCH, NEXT)
     assert [takes(departing, name, 1.0) for name in ("n2", "n3", "n4")] == [False, False, is_starting]
     assert not takes(departing, "n4", OLDER_SECONDS)
+
+
+def test_a_node_that_is_met_before_the_head_leaves_is_waited_for() -> None:
+    """The head may wait for longer than messages of unknown nodes are taken, and the next home tells nobody before it came.
+    Once what such a node published behind that was for neither of them."""
+    home = Home()
+    home.sessions.homes.starting_until = 10.0
+    departing = leaving(home)
+    home.sessions.peer_known("n3", home.node.senders["n3"], 1.0)
+    assert [takes(departing, name, OLDER_SECONDS) for name in ("n3", "n4")] == [True, False]
+    frames = [decode_session_frame(frame[HEADER_SIZE:]) for frame in departing.take_head(OLDER_SECONDS, 0.0)]
+    (awaited,) = [record for frame in frames for record in checked_hand(frame.more)[1] if record[0] == AWAITED]
+    assert awaited[1] == ("n2", "n3")
+    home.sessions.peer_known("n4", home.node.senders["n4"], OLDER_SECONDS)
+    assert not takes(departing, "n4", OLDER_SECONDS), "the next home does not wait for it"
+    home.hear("n3", SWITCH, NEXT)
+    assert not takes(departing, "n3", OLDER_SECONDS)
 
 
 def test_what_a_node_sends_to_the_next_home_does_not_come_back_to_this_one_when_it_starts_again() -> None:

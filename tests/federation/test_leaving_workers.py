@@ -16,7 +16,7 @@ from simulator.client import Client
 from simulator.federation import Federation
 from simulator.node_process import NodeProcess
 from simulator.node_store import Disk
-from simulator.promises import as_worker
+from simulator.promises import as_workers
 from simulator.world import Host
 
 COUNT: Final = 3
@@ -28,7 +28,7 @@ class Workers:
     """Three workers n1, n2 and n3 of one node; n3 has the session "c", subscribed to t. At the next start n3 leaves."""
 
     def __init__(self, seed: int) -> None:
-        each = [{"disk": Disk(), **as_worker(number, COUNT, COUNT)} for number in range(1, COUNT + 1)]
+        each = [{"disk": Disk(), **worker} for worker in as_workers([COUNT])]
         self.federation = Federation(seed, COUNT, each=each)
         self.world = self.federation.world
         self.world.run_until(lambda: all(self.is_reached(host) for host in self.hosts), 30.0, "streams")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -28,8 +28,8 @@ ANSWERS_MAX: Final = 40  # of a client that is late, in one step
 
 class Promises:
     """A federation whose nodes have stores, except those of the numbers `plain`. Those of `older` say that they read what the
-    version before promises reads. Each `workers` of them in turn are the workers of one machine. `joins`: numbers of nodes that
-    all others join. Those of `before` share sessions and
+    version before promises reads. Each `workers` of them in turn are the workers of one machine; or there are machines with as
+    many as each of `machines` says. `joins`: numbers of nodes that all others join. Those of `before` share sessions and
     copies, and neither say nor read the newest extension.
 
     sent     all messages that were published with QoS 1 and 2
@@ -49,22 +49,22 @@ class Promises:
         older: frozenset[int] = frozenset(),
         clock_errors: tuple[float, ...] = (),
         workers: int = 1,
+        machines: tuple[int, ...] = (),
         joins: tuple[int, ...] = (1, 2),
         before: frozenset[int] = frozenset(),
         **options: Any,
     ) -> None:
         rng = Random(f"stations {seed}")
         own: list[dict[str, Any]] = []
+        of_workers = as_workers(machines or (workers,) * (count // workers))
         for number in range(1, count + 1):
-            one: dict[str, Any] = {"disk": None if number in plain else Disk()}
+            one: dict[str, Any] = {"disk": None if number in plain else Disk(), **of_workers[number - 1]}
             if number in older:
                 one["extensions"] = EXTENSION_FIELDS
             if number in before:
                 one["extensions"] = f"{EXTENSIONS},{EXTENSION_SESSIONS},{EXTENSION_COPIES}"
             if clock_errors:
                 one["clock_error"] = clock_errors[number - 1]
-            if workers > 1:
-                one |= as_worker(number, workers, count)
             own.append(one)
         options.setdefault("replication", ReplicationSettings(adopt_after=NEVER))
         self.federation = Federation(seed, count, list(joins), ROUGH, each=own, **options)
@@ -254,15 +254,22 @@ class Promises:
         return sent.acknowledged_at > self._lost_disk_at.get(sent.node, -1.0)
 
 
-def as_worker(number: int, workers: int, count: int) -> dict[str, Any]:
-    """The options of a node that is one of so many workers of a machine."""
-    first = number - (number - 1) % workers
-    others = [each for each in range(first, min(first + workers, count + 1)) if each != number]
-    return {
-        "siblings": {f"n{each}": address(each)[0] for each in others},
-        "worker_of": "" if number == first else f"n{first}",
-        "retry_interval": JOIN_SECONDS,
-    }
+def as_workers(machines: Sequence[int]) -> list[dict[str, Any]]:
+    """The options of nodes that are the workers of machines with so many of them each."""
+    found: list[dict[str, Any]] = []
+    for workers in machines:
+        first = len(found) + 1
+        every = range(first, first + workers)
+        for number in every if workers > 1 else ():
+            one = {
+                "siblings": {f"n{each}": address(each)[0] for each in every if each != number},
+                "worker_of": "" if number == first else f"n{first}",
+                "retry_interval": JOIN_SECONDS,
+            }
+            found.append(one)
+        if workers == 1:
+            found.append({})
+    return found
 
 
 def counted_drops(node: NodeProcess) -> Counter[str]:

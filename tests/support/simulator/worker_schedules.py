@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 from federation.settings import ReplicationSettings
@@ -16,12 +17,12 @@ HANGS_SECONDS: Final = 8.0  # the supervisor ends a worker that has not told for
 
 
 class Workers(Copied):
-    """Machines of `workers` each. The supervisor starts a worker again at once."""
+    """Machines of so many workers each. The supervisor starts a worker again at once."""
 
-    def __init__(self, seed: int, machines: int, workers: int, **options: Any) -> None:
-        super().__init__(seed, machines * workers, workers=workers, **options)
-        hosts = self.federation.hosts
-        self.machines = [hosts[at : at + workers] for at in range(0, len(hosts), workers)]
+    def __init__(self, seed: int, workers: tuple[int, ...], **options: Any) -> None:
+        super().__init__(seed, sum(workers), machines=workers, **options)
+        hosts = iter(self.federation.hosts)
+        self.machines = [list(islice(hosts, count)) for count in workers]
 
     def check_keepers(self) -> None:
         """All stores have their copies, none on the same machine, and none twice on another one while there is a third."""
@@ -109,7 +110,7 @@ def one_node_with_workers_dies(seed: int) -> None:
 
 def workers_of_machines_die(seed: int) -> None:
     """One by one, some for so long that another machine adopts their sessions."""
-    workers = Workers(seed, 2 + seed % 2, 2 + (seed // 2) % 2)
+    workers = Workers(seed, (2 + (seed // 2) % 2,) * (2 + seed % 2))
     for _ in range(3):
         workers.run(workers.rng.random() * 4.0, 30.0)
         workers.check_keepers()
@@ -126,7 +127,7 @@ def workers_of_machines_die(seed: int) -> None:
 
 def workers_are_lost(seed: int) -> None:
     """One worker loses its store while all have their copies, and comes back with an empty one."""
-    workers = Workers(seed, 2 + seed % 2, 2)
+    workers = Workers(seed, (2,) * (2 + seed % 2))
     for _ in range(2):
         workers.run(workers.rng.random() * 4.0, 30.0)
         workers.check_keepers()
@@ -142,7 +143,7 @@ def machines_are_lost(seed: int) -> None:
     """All workers of a machine die at once, with their disks or without, and come back one after the other."""
     count = 2 + (seed // 2) % 2
     # One of each machine: a machine that was lost with all nodes that others join would be a cluster of its own for a while.
-    workers = Workers(seed, 2 + seed % 2, count, joins=(1, 1 + count))
+    workers = Workers(seed, (count,) * (2 + seed % 2), joins=(1, 1 + count))
     for _ in range(2):
         workers.run(workers.rng.random() * 4.0, 30.0)
         workers.check_keepers()
@@ -183,7 +184,7 @@ def machines_come_back_to_their_clients(seed: int) -> None:
 
 def machines_are_cut_off(seed: int) -> None:
     """The workers of a machine reach each other, and no other machine; one of them dies meanwhile."""
-    workers = Workers(seed, 2 + seed % 2, 2)
+    workers = Workers(seed, (2,) * (2 + seed % 2))
     for _ in range(2):
         workers.run(workers.rng.random() * 4.0, 30.0)
         machine = workers.rng.choice(workers.machines[1:])
@@ -200,6 +201,34 @@ def machines_are_cut_off(seed: int) -> None:
     check_roaming(workers)
 
 
+def machines_of_all_sizes_fail(seed: int) -> None:
+    """Some have workers, some none. All die at once, or one of them; one is lost with its disks while all stores have their
+    copies, or hangs. The next fault comes when everybody has what was promised before."""
+    sizes = ((2, 1, 2), (1, 3, 1), (2, 1, 1, 2), (3, 1, 3))[seed % 4]
+    workers = Workers(seed, sizes, adopt_after=ADOPT_SECONDS / 2, joins=(1, 1 + sizes[0]))
+    hosts = workers.federation.hosts
+    for _ in range(3):
+        workers.run(workers.rng.random() * 4.0, 30.0)
+        workers.until_whole()
+        victims = workers.rng.choice([hosts, *workers.machines])
+        fault = workers.rng.choice(("die", "are lost", "hang"))
+        if fault == "hang":
+            for host in victims:
+                host.stand_still(HANGS_SECONDS)
+            workers.run(HANGS_SECONDS, 10.0)
+        for host in victims:
+            if fault == "are lost" and victims is not hosts:
+                workers.lose(host)
+            else:
+                workers.kill(host)
+        workers.run(workers.rng.random() * 10.0, 10.0)
+        for host in workers.rng.sample(victims, len(victims)):
+            workers.start(host)
+            workers.run(workers.rng.choice((0.0, 0.5)) * workers.rng.random(), 10.0)
+        workers.run(workers.rng.choice((0.0, 1.0, 10.0)), 30.0)
+        check_roaming(workers)
+
+
 WORKER_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     workers_of_one_node_die,
     one_node_with_workers_dies,
@@ -208,4 +237,5 @@ WORKER_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     machines_are_lost,
     machines_come_back_to_their_clients,
     machines_are_cut_off,
+    machines_of_all_sizes_fail,
 )
