@@ -228,9 +228,14 @@ class Node:
         assert code == 0, f"{self.name} ended with {code}"
 
     async def kill(self) -> None:
-        """kill -9, as a crash."""
-        assert self.process is not None
-        self.process.kill()
+        """kill -9 of all its processes, as a crash: workers whose supervisor has ended stop, and write what they have."""
+        found = self.processes()
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        for worker in found[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                await process_ends(worker, f"end of a worker of {self.name}")
         await self.wait_ended()
 
     async def finish(self) -> None:
