@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,12 @@ from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.lifecycle import Server
 from broker.server.listener import LIMITS
+from broker.server.shared_counts import SharedCounts
+from broker.server.shared_figures import SharedFigures
 from broker.server.start_error import StartError
+from broker.server.worker import Worker
+from broker.workers.shares import Place
+from node_process import free_port
 from waiting import DEADLINE
 
 
@@ -152,3 +159,59 @@ async def test_a_reload_reaches_each_plugin(log: io.StringIO) -> None:
     assert [plugin.reloads for plugin in plugins] == [1, 1, 1]
     assert "/etc/list is not there" in log.getvalue()
     assert "a bug" in log.getvalue()
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Watched(SharedCounts):
+    """Of two workers, of which the other one reads its store until this one has asked twice.
+
+    read  whether this worker had read its store when it said so
+    seen  which ports were open when it asked
+    """
+
+    def __init__(self, *ports: int) -> None:
+        super().__init__(2)
+        self.server: Server | None = None
+        self.ports = ports
+        self.read = False
+        self.seen: list[list[bool]] = []
+
+    def has_loaded(self, index: int) -> None:
+        assert self.server is not None
+        self.read = self.server.broker.commits.journal is not None
+        super().has_loaded(index)
+
+    def is_loading(self) -> bool:
+        self.seen.append([is_open(port) for port in self.ports])
+        if len(self.seen) == 3:
+            SharedCounts.has_loaded(self, 1)
+        return super().is_loading()
+
+
+async def test_a_worker_opens_neither_listeners_nor_api_before_all_have_read_their_stores(tmp_path: Path) -> None:
+    """Another one may have the session of a client, and take what comes by the API."""
+    ports = free_port(), free_port()
+    mqtt, api = (Address("tcp", "127.0.0.1", port) for port in ports)
+    counts = Watched(*ports)
+    gossip, channel = socket.socketpair(), socket.socketpair()
+    figures = SharedFigures(range(2))
+    worker = Worker(Place(0, 2, False, {}, ""), str(tmp_path), gossip, {}, channel[0], counts, True, figures, 0.0)
+    settings = Settings(
+        listeners=(ListenerSettings(mqtt),), api=ApiSettings(http=(ApiListener(api),)), data_dir=str(tmp_path / "data")
+    )
+    server = counts.server = Server(settings, "", worker)
+    try:
+        async with asyncio.timeout(DEADLINE):
+            await server.start()
+        are_open = [is_open(port) for port in ports]
+    finally:
+        await server.stop()
+        for sock in (*gossip, *channel):
+            sock.close()
+    assert counts.read
+    assert counts.seen == [[False, False]] * 3
+    assert are_open == [True, True]
