@@ -360,7 +360,7 @@ class Adoptions:
         data = b"".join(block.encode(now))
         more = replica.node, block.serial, block.done, block.count, data
         if name == self._name:
-            self._rest_came(replica.node, replica.store_id, block.serial, block.done, block.count, data, now)
+            self._rest_came(replica.node, replica.store_id, (block.serial, block.done, block.count), data, now)
             return
         rest = encode_session_frame(REST_OF, "", (0, replica.store_id), more)
         sender = self._senders.get(name)
@@ -411,15 +411,8 @@ class Adoptions:
             self.handed_over(name, store_id, bool(frame.more and frame.more[0]), now)
         else:
             home, serial, done, count, data = frame.more
-            self._rest_came(
-                checked(str, home),
-                store_id,
-                count_of(serial),
-                count_of(done),
-                count_of(count),
-                checked(bytes, data),
-                now,
-            )
+            block = count_of(serial), count_of(done), count_of(count)
+            self._rest_came(checked(str, home), store_id, block, checked(bytes, data), now)
 
     def _relay(self, more: Record, adopter: PeerSender | None, now: float) -> bool:
         """Send what this node has for a home that is not reached to its adopter; None for this node itself. Returns whether it
@@ -447,7 +440,7 @@ class Adoptions:
             else:
                 frame = encode_session_frame(RELAY, "", epoch, (home, ADOPTED_SESSIONS, numbered, below))
                 adopter.append_session(frame, block.messages, block.is_once, now)
-            frame = encode_session_frame(RELAY, "", epoch, (home, OTHERS, data, below))
+            frame = encode_session_frame(RELAY, "", epoch, (home, OTHERS, numbered, below))
             sender.append_session(frame, 0, False, now)
         sender.outbox.close_block()
         self._relayed[home] = sender.mark()
@@ -487,14 +480,18 @@ class Adoptions:
             if departing.before is not None and store_id in departing.before.lost.values():
                 departing.before.handed(name, now)
 
-    def _rest_came(self, home: str, store_id: str, serial: int, done: int, count: int, data: bytes, now: float) -> None:
-        """A block that a lost home had for this node, from the one that has adopted its sessions. Raises FrameError."""
+    def _rest_came(self, home: str, store_id: str, block: tuple[int, int, int], data: bytes, now: float) -> None:
+        """A block that a lost home had for this node, from the one that has adopted its sessions. block: its serial number, how
+        many of its events had been done before, and how many there are. Raises FrameError."""
+        serial, done, count = block
         receiver = self._receivers.by_name.get(home)
         position = self._positions.of(home, store_id)
         if receiver is None:
             return
         known = position.take(serial, done, count)
         if known < count:
+            first = 0 if done or known else self._positions.next_record()
             Relay(self._broker, self._sessions, home, home, ALL, receiver, self._adopters).apply(data, known, now)
             position.done_whole(serial)
+            self._positions.came_whole(position, serial, first)
             self._positions.changed(position)

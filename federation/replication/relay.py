@@ -216,14 +216,17 @@ class Relay:
 
     def apply_whole(self, data: bytes, now: float) -> None:
         """All of it, and note which records the messages have. Raises FrameError."""
-        journal = self._broker.commits.journal
-        first = 0 if journal is None else journal.next_number
+        first = self._moving.moves.relayed.positions.next_record()
         self.apply(data, 0, now)
+        if self._block is not None:
+            self._note_brought(first, self._name, self._block[0], self._block[1])
+
+    def _note_brought(self, first: int, name: str, store_id: str, serial: int) -> None:
+        """The records from the number `first` on are of this block of the node."""
+        relayed = self._moving.moves.relayed
         adopter = self._adopters.get(self._home)
-        if self._block is not None and journal is not None and adopter is not None:
-            store_id, serial = self._block
-            relayed = self._moving.moves.relayed
-            relayed.add(first, journal.next_number, adopter.store_id, self._name, store_id, serial)
+        if first and adopter is not None:
+            relayed.add(first, relayed.positions.next_record(), adopter.store_id, name, store_id, serial)
 
     def _is_next_new(self) -> bool:
         if self._skip > 0:
@@ -277,6 +280,8 @@ class Relay:
         elif self._sessions == OTHERS:
             if frame.operation in (ADOPTED, KEEPERS) and self._receiver is not None:
                 self._receiver.sessions.receive(self._name, body, now)
+            elif frame.operation == BLOCK:
+                self._leave_out_done(frame)
         elif frame.operation == HAND:
             if self._sessions == ALL or self._is_of(self._relayed_to, frame.epoch[1]):
                 self._moving.take(frame, now)
@@ -301,6 +306,12 @@ class Relay:
         ):
             self._receiver.sessions.receive(self._name, body, now)
 
+    def _leave_out_done(self, frame: SessionFrame) -> None:
+        """The home had done the whole block, which its node had not heard. Raises ValueError and TypeError."""
+        serial, _, count = frame.more
+        if self._moving.moves.relayed.positions.has_done(self._name, frame.epoch[1], count_of(serial)):
+            self._skip = count_of(count)
+
     def _apply_rest(self, frame: SessionFrame, now: float) -> None:
         """A block of another node that is lost, from who has adopted its sessions: where its messages go is what that node has
         said, and nobody else chooses again for groups."""
@@ -311,8 +322,11 @@ class Relay:
         )
         rest._relayed_to = self._relayed_to
         rest._is_rest = True
+        first = self._moving.moves.relayed.positions.next_record()
         rest.apply(checked(bytes, data), self._take_block(name, frame.epoch[1], serial, done, count), now)
         self.delivered += rest.delivered
+        if self._relayed_to == self._home:
+            self._note_brought(first, name, frame.epoch[1], count_of(serial))
 
     def _is_of(self, home: str, store_id: str) -> bool:
         """Return whether this was the store of the lost home. What is handed over to one that its node has since goes there."""

@@ -145,6 +145,24 @@ def take_received(session: Session, packet_id: int) -> None:
         session.note_earlier(packet_id)
 
 
+def is_left_out(broker: Broker, client_id: str, record: Record, came: Came) -> bool:
+    """Return whether the session has the message by now. What the client may have got with a packet identifier goes on with
+    that, in place of the one that others have brought."""
+    if not came.is_brought or record[8] == QUEUED:
+        return came.is_known
+    session = broker.sessions.get(client_id)
+    message = message_in(record, broker.wall_offset)
+    if message is not None and session is not None and session.queue is not None:
+        for outgoing in session.queue.messages():
+            other = outgoing.message
+            is_same = other is not None and (other.topic, other.payload) == (message.topic, message.payload)
+            if is_same and came.is_of_block(outgoing.record):
+                session.queue.remove({outgoing.number})
+                broker.counters.redelivered += 1
+                break
+    return False
+
+
 def take_outgoing(broker: Broker, session: Session, record: Record, is_new: bool, came: Came, now: float) -> None:
     """One message for the session. is_new: it keeps its packet identifier, which no other message has; else it is sent anew."""
     journal = broker.commits.journal

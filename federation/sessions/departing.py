@@ -77,6 +77,7 @@ class Departing(Sources):
     includes  as of the home
     unstored  as of the home
     own_since  as of the home
+    brought  as of the home
     asked    nodes that have not said whether they have adopted it: what has not left yet waits for them, until
     asked_until
     copied   messages whose records have numbers from the first to below the second are there already: by a copy
@@ -118,6 +119,7 @@ class Departing(Sources):
         self.includes: dict[str, int] | None = None
         self.unstored: Unstored = {}
         self.own_since = 0 if before is None else before.epoch[0]
+        self.brought: dict[str, None] = {}
         self.asked: dict[str, None] = {}
         self.asked_until = 0.0
         self.record = 0
@@ -345,6 +347,8 @@ class Departing(Sources):
                     return marks[:1] if marks[1:] else None
                 if marks[-1][0] == COPIED or lost == self.epoch[1]:
                     return marks
+        if self.is_adopted and self.relayed is not None:  # others may have brought it to who has adopted the session
+            return (self.relayed.own_mark(record),)
         return (NOT_COPIED,)
 
     def _marks_back(self, number: int | None) -> Before | None:

@@ -49,6 +49,7 @@ class Home(Content):
     includes  by store id: up to which claim of it the session has what that home has handed on itself; None for none
     unstored  by store id: which records of its copy that home may lack, as it has said; in memory, else all of the newest
     handed    by store id: up to which claim of it all that the home handed over has come; in memory
+    brought   ids of lost stores from whose copies this node has made the session: it gets what others had for them; in memory
     arriving  the session comes from another node, None when all of it is here
     taken_at  counter of the home, this one or a former one, whose exchanges with the client were taken; NOT_TAKEN for none
     packet_ids  of the client, which that home had not released; None for none
@@ -64,6 +65,7 @@ class Home(Content):
         "adopted",
         "arriving",
         "awaited",
+        "brought",
         "claimant",
         "client_id",
         "counter",
@@ -93,6 +95,7 @@ class Home(Content):
         self.includes: dict[str, int] | None = None
         self.unstored: Unstored = {}
         self.handed: Claims = {}
+        self.brought: dict[str, None] = {}
         self.arriving: Arriving | None = None
         self.taken_at = NOT_TAKEN
         self.packet_ids: list[int] | None = None
@@ -142,6 +145,8 @@ class Home(Content):
         """The session comes from this copy, too."""
         others = [known for known in self.adopted if known[0] != adopted[0]]
         self.adopted = (*others[-ADOPTED_MAX + 1 :], adopted)
+        if adopted[3]:
+            self.brought[adopted[0]] = None
 
     def adopts_told(self, told: list[object]) -> None:
         """It comes from a node that has adopted it (told_adopted): lost homes that are back leave that out for the next home,

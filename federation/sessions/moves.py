@@ -15,7 +15,7 @@ from broker.session.session import Session
 from broker.store.kinds import OUTGOING, RECEIVED, SESSION
 from federation.sessions.arriving import Arriving, Epoch
 from federation.sessions.asked_keepers import AskedKeepers
-from federation.sessions.content import checked_hand, take_head, take_outgoing, take_received
+from federation.sessions.content import checked_hand, is_left_out, take_head, take_outgoing, take_received
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
 from federation.sessions.home import NOT_TAKEN, Head, Home
@@ -75,6 +75,7 @@ class Moves:
             session, epoch, home.counter, sender.name, self.name, waiting, home.arriving, marks, older_until
         )
         departing.own_since = home.own_since
+        departing.brought = home.brought
         if sender.knows_adoptions:
             departing.came(home.adopted, home.includes, home.unstored)
         self._homes.leaves(home, epoch, now)
@@ -113,6 +114,7 @@ class Moves:
         session.sources = departing.before
         home.adopted, home.includes, home.unstored = departing.adopted, departing.includes, departing.unstored
         home.own_since = departing.own_since
+        home.brought = departing.brought
         if departing.before is not None:
             self._homes.arrives(home, departing.before)
         switched = departing.switched_nodes()
@@ -268,10 +270,10 @@ class Moves:
                     head.forget(self.heads, self._homes.journal)
                 self.heads[key] = Head(homes[0], client_id, [record])
             elif kind in (COPIED, BLOCK_OF):
-                mark = came.read(record, home.includes, home.unstored, home.own_since)
+                mark = came.read(record, home.includes, home.unstored, home.own_since, home.brought)
                 if head is not None:
                     head.records.append(mark)
-            elif came.is_known and kind == OUTGOING:
+            elif kind == OUTGOING and is_left_out(self._broker, client_id, record, came):
                 pass
             elif came.is_block and kind == RECEIVED:  # of the own copy
                 if not came.is_known and home.taken_at == NOT_TAKEN and client_id in self._broker.sessions:
@@ -325,7 +327,8 @@ class Moves:
                 if record[0] == HANDED:
                     before.handed(home, now, since)
                 elif record[0] in (COPIED, BLOCK_OF):
-                    came.read(record, departing.includes, departing.unstored, before.epoch[0])
+                    since_here = before.epoch[0]
+                    came.read(record, departing.includes, departing.unstored, since_here, departing.brought)
                 elif record[0] == OUTGOING and not came.is_known:
                     take_outgoing(self._broker, departing.session, record, False, came, now)
             return True

@@ -18,6 +18,7 @@ from typing import Final
 from broker.store.journal import Content, Journal, StoredRecord, checked
 from broker.store.kinds import POSITION
 from broker.store.shapes import count_of
+from federation.stream.record_ranges import RecordRanges
 from federation.stream.serials import START_BITS
 
 POSITIONS_MAX: Final = (
@@ -122,11 +123,13 @@ class Position(Content):
 
 class Positions:
     """journal    None without a store
+    records    those of the newest blocks that came as a whole: (node, store id, serial number)
     forgotten  number of positions that were forgotten because there were too many
     """
 
     def __init__(self, journal: Journal | None) -> None:
         self.journal = journal
+        self.records: RecordRanges[tuple[str, str, int]] = RecordRanges(BLOCKS_MAX)
         self.forgotten = 0
         self._known: dict[tuple[str, str], Position] = {}  # by the name of the node and the store id
 
@@ -174,6 +177,15 @@ class Positions:
         if position.number and self.journal is not None:
             self.journal.drop(position.number)
             position.number = 0
+
+    def next_record(self) -> int:
+        """Return the number of the next record; 0 without a store."""
+        return 0 if self.journal is None else self.journal.next_number
+
+    def came_whole(self, position: Position, serial: int, first: int) -> None:
+        """The records from the number `first` on are of this block; 0 where a part of it had come before."""
+        if first:
+            self.records.add(first, self.next_record(), (position.node, position.store_id, serial))
 
     def changed(self, position: Position) -> None:
         """Events are done. Where they have changed what the store holds, the position goes with it."""

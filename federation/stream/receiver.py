@@ -294,6 +294,7 @@ class PeerReceiver(EventEffects):
         known = 0  # events at the front that were done in another session
         if serial:
             known = position.skips(serial, skipped, count)
+        first = 0 if not serial or done or known or skipped else self._positions.next_record()
         if done == 0:
             if known and first_id >= self.next_event_id:
                 counters.drop(SkipReason.DUPLICATE, known)
@@ -345,6 +346,8 @@ class PeerReceiver(EventEffects):
             raise StreamError(f"batch of {count} events has {done}", True)
         self._gaps = 0
         position.done_whole(serial)
+        if self._block is None:
+            self._positions.came_whole(position, serial, first)
         return first_id + count - 1
 
     def _publish_block(self, data: bytes, version: int, pos: int, end: int, position: Position, now: float) -> None:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from broker.codec.packets import SubscribeFilter
+from broker.codec.writer import encode_publish
 from broker.hooks import NO_GROUPS
 from broker.message import Message
+from broker.session.durable import attach_records
 from broker.session.session import Session
 from broker.store.identity import StoreIdentity
 from broker.store.kinds import INTEREST, OUTBOX, POSITION
@@ -18,7 +20,14 @@ from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave
 from federation.sessions.wire import MOVE, encode_session_frame
 from federation.settings import FederationSettings
 from federation.stream.counters import DropReason
-from federation.stream.frames import GROUP_COPY, HEADER_SIZE, encode_copy_head, encode_frame, encode_packet
+from federation.stream.frames import (
+    GROUP_COPY,
+    HEADER_SIZE,
+    encode_block_header,
+    encode_copy_head,
+    encode_frame,
+    encode_packet,
+)
 from federation.stream.go_events import receive_event
 from federation.stream.receiver import OpenStream
 from federation.stream.receivers import NotAMember
@@ -288,6 +297,33 @@ def test_copies_of_a_group_that_were_done_by_the_process_before_come_again(is_di
 
     assert receive("first") == [b"a", b"c", b"d"]
     assert receive("second") == []
+
+
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_records_of_a_block_that_came_as_a_whole_are_known(skipped: int) -> None:
+    """skipped: how much of it had come before."""
+    store_id = "6" * 32
+    station = Station({})
+    station.node.member_events([MemberJoin(STORED)], 0.0)
+    session = Session(station.broker, "c", 0.0)
+    session.expiry_interval = 100
+    attach_records(session, station.journal)
+    station.broker.sessions["c"] = session
+    station.broker.subscribe_one(session, SubscribeFilter(b"t", 2, False, False, 0), 0)
+    receiver = station.node.receivers.by_name["n2"]
+    receiver.hello("session", store_id)
+    stream = Silent()
+    receiver.open_stream(stream, 0.0)
+    packets = b"".join(encode_publish(4, b"t", b"x", 1, False, False, 1, b"") for _ in range(8))
+    first = station.journal.next_number
+    data = encode_block_header(4, 8, len(packets)) + packets
+    receiver.receive_batch(stream, 0, 8, data, 0.0, serial=7, skipped=skipped)
+    queued = [outgoing.record for outgoing in session.queued()]
+    assert queued
+    assert min(queued) > first
+    records = receiver._positions.records
+    assert {records.of(number) for number in queued} == {None if skipped else ("n2", store_id, 7)}
+    assert records.of(first - 1) is None
 
 
 def test_a_switch_for_a_former_home_that_is_not_known_yet_outlives_the_process() -> None:

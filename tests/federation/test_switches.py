@@ -9,12 +9,14 @@ import pytest
 from broker.message import Message
 from broker.publisher import NodePublisher
 from broker.session.outgoing import Outgoing
+from broker.session.session import Session
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
 from federation.sessions.arriving import Arriving
 from federation.sessions.wire import (
     ADOPTED,
     ADOPTED_SESSIONS,
     AWAITED,
+    BLOCK,
     CLAIM,
     COPIED,
     HAND,
@@ -32,7 +34,7 @@ from federation.sessions.wire import (
 )
 from federation.stream.frames import HEADER_SIZE, PUBLISH, encode_frame, encode_groups, encode_packet
 from federation.tags import own_tags
-from session_home import STORES, SUBSCRIPTION, Home, session_records
+from session_home import STORES, SUBSCRIPTION, Home, session_records, subscribed
 from stored_node import STORE_ID
 
 Records = tuple[Record, ...]
@@ -266,6 +268,21 @@ def test_a_message_for_the_group_of_a_lost_home_goes_to_members_of_its_adopter()
     for sessions, count in ((OTHERS, 0), (ADOPTED_SESSIONS, 1)):
         home.hear("n3", RELAY, (0, STORES["n3"]), "n2", sessions, data, 5)
         assert home.broker.sessions["c"].queue_length() == count
+
+
+def test_a_home_that_is_back_takes_no_block_once_more_for_sessions_that_nobody_has_adopted() -> None:
+    """Block 7 of n3 had come before the home was taken for lost, which n3 had not heard."""
+    home = Home()
+    session = Session(home.broker, "c", 0.0)
+    session.expiry_interval = 60
+    home.broker.sessions["c"] = session
+    subscribed(home.broker, session)
+    home.sessions.moves.relayed.positions.of("n3", STORES["n3"]).done_whole(7)
+    data = encode_frame(PUBLISH, encode_groups(()) + encode_packet(Message(b"t", b"x", 1, False), 5))
+    for serial, count in ((7, 0), (8, 1)):
+        block = encode_session_frame(BLOCK, "", (0, STORES["n3"]), (serial, 0, 1)) + data
+        home.hear("n3", RELAY, (0, STORES["n3"]), "n1", OTHERS, block, 5)
+        assert session.queue_length() == count
 
 
 def test_the_home_that_messages_were_for_hears_of_the_next_one_that_does_not_know_it() -> None:

@@ -134,7 +134,10 @@ ONCE_BROKEN = {
     # 37: a home gave sessions on, and was lost behind their heads
     "homes_begin_anew_while_clients_move": (37, 1),
     # 80001: a home that died while it handed a session over, and its adopter, left the rest to each other
-    "nodes_stand_still_with_their_clients": (1, 2, 80001),
+    # 504: a home handed over what its node had brought to the adopter, too
+    "nodes_stand_still_with_their_clients": (1, 2, 80001, 504),
+    # 93002: as 504, of what a home had from the copy of that node's store
+    "nodes_are_cut_off_while_clients_are_away": (93002, 93000),
     # 5: a node said that its messages come behind a home, and then sent them there
     "first_flights_are_lost": (5, 1),
     "streams_break_while_clients_move": (1, 22, 25, 31, 32, 1003, 1034, 1063, 1079, 5001, 5008, 10006),
@@ -159,6 +162,7 @@ LARGE = (
     "nodes_of_two_builds",
     "nodes_are_cut_off_with_their_clients",
     "nodes_stand_still_with_their_clients",
+    "nodes_are_cut_off_while_clients_are_away",
     "nodes_start_again_while_clients_move",
     "homes_begin_anew_while_clients_move",
     *[schedule.__name__ for schedule in WITH_THREE_COPIES],

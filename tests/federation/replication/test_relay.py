@@ -7,7 +7,10 @@ import itertools
 import pytest
 
 from broker.message import Message
+from broker.session.durable import attach_records
+from broker.session.session import Session
 from broker.store.kinds import COPY, HOME, OUTBOX, REPLICA, SUBSCRIPTION
+from broker.store.restoring import insert_restored, subscription_of
 from federation.replication.relay import Adopter
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberStatus
 from federation.sessions.home import ADOPTED_MAX
@@ -16,6 +19,7 @@ from federation.sessions.wire import (
     ADOPTED_SESSIONS,
     ALL,
     BLOCK,
+    BLOCK_OF,
     RELAY,
     REST_OF,
     SWITCH,
@@ -36,6 +40,7 @@ from federation.stream.positions import POSITIONS_MAX
 from federation.stream.serials import START_BITS
 from federation.tags import own_tags
 from lost_homes import LOST, kept_in_runs, session
+from session_home import STORES, Home
 from stored_node import Records, Station
 
 OTHER = "0d" * 16
@@ -93,6 +98,37 @@ def test_a_block_comes_once_from_its_node_and_from_who_had_adopted_that(
     for name, data in relayed if is_direct_first else reversed(relayed):
         relay(station, name, data)
     assert station.broker.sessions["c"].queue_length() == expected
+
+
+@pytest.mark.parametrize("data", [block(7, 2), rest_of(7, 2)])
+def test_what_was_brought_for_a_lost_home_is_known_by_its_block(data: bytes) -> None:
+    """By its node, or by who has adopted that: the home hands it over, too, if it was only away."""
+    station = adopted()
+    relay(station, "n4" if data == rest_of(7, 2) else "n3", data)
+    session = station.broker.sessions["c"]
+    assert isinstance(session, Session)
+    sessions = station.node.sessions
+    assert sessions is not None
+    relayed = sessions.moves.relayed
+    mark: tuple[object, ...] = (BLOCK_OF, "n3", OTHER, 7)
+    assert [relayed.marks_of(outgoing.record) for outgoing in session.queued()] == [(LOST, (mark,))] * 2
+    assert relayed.was_brought(mark, LOST)
+    assert not relayed.was_brought(mark, OTHER)
+
+
+def test_records_of_what_a_lost_node_had_for_this_one_are_known_by_its_block() -> None:
+    """That node may have brought it to the adopter of this one (nodes_are_cut_off_while_clients_are_away 93002 brought
+    QoS 2 twice)."""
+    home = Home()
+    session = Session(home.broker, "c", 0.0)
+    session.expiry_interval = 60
+    attach_records(session, home.journal)
+    home.broker.sessions["c"] = session
+    insert_restored(home.broker, session, subscription_of(HOME_RECORDS[1], session))
+    store_id = STORES["n3"]
+    home.hear("n4", REST_OF, (0, store_id), "n3", 7, 0, 2, messages(2))
+    positions = home.sessions.moves.relayed.positions
+    assert [positions.records.of(outgoing.record) for outgoing in session.queued()] == [("n3", store_id, 7)] * 2
 
 
 def test_blocks_for_a_home_before_do_not_count_as_those_for_the_lost_one() -> None:

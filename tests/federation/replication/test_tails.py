@@ -19,7 +19,7 @@ from federation.sessions.departing import Departing, Marks
 from federation.sessions.home import Tail, adopted_of, number_there
 from federation.sessions.relayed import RELAYED_MAX, Came, Relayed
 from federation.sessions.stored import restore
-from federation.sessions.wire import BLOCK_OF, COPIED, NOT_COPIED, decode_session_frame
+from federation.sessions.wire import BLOCK_OF, COPIED, HAND, NOT_COPIED, decode_session_frame
 from federation.stream.frames import HEADER_SIZE
 from session_home import STORES, Home
 from stored_node import Records, Station
@@ -264,6 +264,60 @@ def test_messages_of_a_copy_are_known_behind_a_second_hand_over(goes_back: bool,
         assert taken == [known, b"c", NOT_COPIED, *rest]
     else:
         assert taken == [since, b"a", b"b", known, since, b"c", NOT_COPIED, *rest]
+
+
+@pytest.mark.parametrize("is_adopted", [True, False])
+def test_a_home_says_to_its_adopter_of_which_block_each_message_is(is_adopted: bool) -> None:
+    """The node of that block may not have heard that it was done, and has brought it to the adopter
+    (nodes_stand_still_with_their_clients 504 brought QoS 2 twice)."""
+    home = Home()
+    session = durable(home, "c")
+    at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 1)
+    for payload in (b"copied", b"of a client"):
+        publish(session, payload)
+    newest = session.queued()[1].record
+    first = home.journal.next_number
+    publish(session, b"of a block")
+    home.sessions.moves.relayed.positions.records.add(first, home.journal.next_number, ("n3", STORES["n3"], 7))
+    departing = home.sessions.moves.depart(session, at, home.node.senders["n2"], (5, STORES["n2"]), Marks([], 0.0), 0.0)
+    if is_adopted:
+        departing.note_adopted(newest)
+    taken = list(shown(departing.take_messages(0.0)))
+    marked = [b"of a client", (BLOCK_OF, "n3", STORES["n3"], 7), b"of a block"]
+    assert taken == (marked if is_adopted else [b"copied", b"of a client", b"of a block"])
+
+
+@pytest.mark.parametrize("is_made_here", [True, False])
+def test_an_adopter_leaves_out_what_others_have_brought_of_what_the_home_hands_over(is_made_here: bool) -> None:
+    """What the client may have got from that home goes on with its packet identifier. is_made_here: of the copy."""
+    home = Home()
+    home.sessions.homes.starting_until = 0.0
+    session = durable(home, "c")
+    at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 10)
+    at.adopts((STORES["n2"], 31, *((1, 2, 9, ()) if is_made_here else (0, 0, 0, ()))))
+    first = home.journal.next_number
+    for payload in (b"waits", b"was sent"):
+        publish(session, payload)
+    block = "n3", STORES["n3"], 7
+    home.sessions.moves.relayed.add(first, home.journal.next_number, STORES["n2"], *block)
+    publish(session, b"was sent")  # another one with this content
+
+    def record(payload: bytes, state: int, packet_id: int) -> tuple[object, ...]:
+        body = (MESSAGE, b"t", payload, 2, False, b"", 0.0, "p")
+        return OUTGOING, 0, body, 2, False, (), 0.0, packet_id, state
+
+    marked = record(b"waits", QUEUED, 0), record(b"was sent", AWAIT_PUBREC, 3)
+    new = (BLOCK_OF, "n3", STORES["n3"], 8), record(b"new", QUEUED, 0)
+    home.hear("n2", HAND, (10, home.broker.identity.store_id), ("n2",), ((BLOCK_OF, *block), *marked, *new), 9)
+    queue = [each.message.payload for each in session.queued() if each.message is not None]
+    sent = [] if session.inflight is None else session.inflight.messages()
+    assert [each.packet_id for each in sent] == [3]
+    if is_made_here:
+        assert queue == [b"waits", b"was sent", b"new"]
+    else:
+        assert queue == [b"waits", b"was sent", b"was sent", b"waits", b"new"]
+    counters = home.broker.counters
+    assert counters.copies == counters.redelivered + len(queue) + len(sent)
 
 
 @pytest.mark.parametrize("count", [1, 30, 31, 32, 200])

@@ -71,6 +71,7 @@ class DurableClient(ClientEnd):
     has_session  a CONNACK said that there is a session; the broker may not forget it
     may_begin_anew  the broker may let it in without its session, which follows; has_begun_anew: it did
     may_be_refused  a SUBSCRIBE, which it says again on its next connection
+    has_two_homes  its session may go on at two nodes that do not reach each other, in no common order
     was_on_both_sides  of a partition, each of which may have had its session
     is_unheard   all that it sends behind CONNECT on this connection gets lost
     packet_ids_max  it takes packet identifiers up to this one, and then the first ones again
@@ -92,6 +93,7 @@ class DurableClient(ClientEnd):
         self.may_begin_anew = False
         self.has_begun_anew = False
         self.may_be_refused = False
+        self.has_two_homes = False
         self.was_on_both_sides = False
         self.is_unheard = False
         self.packet_ids_max = 65_535

@@ -88,7 +88,7 @@ def _broken(promises: Promises) -> str:
                     return f"P1: {client.client_id} got {payload[:30]!r} twice with QoS 2"
                 continue
             seen.add(payload)
-            if client.may_begin_anew:
+            if client.may_begin_anew or client.has_two_homes:
                 continue
             if GROUP_FILTER in client.filters:  # what another member did not take comes later
                 continue
