@@ -12,8 +12,8 @@ from node_process import Node
 from waiting import eventually
 
 WHOLE_SECONDS_MAX: Final = 180.0
-IS_WHOLE: Final = "the copy of the store on another node is whole"
 NOT_WHOLE: Final = "the copy of the store on another node is not whole"
+SAID: Final = re.compile(r"the copy of the store on another node is (not )?whole.*?( worker=\d+)?$", re.MULTILINE)
 
 
 async def metrics(node: Node, *names: str) -> list[list[float]]:
@@ -57,11 +57,10 @@ async def keeps_nothing(node: Node) -> bool:
     return not any(behind) and not any(stored)
 
 
-def is_known_as_whole(node: Node, log_bytes: int) -> bool:
-    """Whether the log of a node says that its copy is whole, and nothing else behind this place."""
-    log = node.log_path.read_bytes()
-    falls_short = log.rfind(NOT_WHOLE.encode())
-    return falls_short < min(log_bytes, log.rfind(IS_WHOLE.encode()))
+def is_known_as_whole(log: str, behind: int) -> bool:
+    """Whether the log of a node says that its copy is whole, or of each worker, and nothing else behind this place."""
+    falls_short = {worker: not_whole for not_whole, worker in SAID.findall(log)}
+    return bool(falls_short) and not any(falls_short.values()) and NOT_WHOLE not in log[behind:]
 
 
 async def connections(node: Node) -> list[tuple[str, bool]]:

@@ -220,8 +220,9 @@ class FederationRun(Stage, Scene):
             return
         player.moves += before != node
         incident = self._incident
-        # Of a node with workers nobody knows here which of them it was, and which it is.
-        is_elsewhere = before != node or (node in self._several and node in self._hit)
+        # Of a node with workers nobody knows here which of them it was, and which it is: who connects for each message has
+        # moved each time.
+        is_elsewhere = before != node or node in self._several
         unsure: Unsure | None = None
         if has_session is False:
             unsure = Unsure.BEGUN

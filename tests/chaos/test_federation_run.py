@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import federation_run
+from federation_evidence import is_known_as_whole
 from federation_run import FederationRun
 from federation_schedule import Trouble, draw_incidents, troubles
 
@@ -41,3 +42,16 @@ async def test_the_log_says_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(run, "_note", notes.append)
     await run._until(lambda: bool(notes), lambda: "messages: c")
     assert notes[0] == "waits for messages: c"
+
+
+def test_a_node_is_whole_when_each_of_its_workers_has_said_so_last() -> None:
+    said = "warn  federation: the copy of the store on another node is"
+    first = (
+        f"{said} not whole node=n2 reason=slow worker=1\n{said} whole node=n2 worker=1\n{said} whole node=n3 worker=0\n"
+    )
+    assert not is_known_as_whole("", 0)
+    assert is_known_as_whole(first, len(first))
+    assert not is_known_as_whole(first, 0), "it was not just before"
+    log = f"{first}{said} not whole node=n2 worker=1\n{said} whole node=n3 worker=0\n"
+    assert not is_known_as_whole(log, len(log)), "worker 1 is not"
+    assert is_known_as_whole(f"{said} whole node=n2\n", 0)
