@@ -179,7 +179,7 @@ class RelayedAll:
             if arriving is not None and store_id in arriving.lost.values():
                 if is_back:
                     self._homes.expect(home, arriving, store_id, now)
-                arriving.handed(node, now)
+                arriving.relayed_all(node, store_id, now)
                 if home in self._homes.arriving:
                     self._homes.keep(home)
         if not homes:

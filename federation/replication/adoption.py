@@ -274,8 +274,10 @@ class Adoptions:
         home.adopts(handing.adopted(replica.store_id, adoption.below, counter, bool(has_left)))
         home.is_deserted = is_new
         for name, sender in self._senders.items():
-            if sender.reachable and sender.knows_adoptions and name != replica.node:
-                home.arriving.handing[name] = 0
+            if sender.knows_adoptions and sender.outbox.bytes_max and name != replica.node:
+                home.arriving.relaying[name] = replica.store_id
+                if sender.reachable:
+                    home.arriving.handing[name] = 0
         # The others hear of the move before they are asked for what they have for the lost home: it gets nothing in between.
         self._homes.say_move(home, home.arriving, home.arriving.move_number)
         if lineage is not None:
@@ -478,7 +480,7 @@ class Adoptions:
         self._relayed_all.go_on(now)
         for departing in self._moves.due:
             if departing.before is not None and store_id in departing.before.lost.values():
-                departing.before.handed(name, now)
+                departing.before.relayed_all(name, store_id, now)
 
     def _rest_came(self, home: str, store_id: str, block: tuple[int, int, int], data: bytes, now: float) -> None:
         """A block that a lost home had for this node, from the one that has adopted its sessions. block: its serial number, how

@@ -40,6 +40,8 @@ class Arriving(Sources):
     move_number  of the last MOVE: all nodes are to hear of all former homes; 0 for none
     lost     ids of the lost stores from whose copies it comes, by the names of these homes
     relayed  by lost home and node: for which home the messages of the node are that it has for the lost one, by its epoch
+    relaying  nodes that have not relayed all that they had for a lost home, with the id of its store: the session is not whole
+             before; in memory
     expected  homes that will hand over, as others say, and of which nothing has come: their counters by store id
     elsewhere  home with a greater epoch than this one that nodes have said to send to, NO_HOME for none; in memory
     until    when `handing` and `expected` are not waited for any more
@@ -54,6 +56,7 @@ class Arriving(Sources):
         self.waiting = waiting
         self.lost: dict[str, str] = {}
         self.relayed: dict[tuple[str, str], Epoch] = {}
+        self.relaying: dict[str, str] = {}
         self.expected: dict[str, int] = {}
         self.elsewhere = NO_HOME
         self.move_number = 0
@@ -117,6 +120,10 @@ class Arriving(Sources):
         """Return whether what comes directly is newer than what is still handed over."""
         return bool(self.handing) or bool(self.expected)
 
+    def is_whole(self) -> bool:
+        """Return whether nothing of before is to come."""
+        return not (self.waiting or self.relaying or self.waits_for_older())
+
     def takes(
         self,
         message: Message,
@@ -171,6 +178,7 @@ class Arriving(Sources):
 
     def store_replaced(self, name: str) -> None:
         """The node has another store, which knows no home of before. Of lost ones none takes its messages."""
+        self.relaying.pop(name, None)
         for home in self.homes:
             if home not in self.lost and home != self._own_name:
                 return
@@ -179,6 +187,13 @@ class Arriving(Sources):
     def peer_removed(self, name: str, now: float) -> None:
         """The node is no member any more."""
         self.waiting.pop(name, None)
+        self.relaying.pop(name, None)
+        self.handed(name, now)
+
+    def relayed_all(self, name: str, store_id: str, now: float) -> None:
+        """The node has relayed all that it had for the lost home with this store."""
+        if self.relaying.get(name) == store_id:
+            del self.relaying[name]
         self.handed(name, now)
 
     def relayed_switch(self, lost: str, name: str, epoch: Epoch) -> None:

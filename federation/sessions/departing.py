@@ -379,8 +379,8 @@ class Departing(Sources):
             return []
         if self.before is not None and self.before.waits_for_older():
             return []
-        for name in self.waiting:
-            if name in living:
+        for name in living:
+            if name in self.waiting or (self.before is not None and name in self.before.relaying):
                 return []
         self.is_handed = True
         return self._frames([(HANDED,)])

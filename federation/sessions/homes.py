@@ -211,7 +211,7 @@ class Homes(Told):
             left -= 1
             home, _ = due.popitem()
             arriving = home.arriving
-            if arriving is None or home not in self.arriving or arriving.waiting or arriving.waits_for_older():
+            if arriving is None or home not in self.arriving or not arriving.is_whole():
                 continue
             if arriving.move_number > heard:
                 self._unheard[home] = None

@@ -7,6 +7,7 @@ messages there (arriving). Where the client moves faster than its session, what 
 # compiled with mypyc
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import cast
 
 from broker.broker import Broker
@@ -21,7 +22,7 @@ from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forge
 from federation.sessions.home import NOT_TAKEN, Head, Home
 from federation.sessions.homes import Homes
 from federation.sessions.passed_on import PassedOn
-from federation.sessions.promised import Claims, Over, take_claim
+from federation.sessions.promised import Claims, Over, remember, take_claim
 from federation.sessions.relayed import Came, Relayed
 from federation.sessions.switches import Nodes, Switches
 from federation.sessions.wire import (
@@ -62,6 +63,8 @@ class Moves:
         self.switches = Switches(name, broker, homes, counters, nodes)
         self._homes = homes
         self._senders = homes.senders
+        # By client id: the node that a session has left to, the mark of what it has to get, and the claim here.
+        self._left: OrderedDict[str, tuple[PeerSender, int, int]] = OrderedDict()
 
     def depart(
         self, session: Session, home: Home, sender: PeerSender, epoch: Epoch, marks: Marks, now: float
@@ -211,11 +214,18 @@ class Moves:
         return None
 
     def on_way(self, client_id: str) -> Claims:
-        """Return the claim of the newest session of the client that leaves here, and has not ended here since. Of one that
+        """Return the claim of the newest session of the client that leaves here, or has left and has not come to its next home
+        yet, and has not ended here since. Of one that
         another node has adopted nobody includes that claim: what is in it that node hands on, and promises."""
         for departing in reversed(self.departing.get(client_id, [])):
             if not (departing.is_adopted and departing.is_handed):
                 return self.over.on_way(client_id, departing.since)
+        left = self._left.get(client_id)
+        if left is not None and client_id not in self.departing:
+            sender, mark, since = left
+            if self._senders.get(sender.name) is sender and not sender.outbox.is_done(mark):
+                return self.over.on_way(client_id, since)
+            del self._left[client_id]
         return {}
 
     def _changed(self, departing: Departing) -> None:
@@ -475,6 +485,9 @@ class Moves:
             is_more = True
         if departing.is_over(now):
             self._drop_departing(departing)
+            if not departing.is_adopted:
+                left = sender, sender.mark(), departing.since
+                remember(self._left, departing.session.client_id, left, self.counters)
             forget(self._broker, departing.session, now)
         elif departing.is_quiet():
             del self.due[departing]

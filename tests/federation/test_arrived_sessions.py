@@ -152,6 +152,42 @@ def test_many_hear_in_some_turns_that_a_node_has_relayed_everything() -> None:
     assert [home for home in arrivals.homes.arriving if home.arriving is not None and home.arriving.handing] == others
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize("how", ["relays", "has another store", "is no member any more"])
+def test_an_adopted_session_is_whole_when_a_node_that_was_not_reached_has_relayed_everything(
+    how: str, leaves: bool
+) -> None:
+    """It says that its messages are for the session, and brings what it had for the lost home later
+    (homes_begin_anew_while_clients_move 128 lacked four messages)."""
+    arrivals = Arrivals(1, False)
+    (home,) = arrivals.homes.arriving
+    arriving = home.arriving
+    assert arriving is not None
+    arriving.lost["n3"] = "store"
+    arriving.homes["n3"] = None
+    arriving.relaying["n2"] = "store"
+    arriving.waiting.clear()
+    departing = Departing(arriving.session, (5, "2"), 1, "n2", "n1", {}, arriving, None, 0.0)
+    relayed = RelayedAll(arrivals.homes)
+    now = arrivals.node.broker.now
+    relayed.add("n2", "another", False)
+    relayed.go_on(now)
+    arrivals.homes.keep(home)
+    arrivals.settle()
+    assert home in arrivals.homes.arriving
+    assert departing.take_end([]) if leaves else not departing.take_end(["n2"])
+    if how == "relays":
+        relayed.add("n2", "store", False)
+        relayed.go_on(now)
+    elif how == "has another store":
+        arrivals.homes.store_replaced("n2")
+    else:
+        arrivals.homes.peer_removed("n2", now)
+    arrivals.settle()
+    assert home not in arrivals.homes.arriving
+    assert bool(departing.take_end(["n2"])) is not leaves
+
+
 @pytest.mark.parametrize("has_handed_over", [False, True])
 def test_a_home_that_a_node_reaches_again_is_waited_for(has_handed_over: bool) -> None:
     """That node has nothing to relay: the home gets what it had for it, and hands that over."""

@@ -220,6 +220,22 @@ def test_what_has_come_back_from_a_copy_of_this_store_goes_on_as_its_own() -> No
     assert [record[0] for record in records] == [OUTGOING]
 
 
+def test_a_session_that_has_left_is_on_its_way_until_its_next_home_has_it() -> None:
+    """That is away. A client that comes meanwhile began anew (workers_of_one_node_die 91000)."""
+    home = Home()
+    session = Session(home.broker, "c", 0.0)
+    home.broker.sessions["c"] = session
+    at = home.sessions.homes.by_client["c"] = home.sessions.homes.made("c", 1)
+    home.sessions.moves.depart(session, at, home.node.senders["n2"], NEXT, Marks([], 0.0), 0.0)
+    for now in (0.1, OLDER_SECONDS + 1.0):
+        while home.sessions.moves.turn_ended(now):
+            home.commit()
+    assert home.sessions.moves.departing == {}
+    assert home.sessions.moves.on_way("c") == {STORE_ID: 1}
+    assert [frame.operation for frame in home.said("n2")] == [HAND, HAND]
+    assert home.sessions.moves.on_way("c") == {}
+
+
 def outgoing(payload: bytes) -> Record:
     _, (kind, number, message, *rest) = session_records()
     assert isinstance(message, tuple)

@@ -109,7 +109,8 @@ ONCE_BROKEN = {
     ),
     # 4, 9: a client did not wait longer for a worker that hung where that had begun to hand over the session
     # 3: the end of an earlier hand-over, which came before the session, ended a later one
-    "workers_of_one_node_die": (9, 4, 3),
+    # 91000: a session that waited for its next home had been forgotten by the one before
+    "workers_of_one_node_die": (9, 4, 3, 91000),
     # 60004: a node was drained while a client waited for its session there, which came then
     "nodes_are_drained": (1, 60004),
     # 2: a worker did not know the keepers of another one of its machine, and sent what was for its lost store to the next one
@@ -132,7 +133,8 @@ ONCE_BROKEN = {
     # 1, 11, 13, 48: the end of a hand-over went to where the client was, and not to the home that its head had gone to
     "nodes_start_again_while_clients_move": (20, 14, 34, 1, 11, 13, 48),
     # 37: a home gave sessions on, and was lost behind their heads
-    "homes_begin_anew_while_clients_move": (37, 1),
+    # 128: what a node brought for a lost home came behind the session
+    "homes_begin_anew_while_clients_move": (37, 1, 128),
     # 80001: a home that died while it handed a session over, and its adopter, left the rest to each other
     # 504: a home handed over what its node had brought to the adopter, too
     "nodes_stand_still_with_their_clients": (1, 2, 80001, 504),
