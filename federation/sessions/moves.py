@@ -236,7 +236,7 @@ class Moves:
         """Records of a session that another node has, or had, or its copy, come here. Return its home if it can be served."""
         homes, contents, since, adopted = checked_hand(frame.more)
         client_id = frame.client_id
-        followed = None if is_copy else self.passed_on.home_of_head(client_id, homes[0], since)
+        followed = None if is_copy else self.passed_on.home_of_head(client_id, homes[0], since, frame.epoch)
         if followed is not None:
             self.passed_on.send(frame, contents, followed, now)
             return None

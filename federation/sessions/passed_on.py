@@ -35,12 +35,13 @@ class PassedOn:
         """The session goes to this home, or nowhere."""
         remember(self.newest, client_id, (name, epoch), self._counters)
 
-    def home_of_head(self, client_id: str, home: str, since: int) -> tuple[str, Epoch] | None:
-        """Return where the head went of what this node hands over by its claim `since`; None where none has gone on, or who has
-        it is not known any more."""
-        epoch = self._heads.get((client_id, home, since))
-        sender = None if epoch is None else self._homes.sender_of(epoch[1])
-        return None if epoch is None or sender is None else (sender.name, epoch)
+    def home_of_head(self, client_id: str, home: str, since: int, epoch: Epoch) -> tuple[str, Epoch] | None:
+        """Return where the head went of what this node hands over by its claim `since`, of which some comes for this epoch;
+        None where none has gone on, or who has it is not known any more. Epochs rise on the way: where the head has come here
+        twice, nothing follows it in a circle."""
+        went = self._heads.get((client_id, home, since))
+        sender = None if went is None or went <= epoch else self._homes.sender_of(went[1])
+        return None if went is None or sender is None else (sender.name, went)
 
     def send(self, frame: SessionFrame, records: list[Record], to: tuple[str, Epoch], now: float) -> None:
         """Pass on these records in place of those of the HAND (wire)."""

@@ -61,3 +61,17 @@ def test_another_hand_over_and_one_whose_next_home_is_lost_go_to_the_newest_home
     home.node.senders["n2"].peer_store_id = "5" * 32
     hand(home, 15, (HANDED,))
     assert handed_on(home) == [("n3", LAST, [HANDED])]
+
+
+def test_a_head_that_comes_again_goes_to_the_newest_home_and_what_is_behind_it_follows() -> None:
+    """Seed 2 of test_sessions_move: what a client left behind that moved faster than it went in a circle, and never came."""
+    home = Home()
+    session, _ = session_records()
+    hand(home, 15, session)
+    home.hear("n2", CLAIM, NEXT, True, False, False)
+    hand(home, 15, (HEAD_END,))
+    assert [each[0] for each in handed_on(home)] == ["n2"]
+    home.hear("n3", MOVE, LAST, "n2")
+    for records in ((session, SUBSCRIPTION, (HEAD_END,)), ((HANDED,),)):
+        home.hear("n4", HAND, NEXT, ("n4",), records, 15)
+        assert handed_on(home) == [("n3", LAST, [record[0] for record in records])]
