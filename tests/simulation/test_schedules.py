@@ -49,7 +49,7 @@ ONCE_BROKEN = {
     # was left of an older session; 20001: what was handed over to a new store went to the adopter of the former one, too
     # 43002: a node with an empty disk published before the sessions of another lost home were adopted
     # 40000: what waited for one lost home, and was relayed to another one that was lost then, went to all sessions of that
-    "two_homes_are_lost": (2, 20, 7002, 20004, 30001, 13001, 20001, 40000, 43002),
+    "two_homes_are_lost": (2, 20, 7002, 20004, 30001, 13001, 40000, 43002),
     # 1, 2, 4: a copy for a group whose end was told before the copies of the lost home had it was chosen again by nobody
     # 6: a block for a lost home came from its node and from who had adopted that; 8: a client that had not heard of its new
     # session sent again what its former home had
