@@ -215,8 +215,8 @@ class Moves:
 
     def on_way(self, client_id: str) -> Claims:
         """Return the claim of the newest session of the client that leaves here, or has left and has not come to its next home
-        yet, and has not ended here since. Of one that
-        another node has adopted nobody includes that claim: what is in it that node hands on, and promises."""
+        yet, and has not ended here since. Of one that another node has adopted nobody includes that claim: what is in it that
+        node hands on, and promises."""
         for departing in reversed(self.departing.get(client_id, [])):
             if not (departing.is_adopted and departing.is_handed):
                 return self.over.on_way(client_id, departing.since)
