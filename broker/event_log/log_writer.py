@@ -72,6 +72,14 @@ class LogWriter:
             linger = min(self._linger, FOLLOWED_SECONDS) if self.is_followed else self._linger
             self._timer = self._loop.call_later(linger, self.write)
 
+    def follow(self, is_followed: bool) -> None:
+        """Subscribers wait for new records from now on, also for those that linger already; or no more."""
+        self.is_followed = is_followed
+        if is_followed and self._timer is not None and self.appender.state is State.LINGERING:
+            at = min(self._timer.when(), self._loop.time() + FOLLOWED_SECONDS)
+            self._timer.cancel()
+            self._timer = self._loop.call_at(at, self.write)
+
     def look(self) -> None:
         """Look whether somebody removed or replaced the files, and again after LOOK_SECONDS."""
         self._thread.submit(self._active.look, (), self._looked)

@@ -91,6 +91,7 @@ async def test_acknowledged_messages_are_in_the_log_after_a_kill(
         assert set(publisher.acknowledged) <= set(logged)
 
 
+@pytest.mark.one_process("reads one folder of the event log; each worker has one")
 async def test_a_stop_is_clean_while_clients_publish(nodes: Nodes, clients: Clients) -> None:
     """With a log in a `data_dir` that the start makes; both begin at the configuration file."""
     node = await nodes.start({**with_log(Path("state/log")), "data_dir": "state"})

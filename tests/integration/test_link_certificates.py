@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,13 +53,6 @@ class Secured:
         """End the connection of the link, which tries another one at once."""
         status, answer = await self.node.rest("POST", f"/v1/federation-links/{(await self.row())['id']}/restart", {})
         assert status == 200, answer
-
-
-async def reload(node: Node) -> None:
-    assert node.process is not None
-    wanted = node.log().count("configuration reloaded") + max(1, len(node.workers()))
-    node.process.send_signal(signal.SIGHUP)
-    await eventually(lambda: node.log().count("configuration reloaded") >= wanted, f"all of {node.name} has reloaded")
 
 
 def api(nodes: Nodes) -> dict[str, Any]:
@@ -134,7 +126,7 @@ async def test_a_certificate_of_the_upstream_that_has_expired_and_a_new_one(
     await secured.becomes("running")
     writer = await clients.connect(secured.upstream.port, "writer")
     authority.pair(SERVER, age_days=5)
-    await reload(secured.upstream)
+    await secured.upstream.reload()
     await writer.publish("a", b"the connection stays", qos=1)
     assert (await reader.message()).payload == b"the connection stays"
     assert (await secured.row())["status"] == "running"
@@ -144,7 +136,7 @@ async def test_a_certificate_of_the_upstream_that_has_expired_and_a_new_one(
     for number in range(10):
         await writer.publish("a", b"%d" % number, qos=1)
     authority.pair(SERVER)
-    await reload(secured.upstream)
+    await secured.upstream.reload()
     assert [message.payload for message in await reader.take(10)] == [b"%d" % number for number in range(10)]
     row = await secured.becomes("running")
     assert (row["sessions_lost"], row["reconnects"]) == ("0", "1")
@@ -160,7 +152,7 @@ async def test_a_certificate_of_the_link_that_is_revoked_and_a_new_one(
     await reader.subscribe("a", qos=1)
     await secured.becomes("running")
     authority.revocation_list(secured.own)
-    await reload(secured.upstream)
+    await secured.upstream.reload()
     assert (await secured.row())["status"] == "running"
     await secured.connects_anew()
     row = await secured.becomes("error")
@@ -169,7 +161,7 @@ async def test_a_certificate_of_the_link_that_is_revoked_and_a_new_one(
     for number in range(10):
         await writer.publish("a", b"%d" % number, qos=1)
     authority.pair(LINK)
-    await reload(secured.node)
+    await secured.node.reload()
     assert [message.payload for message in await reader.take(10)] == [b"%d" % number for number in range(10)]
     row = await secured.becomes("running")
     assert (row["sessions_lost"], row["reconnects"]) == ("0", "1")

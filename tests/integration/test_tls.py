@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
@@ -124,16 +123,11 @@ async def test_new_certificates_at_a_reload(nodes: Nodes, clients: Clients, auth
     open_before = await clients.connect(port, "before", tls=client_context(authority))
     first = await served_certificate(port, authority)
     authority.pair("localhost")
-    assert node.process is not None
-    node.process.send_signal(signal.SIGHUP)
-
-    async def is_new() -> bool:
-        return await served_certificate(port, authority) != first
-
-    await eventually(is_new, "the new certificate is served")
+    await node.reload()
     second = await served_certificate(port, authority)
+    assert second != first
     shutil.copy(keys["cert"], keys["key"])
-    node.process.send_signal(signal.SIGHUP)
+    await node.reload()
     await node.logged("TLS files not read again, the former certificates stay")
     await node.logged(f"{keys['cert']} and {keys['key']} are not PEM files")
     assert await served_certificate(port, authority) == second

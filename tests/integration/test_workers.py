@@ -223,8 +223,7 @@ async def test_a_worker_that_dies_comes_back_with_its_sessions(nodes: Nodes, cli
         came.add((await back.message()).payload)
     await eventually(lambda: opened_total(node, totals + 1), "the counters go on from where they were")
     assert (await node.rest("GET", "/v1/node"))[1]["clients_connected"] == 2
-    node.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
-    await eventually(lambda: node.log().count("configuration reloaded") >= 2, "both read the file again")
+    await node.reload()
     await node.stop()
 
 

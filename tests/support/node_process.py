@@ -209,6 +209,14 @@ class Node:
         """The newest process of each worker."""
         return {int(worker): int(process) for worker, process in STARTED.findall(self.log())}
 
+    async def reload(self) -> None:
+        """All processes of the node read their files again."""
+        assert self.process is not None
+        text = "configuration reloaded"
+        wanted = self.log().count(text) + max(1, len(self.workers()))
+        self.process.send_signal(signal.SIGHUP)
+        await eventually(lambda: self.log().count(text) >= wanted, f"all of {self.name} has reloaded")
+
     async def wait_ended(self, seconds: float = DEADLINE) -> int:
         """Wait for the end of the process. Returns the exit status."""
         process = self.process

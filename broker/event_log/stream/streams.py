@@ -42,7 +42,7 @@ class Streams(Feeds):
 
     def _follow(self) -> None:
         """Somebody waits for new records of this node, or no more."""
-        self._writer.is_followed = self._served.followers > 0 or self.reads.is_following(self._own.node)
+        self._writer.follow(self._served.followers > 0 or self.reads.is_following(self._own.node))
 
     def _members_changed(self) -> None:
         names = [other.name for other in self._members.others() if TAG_STREAM in other.tags]

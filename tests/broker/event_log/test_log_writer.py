@@ -56,6 +56,16 @@ async def test_records_that_come_during_a_write_share_the_next_one(make_log: Mak
     assert (await log.readers.read(log.log_id, 1, 4, 1, ()))[1] == 4, "the others share one"
 
 
+async def test_records_that_linger_are_written_when_somebody_follows(make_log: MakeLog) -> None:
+    log = await make_log(sync="interval", sync_interval=3600.0)
+    log.append(b"t", b"")
+    log.writer.records_wait()
+    log.writer.follow(False)
+    assert log.next_offset == 0
+    log.writer.follow(True)
+    await eventually(lambda: log.next_offset == 1, "the record is written")
+
+
 async def test_records_are_written_after_the_interval(make_log: MakeLog) -> None:
     log = await make_log(sync="interval", sync_interval=0.01)
     log.append(b"t", b"")
