@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+import signal
 import sys
 import tempfile
 from dataclasses import replace
@@ -195,6 +196,8 @@ def main() -> int:
     directory = options.dir or Path(tempfile.mkdtemp(prefix="gmqttd-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
     say(f"logs and everything else: {directory}")
+    # As Ctrl-C: what was started is ended.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     run_kind = run_jobs if options.kind == "jobs" else run_schedule
     try:
         claim = asyncio.run(run_kind(options, directory.resolve()))
