@@ -197,8 +197,9 @@ class Arriving(Sources):
         self.handed(name, now)
 
     def relayed_switch(self, lost: str, name: str, epoch: Epoch) -> None:
-        """The rest of what the node had for the lost home is for the home with this epoch, unless it said a later one."""
-        self.relayed[(lost, name)] = max(epoch, self.relayed.get((lost, name), epoch))
+        """The rest of what the node had for the lost home is for the home with this epoch. That is lower than the one before
+        where the node has adopted the session since: that home hands over what it takes."""
+        self.relayed[(lost, name)] = epoch
 
     def takes_relayed(self, lost: str, name: str) -> bool:
         """Return whether what the node had for the lost home is for this session."""

@@ -149,6 +149,15 @@ def test_what_a_lost_node_had_goes_where_that_has_said(switched: str) -> None:
     assert station.broker.sessions["c"].queue_length() == (0 if switched == "n3" else 2)
 
 
+def test_what_a_node_had_for_a_lost_home_is_not_for_that_once_it_has_adopted_an_older_session_of_the_client() -> None:
+    """Its own session takes it, and hands it over (power_fails_while_clients_move_with_three_copies 200000 brought QoS 2
+    twice)."""
+    station = adopted()
+    older = encode_session_frame(SWITCH, "c", (900, OTHER), ())
+    relay(station, "n3", messages(1) + older + messages(2))
+    assert station.broker.sessions["c"].queue_length() == 1
+
+
 @pytest.mark.parametrize("number", [0, 7])
 @pytest.mark.parametrize("is_lost", [False, True])
 @pytest.mark.parametrize("is_relayed", [False, True])
