@@ -307,8 +307,9 @@ class Copies(LostHomes):
             return
         names = [checked(str, keeper) for keeper in frame.more]
         sender = self._senders.get(name)
-        if sender is not None and sender.peer_store_id == frame.epoch[1]:
-            self._kept_by[sender.peer_store_id] = names
+        # Just after a start this may come before the stream to the node says which store that has.
+        if sender is not None and sender.peer_store_id in ("", frame.epoch[1]):
+            self._kept_by[frame.epoch[1]] = names
         replica = self.replicas.by_store.get(frame.epoch[1])
         is_newer = replica is not None and replica.node == name and replica.version < frame.epoch[0]
         if replica is not None and is_newer and self._name not in names:

@@ -87,6 +87,22 @@ def test_a_store_that_is_back_is_replaced_no_more() -> None:
     assert list(node.copies._replaced) == [OTHER_STORE]
 
 
+def test_keepers_are_known_that_a_node_tells_before_its_store_is() -> None:
+    """Of two that start at the same time one may hear so of the other. It sent what it had for the lost store of that to the
+    next one (two_homes_are_lost 1 lost 56 messages)."""
+    node = Station({}).node
+    for name in ("n2", "n3"):
+        node.added(name, 0.0)
+    assert node.copies is not None
+    node.copies.receive("n2", SessionFrame(KEEPERS, "", (1, OTHER_STORE), ("n3",)), 1.0)
+    sender = node.senders["n2"]
+    sender.peer_store_id = OTHER_STORE
+    assert node.copies.holds_back(sender, NEW_STORE, 2.0)
+    node.copies.receive("n2", SessionFrame(KEEPERS, "", (1, THIRD_STORE), ("n3",)), 3.0)  # of a block of long ago
+    sender.peer_store_id = THIRD_STORE
+    assert not node.copies.holds_back(sender, NEW_STORE, 4.0)
+
+
 @pytest.mark.parametrize("is_away", [False, True])
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_late_word_of_an_adoption_leaves_the_keepers_of_a_home_that_is_back(is_away: bool, is_replaced: bool) -> None:
