@@ -39,6 +39,7 @@ class Arriving(Sources):
     waiting  nodes that have not said that their messages are for this one
     move_number  of the last MOVE: all nodes are to hear of all former homes; 0 for none
     lost     ids of the lost stores from whose copies it comes, by the names of these homes
+    before   by lost home: those before it, from which it was still to get something; in memory, else all of `homes`
     relayed  by lost home and node: for which home the messages of the node are that it has for the lost one, by its epoch
     relaying  nodes that have not relayed all that they had for a lost home, with the id of its store: the session is not whole
              before; in memory
@@ -55,6 +56,7 @@ class Arriving(Sources):
         self.homes: dict[str, None] = {}
         self.waiting = waiting
         self.lost: dict[str, str] = {}
+        self.before: dict[str, dict[str, None]] = {}
         self.relayed: dict[tuple[str, str], Epoch] = {}
         self.relaying: dict[str, str] = {}
         self.expected: dict[str, int] = {}
@@ -81,9 +83,17 @@ class Arriving(Sources):
         stores, relayed = checked(tuple, values)
         for home, store_id in checked(tuple, stores):
             self.lost[checked(str, home)] = checked(str, store_id)
+            self.before[home] = self.homes
         for lost, name, counter, store_id in checked(tuple, relayed):
             epoch = count_of(counter), checked(str, store_id)
             self.relayed_switch(checked(str, lost), checked(str, name), epoch)
+
+    def is_from(self, lost: str, store_id: str, before: list[object]) -> None:
+        """It comes from the copy of this lost store, and had not come there as a whole from the homes `before`."""
+        self.lost[lost] = store_id
+        known = self.before.setdefault(lost, {})
+        for home in before:
+            known[checked(str, home)] = None
 
     def restore(self, handing: tuple[str, ...], homes: tuple[str, ...], now: float) -> None:
         self.handing = dict.fromkeys(handing, 0)
@@ -210,7 +220,7 @@ class Arriving(Sources):
         """Return whether what the node had for the home `before`, whose sessions the lost home had adopted, is for this
         session: it comes from there. Where the node has not said that it switched, the lost home may have got nothing of it."""
         epoch = self.relayed.get((before, name))
-        return lost in self.lost and before in self.homes and (epoch is None or epoch[1] == store_id)
+        return before in self.before.get(lost, ()) and (epoch is None or epoch[1] == store_id)
 
     def wait_no_more(self, now: float) -> None:
         """Messages that came directly wait for the former home no more."""
