@@ -324,6 +324,8 @@ class Moves:
     def _goes_with(self, frame: SessionFrame, home: str, now: float) -> bool:
         """Return whether the records are the rest of what a former home hands over, and the session has not gone on yet."""
         _, records, since, adopted = checked_hand(frame.more)
+        if (home, frame.client_id) in self.heads:  # what is behind the first part of a head goes with that
+            return False
         for departing in self.departing.get(frame.client_id, ()):
             before = departing.before
             if before is None or home not in before.handing or frame.epoch[0] > departing.since:

@@ -48,6 +48,26 @@ def test_the_end_of_a_hand_over_goes_where_its_head_went(is_home_again: bool) ->
     assert handed_on(home) == [("n2", NEXT, [HANDED])]
 
 
+def test_the_rest_of_a_head_whose_first_part_came_before_the_session_left_goes_with_that() -> None:
+    """n4 has also something else to bring to what leaves: the rest of its head was taken for that, so that the first part
+    waited for its end for ever, and what the client may have got with a packet identifier was sent anew."""
+    home = Home()
+    session, (kind, _, message, *rest) = session_records()
+    in_flight = (kind, 0, message, *rest[:-2], 7, 1)
+    home.hear("n3", HAND, HERE, ("n3",), (session, SUBSCRIPTION, (HEAD_END,)), 10)
+    arriving = home.sessions.homes.by_client["c"].arriving
+    assert arriving is not None
+    arriving.handing["n4"] = 0
+    hand(home, 15, session, in_flight)
+    home.hear("n2", CLAIM, NEXT, True, False, False)
+    hand(home, 15, in_flight, (HEAD_END,))
+    kinds = [session[0], kind, kind, HEAD_END]
+    assert handed_on(home) == [("n2", NEXT, kinds)]
+    (departing,) = home.sessions.moves.departing["c"]
+    assert departing.session.load() == 0
+    assert not home.sessions.moves.heads
+
+
 def test_another_hand_over_and_one_whose_next_home_is_lost_go_to_the_newest_home() -> None:
     home = Home()
     session, _ = session_records()
