@@ -31,6 +31,22 @@ LIVING_SECONDS_MAX: Final = (
 )
 
 
+class Held:
+    """What is handed over here, and waits for what other nodes hand over (parts)."""
+
+    def messages(self) -> list[object]:
+        """Return the `Outgoing` messages."""
+        raise AssertionError("a subclass implements this")
+
+    def deliver(self, now: float) -> None:
+        """The session gets them."""
+        raise AssertionError("a subclass implements this")
+
+    def drop(self) -> None:
+        """The session ends."""
+        raise AssertionError("a subclass implements this")
+
+
 class Arriving(Sources):
     """epoch    of the first claim of this node since it is the home
     handing  nodes that hand over what they have: the former home, and after a partition others that were it, too; with the
@@ -45,6 +61,7 @@ class Arriving(Sources):
              before; in memory
     expected  homes that will hand over, as others say, and of which nothing has come: their counters by store id
     elsewhere  home with a greater epoch than this one that nodes have said to send to, NO_HOME for none; in memory
+    held     parts of what is handed over that wait for others, None for none
     until    when `handing` and `expected` are not waited for any more
     quiet_since  nothing was handed over
     """
@@ -62,6 +79,7 @@ class Arriving(Sources):
         self.expected: dict[str, int] = {}
         self.elsewhere = NO_HOME
         self.move_number = 0
+        self.held: Held | None = None
         self.until = NEVER
         self.quiet_since = 0.0
         self._own_name = own_name
@@ -130,6 +148,10 @@ class Arriving(Sources):
         """Return whether what comes directly is newer than what is still handed over."""
         return bool(self.handing) or bool(self.expected)
 
+    def waits_for_later(self, since: int) -> bool:
+        """Return whether a home with a later claim than this hands over something, or will."""
+        return max([0, *self.handing.values(), *self.expected.values()]) > since
+
     def is_whole(self) -> bool:
         """Return whether nothing of before is to come."""
         return not (self.waiting or self.relaying or self.waits_for_older())
@@ -160,7 +182,8 @@ class Arriving(Sources):
         return node not in self.waiting
 
     def waiting_messages(self) -> list[object]:
-        return list(self._later.messages())
+        held = [] if self.held is None else self.held.messages()
+        return [*held, *self._later.messages()]
 
     def goes_on(self, now: float) -> None:
         """Something was handed over."""
@@ -231,6 +254,9 @@ class Arriving(Sources):
 
     def _deliver_later(self, now: float) -> None:
         self.until = NEVER
+        if self.held is not None:
+            held, self.held = self.held, None
+            held.deliver(now)
         session = self.session
         for outgoing in self._later.messages():
             if session.records is not None:
@@ -241,6 +267,8 @@ class Arriving(Sources):
 
     def drop_later(self) -> None:
         """The session ends."""
+        if self.held is not None:
+            self.held.drop()
         session = self.session
         for outgoing in self._later.messages():
             if session.records is not None:
