@@ -63,21 +63,21 @@ async def test_the_password_file_of_a_go_broker_works_unchanged(
 async def test_accounts_of_gmqttd_passwd(nodes: Nodes, mosquitto: Mosquitto, tmp_path: Path) -> None:
     """Made, changed and deleted while the node runs, which reads them at SIGHUP."""
     file = str(tmp_path / "accounts.yml")
-    assert passwd("-c", "-b", file, "alice", "first").returncode == 0
+    assert passwd("-c", "-b", file, "alice", "quartz").returncode == 0
     node = await nodes.start(with_auth(password_file=file))
-    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "first")
+    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "quartz")
     assert passwd(file, "bob", stdin="of bob\n").stdout == "added bob\n"
-    assert passwd("-b", "-H", "bcrypt", file, "alice", "second").stdout == "changed the password of alice\n"
+    assert passwd("-b", "-H", "bcrypt", file, "alice", "basalt").stdout == "changed the password of alice\n"
     os.kill(node.pid, signal.SIGHUP)
     await eventually(lambda: node.log().count("accounts read") == 2 * LANE_WORKERS, "the accounts are read again")
-    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "second")
+    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "basalt")
     await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "bob", "-P", "of bob")
-    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "first", refused=REFUSED)
+    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "quartz", refused=REFUSED)
     assert passwd("-D", file, "bob").returncode == 0
     os.kill(node.pid, signal.SIGHUP)
     await eventually(lambda: node.log().count("accounts read") == 3 * LANE_WORKERS, "the accounts are read again")
     await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "bob", "-P", "of bob", refused=REFUSED)
-    for secret in ("first", "second", "of bob", "argon2id", "$2b$"):
+    for secret in ("quartz", "basalt", "of bob", "argon2id", "$2b$"):
         assert secret not in node.log()
 
 
