@@ -282,7 +282,7 @@ class Adoptions:
         self._homes.say_move(home, home.arriving, home.arriving.move_number)
         if lineage is not None:
             home.arriving.take_lineage(lineage)
-        home.arriving.is_from(replica.node, replica.store_id, names[1:])
+        home.arriving.lost[replica.node] = replica.store_id
         for name in relayed:
             home.arriving.relayed_switch(replica.node, name, (since, replica.store_id))
         lost = self._senders.get(replica.node)

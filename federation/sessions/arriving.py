@@ -31,22 +31,6 @@ LIVING_SECONDS_MAX: Final = (
 )
 
 
-class Held:
-    """What is handed over here, and waits for what other nodes hand over (parts)."""
-
-    def messages(self) -> list[object]:
-        """Return the `Outgoing` messages."""
-        raise AssertionError("a subclass implements this")
-
-    def deliver(self, now: float) -> None:
-        """The session gets them."""
-        raise AssertionError("a subclass implements this")
-
-    def drop(self) -> None:
-        """The session ends."""
-        raise AssertionError("a subclass implements this")
-
-
 class Arriving(Sources):
     """epoch    of the first claim of this node since it is the home
     handing  nodes that hand over what they have: the former home, and after a partition others that were it, too; with the
@@ -55,13 +39,11 @@ class Arriving(Sources):
     waiting  nodes that have not said that their messages are for this one
     move_number  of the last MOVE: all nodes are to hear of all former homes; 0 for none
     lost     ids of the lost stores from whose copies it comes, by the names of these homes
-    before   by lost home: those before it, from which it was still to get something; in memory, else all of `homes`
     relayed  by lost home and node: for which home the messages of the node are that it has for the lost one, by its epoch
     relaying  nodes that have not relayed all that they had for a lost home, with the id of its store: the session is not whole
              before; in memory
     expected  homes that will hand over, as others say, and of which nothing has come: their counters by store id
     elsewhere  home with a greater epoch than this one that nodes have said to send to, NO_HOME for none; in memory
-    held     parts of what is handed over that wait for others, None for none
     until    when `handing` and `expected` are not waited for any more
     quiet_since  nothing was handed over
     """
@@ -73,13 +55,11 @@ class Arriving(Sources):
         self.homes: dict[str, None] = {}
         self.waiting = waiting
         self.lost: dict[str, str] = {}
-        self.before: dict[str, dict[str, None]] = {}
         self.relayed: dict[tuple[str, str], Epoch] = {}
         self.relaying: dict[str, str] = {}
         self.expected: dict[str, int] = {}
         self.elsewhere = NO_HOME
         self.move_number = 0
-        self.held: Held | None = None
         self.until = NEVER
         self.quiet_since = 0.0
         self._own_name = own_name
@@ -101,17 +81,9 @@ class Arriving(Sources):
         stores, relayed = checked(tuple, values)
         for home, store_id in checked(tuple, stores):
             self.lost[checked(str, home)] = checked(str, store_id)
-            self.before[home] = self.homes
         for lost, name, counter, store_id in checked(tuple, relayed):
             epoch = count_of(counter), checked(str, store_id)
             self.relayed_switch(checked(str, lost), checked(str, name), epoch)
-
-    def is_from(self, lost: str, store_id: str, before: list[object]) -> None:
-        """It comes from the copy of this lost store, and had not come there as a whole from the homes `before`."""
-        self.lost[lost] = store_id
-        known = self.before.setdefault(lost, {})
-        for home in before:
-            known[checked(str, home)] = None
 
     def restore(self, handing: tuple[str, ...], homes: tuple[str, ...], now: float) -> None:
         self.handing = dict.fromkeys(handing, 0)
@@ -148,10 +120,6 @@ class Arriving(Sources):
         """Return whether what comes directly is newer than what is still handed over."""
         return bool(self.handing) or bool(self.expected)
 
-    def waits_for_later(self, since: int) -> bool:
-        """Return whether a home with a later claim than this hands over something, or will."""
-        return max([0, *self.handing.values(), *self.expected.values()]) > since
-
     def is_whole(self) -> bool:
         """Return whether nothing of before is to come."""
         return not (self.waiting or self.relaying or self.waits_for_older())
@@ -182,8 +150,7 @@ class Arriving(Sources):
         return node not in self.waiting
 
     def waiting_messages(self) -> list[object]:
-        held = [] if self.held is None else self.held.messages()
-        return [*held, *self._later.messages()]
+        return list(self._later.messages())
 
     def goes_on(self, now: float) -> None:
         """Something was handed over."""
@@ -230,9 +197,8 @@ class Arriving(Sources):
         self.handed(name, now)
 
     def relayed_switch(self, lost: str, name: str, epoch: Epoch) -> None:
-        """The rest of what the node had for the lost home is for the home with this epoch. That is lower than the one before
-        where the node has adopted the session since: that home hands over what it takes."""
-        self.relayed[(lost, name)] = epoch
+        """The rest of what the node had for the lost home is for the home with this epoch, unless it said a later one."""
+        self.relayed[(lost, name)] = max(epoch, self.relayed.get((lost, name), epoch))
 
     def takes_relayed(self, lost: str, name: str) -> bool:
         """Return whether what the node had for the lost home is for this session."""
@@ -243,7 +209,7 @@ class Arriving(Sources):
         """Return whether what the node had for the home `before`, whose sessions the lost home had adopted, is for this
         session: it comes from there. Where the node has not said that it switched, the lost home may have got nothing of it."""
         epoch = self.relayed.get((before, name))
-        return before in self.before.get(lost, ()) and (epoch is None or epoch[1] == store_id)
+        return lost in self.lost and before in self.homes and (epoch is None or epoch[1] == store_id)
 
     def wait_no_more(self, now: float) -> None:
         """Messages that came directly wait for the former home no more."""
@@ -254,9 +220,6 @@ class Arriving(Sources):
 
     def _deliver_later(self, now: float) -> None:
         self.until = NEVER
-        if self.held is not None:
-            held, self.held = self.held, None
-            held.deliver(now)
         session = self.session
         for outgoing in self._later.messages():
             if session.records is not None:
@@ -267,8 +230,6 @@ class Arriving(Sources):
 
     def drop_later(self) -> None:
         """The session ends."""
-        if self.held is not None:
-            self.held.drop()
         session = self.session
         for outgoing in self._later.messages():
             if session.records is not None:

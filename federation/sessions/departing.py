@@ -345,7 +345,8 @@ class Departing(Sources):
             if marks and lost == store_id and below > 0:
                 if marks[-1][0] == COPIED and lost == self.epoch[1]:
                     return marks[:1] if marks[1:] else None
-                return marks
+                if marks[-1][0] == COPIED or lost == self.epoch[1]:
+                    return marks
         if self.is_adopted and self.relayed is not None:  # others may have brought it to who has adopted the session
             return (self.relayed.own_mark(record),)
         return (NOT_COPIED,)

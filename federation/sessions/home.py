@@ -130,12 +130,6 @@ class Home(Content):
         """Return the claims of the homes from which a session is on its way to a client that waits here."""
         return {} if self.promised is None else self.promised.waited_for(self.includes)
 
-    def awaits_newer(self) -> bool:
-        """Return whether a home with a later claim than the one whose exchanges were taken hands on its session, too: a client
-        that waits here goes on with those of that one."""
-        newest = max(self.on_way().values(), default=0)
-        return newest > self.taken_at
-
     def has_all_of(self, epoch: Epoch) -> bool:
         """Return whether what the home with this epoch had is here."""
         return self.includes is not None and self.includes.get(epoch[1], -1) >= epoch[0]

@@ -21,7 +21,6 @@ from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks, forget
 from federation.sessions.home import NOT_TAKEN, Head, Home
 from federation.sessions.homes import Homes
-from federation.sessions.parts import Third
 from federation.sessions.passed_on import PassedOn
 from federation.sessions.promised import Claims, Over, remember, take_claim
 from federation.sessions.relayed import Came, Relayed
@@ -57,7 +56,6 @@ class Moves:
         self.due: dict[Departing, None] = {}
         self.over = Over(broker, counters)
         self.relayed = Relayed()
-        self.third = Third(broker, homes, self.relayed)
         self.asked_keepers = AskedKeepers(broker, self.departing, homes.senders, counters)
         self.counters = counters
         self.name = name
@@ -296,7 +294,7 @@ class Moves:
                 session = self._broker.sessions.get(client_id)
                 if session is None:
                     self._wait_for_session(client_id, homes, record, since)
-                elif not self.third.keeps(home.arriving, record, came, homes[0], home.adopted, home.includes, now):
+                else:
                     take_outgoing(self._broker, session, record, False, came, now)
         if home.arriving is not None:
             home.arriving.goes_on(now)
@@ -344,9 +342,7 @@ class Moves:
                     since_here = before.epoch[0]
                     came.read(record, departing.includes, departing.unstored, since_here, departing.brought)
                 elif record[0] == OUTGOING and not came.is_known:
-                    known = departing.adopted, departing.includes
-                    if not self.third.keeps(before, record, came, home, *known, now):
-                        take_outgoing(self._broker, departing.session, record, False, came, now)
+                    take_outgoing(self._broker, departing.session, record, False, came, now)
             return True
         return False
 

@@ -65,10 +65,6 @@ class Relayed:
         """These have come behind such marks, of which the last is COPIED."""
         self._ranges.add(first, end, (str(marks[-1][1]), marks))
 
-    def add_part(self, first: int, end: int, lost: str, mark: Record) -> None:
-        """They have come behind BLOCK_OF. lost: the store that the block was for, where the adopter of that handed it over."""
-        self._ranges.add(first, end, (lost, (mark,)))
-
     def marks_of(self, number: int) -> tuple[str, Before]:
         """Return (the lost store, the marks) of the record; ("", ()) for one without."""
         return self._ranges.of(number) or ("", ())
@@ -104,7 +100,6 @@ class Came:
     is_known  the session has them by now
     is_brought  because they were brought to it here, where it was made from a copy of the home that hands them over
     is_block  they are from a block, or from a record of this node's copy
-    block     BLOCK_OF alone; None for messages that are not behind that
     marks     COPIED or BLOCK_OF, or BLOCK_OF with the record in the copy and COPIED
     """
 
@@ -120,17 +115,7 @@ class Came:
         self._adopted = adopted
         self._store_id = "" if sender is None else sender.peer_store_id
         self._marks_newest = sender is not None and sender.marks_newest
-        self.block: Record | None = None
         self.marks: Before = ()
-
-    def adopted_stores(self) -> list[str]:
-        """Return the lost stores whose homes may hand over themselves what is not in their copies."""
-        told = self._adopted
-        return [checked(str, told[at]) for at in range(0, len(told), 2) if count_of(told[at + 1])]
-
-    def is_copied(self) -> bool:
-        """Return whether the messages are from a copy."""
-        return bool(self.marks) and self.marks[-1][0] == COPIED and bool(self.marks[-1][1])
 
     def read(
         self,
@@ -157,7 +142,6 @@ class Came:
     def note(self, mark: Record) -> None:
         """Take it without asking whether the session has what follows."""
         self.is_block = mark[0] == BLOCK_OF
-        self.block = mark if self.is_block else None
         self.marks = (*self.marks, mark) if not self.is_block and self._is_newest(mark) else (mark,)
 
     def is_of_block(self, number: int) -> bool:

@@ -341,9 +341,7 @@ class Sessions(Ownership):
     def take(self, frame: SessionFrame, now: float) -> None:
         """Records of a session come here."""
         served = self.moves.take(frame, now)
-        if served is not None and served.awaits_newer():
-            self._others.promise(served, served.on_way(), now)
-        elif served is not None:
+        if served is not None:
             self._let_in(served)
 
     def switched(self, name: str, frame: SessionFrame, is_direct: bool, now: float) -> None:

@@ -49,9 +49,9 @@ EARLIER, LATER = 1 << START_BITS, 2 << START_BITS
 HOME_RECORDS = session("c"), (SUBSCRIPTION, 1, b"a/#", 1, False, False, 0, 0), (HOME, "c", 1_000, False, None)
 
 
-def adopted(*more: tuple[object, ...], home: tuple[object, ...] = HOME_RECORDS[2]) -> Station:
+def adopted(*more: tuple[object, ...]) -> Station:
     """The adopter of n2, whose client is not connected."""
-    station = kept_in_runs(*HOME_RECORDS[:2], home, *more)
+    station = kept_in_runs(*HOME_RECORDS, *more)
     for name in ("n3", "n4"):
         station.node.added(name, 2.0)
     go_on(station, 2.0 + FederationSettings().replication.adopt_after)
@@ -147,30 +147,6 @@ def test_what_a_lost_node_had_goes_where_that_has_said(switched: str) -> None:
     relay(station, "n4", rest_of(1, 1, later) if switched == "n3" else later)
     relay(station, "n4", rest_of(2, 2))
     assert station.broker.sessions["c"].queue_length() == (0 if switched == "n3" else 2)
-
-
-def test_what_a_node_had_for_a_lost_home_is_not_for_that_once_it_has_adopted_an_older_session_of_the_client() -> None:
-    """Its own session takes it, and hands it over (power_fails_while_clients_move_with_three_copies 200000 brought QoS 2
-    twice)."""
-    station = adopted()
-    older = encode_session_frame(SWITCH, "c", (900, OTHER), ())
-    relay(station, "n3", messages(1) + older + messages(2))
-    assert station.broker.sessions["c"].queue_length() == 1
-
-
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_what_a_home_had_got_as_a_whole_is_not_for_the_session_from_another_copy(is_whole: bool) -> None:
-    """n2 had adopted the session from n5; what n3 had for that comes behind what n2 has had (two_homes_are_lost 20001 brought
-    QoS 2 twice). The session is from the copy of n4, too, where something of it still waited for n5."""
-    before = None if is_whole else (1_000, LOST, False, (), ("n5",), ())
-    station = adopted(home=(HOME, "c", 1_000, False, before))
-    assert station.node.sessions is not None
-    arriving = station.node.sessions.homes.by_client["c"].arriving
-    assert arriving is not None
-    arriving.begin(["n4", "n5"], 40.0)
-    arriving.is_from("n4", KEEPER, ["n5"])
-    relay(station, "n3", encode_session_frame(RELAY, "", (0, OTHER), ("n5", ADOPTED_SESSIONS, block(9, 2), 0)))
-    assert station.broker.sessions["c"].queue_length() == (0 if is_whole else 2)
 
 
 @pytest.mark.parametrize("number", [0, 7])
