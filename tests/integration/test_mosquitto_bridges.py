@@ -135,17 +135,25 @@ async def test_a_bridge_gets_everything_from_a_node_that_is_killed(
 
 
 async def test_messages_wait_at_mosquitto_for_a_node_that_is_killed(
-    nodes: Nodes, tmp_path: Path, start_mosquitto: StartMosquitto
+    nodes: Nodes, clients: Clients, tmp_path: Path, start_mosquitto: StartMosquitto
 ) -> None:
-    """With MQTT 3.1.1: in MQTT 5, mosquitto 2.0 sends more again than Receive Maximum allows, and the node must close."""
+    """With MQTT 3.1.1: in MQTT 5, mosquitto 2.0 sends more again than Receive Maximum allows, and the node must close.
+
+    Nothing is published while the bridge connects: what comes while mosquitto 2.0 looks up the node's address is sent
+    behind what comes before CONNACK."""
     node = await nodes.start({"data_dir": str(tmp_path / "data"), "mqtt": LARGE_QUEUE})
     mosquitto = await start_mosquitto(bridge(node, "t/# out 2", version=MQTT_311))
+    probe = await clients.connect(node.port, "probe")
+    await probe.subscribe("t/#", qos=1)
+    await reached(await clients.connect(mosquitto.port, "writer"), "t/probe", probe)
     publisher = SessionPublisher(mosquitto.port, "publisher", rate=RATE)
 
     async def kill_node() -> None:
         await node.kill()
         sent = sum(publisher.sent.values())
         await eventually(lambda: sum(publisher.sent.values()) > sent + RATE, "messages are published meanwhile")
+        publisher.enough()
+        await asyncio.wait_for(publisher.done.wait(), DEADLINE)
         await node.start()
 
     assert await carried(publisher, SessionSubscriber(node.port, "subscriber"), kill_node) == []
