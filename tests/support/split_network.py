@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import psutil
 
 from broker.workers.shares import PORT_STEP
 from node_process import Node, free_port
+
+GATHER_SECONDS: Final = 0.2
+"""Streams that come meanwhile are looked for together."""
 
 
 @asynccontextmanager
@@ -37,6 +41,8 @@ class SplitNetwork:
             _port_of(_federation(node)["gossip_addr"]) + step: node for node in nodes for step in _steps(node)
         }
         self._by_port: dict[int, Node] = {}
+        self._looked_at = 0.0  # when these were looked up
+        self._looking = asyncio.Lock()
         self._one_side: frozenset[Node] = frozenset()
         self._healed = asyncio.Event()
         self._healed.set()
@@ -88,7 +94,8 @@ class SplitNetwork:
         loop = asyncio.get_running_loop()
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = loop.create_task(self._relay_stream(target, port, reader, writer))
+            source = Source(writer.get_extra_info("peername")[1], time.monotonic())
+            task = loop.create_task(self._relay_stream(source, target, port, reader, writer))
             self._streams.add(task)
             task.add_done_callback(self._streams.discard)
 
@@ -99,9 +106,8 @@ class SplitNetwork:
         self._datagrams.append(transport)
 
     async def _relay_stream(
-        self, target: Node, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, source: Source, target: Node, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        source = writer.get_extra_info("peername")[1]
         try:
             await self._passes(source, target)
             there, to_there = await asyncio.open_connection("127.0.0.1", port)
@@ -128,7 +134,7 @@ class SplitNetwork:
             writer.close()
 
     async def _pump(
-        self, source: int, target: Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, source: Source, target: Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Pass bytes on until one end closes."""
         with contextlib.suppress(OSError):
@@ -138,33 +144,48 @@ class SplitNetwork:
                 await writer.drain()
             await self._passes(source, target)
 
-    async def _passes(self, source: int, target: Node) -> None:
-        """Return when bytes of a stream pass; `source` is the port of its other end."""
+    async def _passes(self, source: Source, target: Node) -> None:
+        """Return when bytes of a stream pass."""
         while self._one_side:
-            node = self._node_with(source)
+            node = await self._node_with(source)
             if node is None:
                 raise ConnectionResetError("the other end is closed")
             if not self._is_cut(node, target):
                 return
             await self._healed.wait()
 
-    def _node_with(self, port: int) -> Node | None:
-        """The node that a stream comes from. Sockets are looked up only where a split asks for it: that takes some 100 ms."""
-        if port not in self._by_port:
-            self._by_port = {
-                found.laddr.port: node
-                for node in self._nodes
-                if node.process is not None
-                for process in node.processes()
-                for found in _sockets(process)
-                if found.raddr
-            }
-        return self._by_port.get(port)
+    async def _node_with(self, source: Source) -> Node | None:
+        """The node that a stream comes from. Sockets are looked up only where a split asks for it, beside the relays, and once
+        for all streams that have come by then: one that is not found is closed. Nodes that reach nobody dial so often that a
+        look for each stream took all the time of this process, and nothing passed on either side of a split."""
+        if source.port not in self._by_port:
+            async with self._looking:
+                if source.port not in self._by_port and source.begun_at >= self._looked_at:
+                    await asyncio.sleep(GATHER_SECONDS)
+                    self._looked_at = time.monotonic()
+                    self._by_port = await asyncio.to_thread(self._look)
+        return self._by_port.get(source.port)
+
+    def _look(self) -> dict[int, Node]:
+        nodes = {process: node for node in self._nodes if node.process is not None for process in node.processes()}
+        found: dict[int, Node] = {}
+        for each in psutil.net_connections("tcp"):
+            node = nodes.get(each.pid or 0)
+            if node is not None and each.raddr and each.laddr:
+                found[each.laddr.port] = node
+        return found
 
     def datagram(self, port: int, target: Node) -> bool:
         """Whether a datagram from this port reaches the target."""
         source = self._by_gossip_port.get(port)
         return source is not None and not self._is_cut(source, target)
+
+
+class Source(NamedTuple):
+    """The other end of a stream: its port, and when it came."""
+
+    port: int
+    begun_at: float
 
 
 class Datagrams(asyncio.DatagramProtocol):
@@ -185,13 +206,6 @@ class Datagrams(asyncio.DatagramProtocol):
 
     def error_received(self, error: Exception) -> None:
         """The node does not listen now: the datagram is lost."""
-
-
-def _sockets(process: int) -> list[Any]:
-    try:
-        return list(psutil.Process(process).net_connections("tcp"))
-    except psutil.Error:
-        return []
 
 
 def _federation(node: Node) -> dict[str, Any]:
