@@ -37,6 +37,22 @@ class Workers(Copied):
                 )
 
 
+class Shattered(Workers):
+    """While some are cut off, each worker may be on a side of its own: what a client has got at one of them, it may get at
+    another one, too."""
+
+    def __init__(self, seed: int, workers: tuple[int, ...]) -> None:
+        super().__init__(seed, workers, adopt_after=ADOPT_SECONDS / 2, joins=(1, 1 + workers[0]))
+        self.moves_are_ordered = False
+        self.publishers_are_cut = True
+
+    def _connect(self, host: Host, client: DurableClient) -> None:
+        before = self.where.get(client)
+        super()._connect(host, client)
+        if self.cut_off and before is not None and before is not host:
+            client.has_begun_anew = True
+
+
 class AtMachines(Roaming):
     """Clients stay at their machine, and connect to any worker of it, with their sessions."""
 
@@ -229,6 +245,31 @@ def machines_of_all_sizes_fail(seed: int) -> None:
         check_roaming(workers)
 
 
+def machines_are_cut_off_while_clients_move(seed: int) -> None:
+    """Every second machine has several workers. One or two machines are cut off for half a minute; then, half of the time,
+    nothing passes between any two workers, which adopt each other's sessions. One of them dies, and clients change sides."""
+    sizes = ((2, 1, 2), (1, 3, 1), (2, 1, 1, 2), (3, 1, 2))[seed % 4]
+    workers = Shattered(seed, sizes)
+    rng = workers.rng
+    hosts = workers.federation.hosts
+    workers.run(rng.random() * 4.0, 30.0)
+    side = [host for machine in rng.sample(workers.machines, rng.choice((1, 2))) for host in machine]
+    keeps_streams = rng.random() < 0.7
+    workers.cut_off = side
+    workers.world.partition(side, keeps_streams=keeps_streams)
+    workers.run(10.0 + rng.random() * 25.0, 10.0)
+    if rng.random() < 0.5:
+        end_worker(workers, rng.choice(hosts))
+    if rng.random() < 0.5:
+        workers.world.partition(*([host] for host in hosts), keeps_streams=keeps_streams)
+        workers.run(10.0 + rng.random() * 50.0, 10.0)
+    workers.world.heal()
+    workers.run(CUT_SECONDS, 10.0)
+    workers.cut_off = []
+    workers.run(rng.random() * 4.0, 30.0)
+    check_roaming(workers)
+
+
 WORKER_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     workers_of_one_node_die,
     one_node_with_workers_dies,
@@ -237,5 +278,6 @@ WORKER_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
     machines_are_lost,
     machines_come_back_to_their_clients,
     machines_are_cut_off,
+    machines_are_cut_off_while_clients_move,
     machines_of_all_sizes_fail,
 )
