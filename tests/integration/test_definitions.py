@@ -15,8 +15,8 @@ POLICY = {"pattern": "sensors/#", "definition": {"federation-upstream-set": "all
 LINKS: dict[str, Any] = {"plugin_order": ["admin", "federation", "links"], "plugins": {"links": {"domain": "berlin"}}}
 
 
-def upstream_at(node: Node) -> dict[str, Any]:
-    return {"value": {"uri": f"mqtt://user:secret@127.0.0.1:{node.port}", "reconnect-delay": 0.3}}
+def upstream_at(node: Node, port: int = 0) -> dict[str, Any]:
+    return {"value": {"uri": f"mqtt://user:secret@127.0.0.1:{port or node.port}", "reconnect-delay": 0.3}}
 
 
 async def change(node: Node, method: str, path: str, body: Any = None) -> None:
@@ -83,6 +83,8 @@ async def test_a_link_that_one_node_defines_runs_once_in_the_cluster(
     nodes: Nodes, clients: Clients, tmp_path: Path
 ) -> None:
     upstream = nodes.make_federated()
+    port = nodes.free_port()  # where the link finds its session, whichever node runs it
+    upstream.config["listeners"].append({"address": f"127.0.0.1:{port}", "each_worker": True})
     first = nodes.make_federated([], LINKS | {"data_dir": str(tmp_path / "first")})
     second = nodes.make_federated([first], LINKS | {"data_dir": str(tmp_path / "second")})
     for node in (upstream, first, second):
@@ -91,7 +93,7 @@ async def test_a_link_that_one_node_defines_runs_once_in_the_cluster(
     readers = [await clients.connect(node.port, f"reader{node.port}") for node in (first, second)]
     for reader in readers:
         await reader.subscribe("sensors/#", qos=1)
-    await change(second, "PUT", "/v1/parameters/federation-upstream/north", upstream_at(upstream))
+    await change(second, "PUT", "/v1/parameters/federation-upstream/north", upstream_at(upstream, port))
     await change(second, "PUT", "/v1/policies/p", POLICY)
     await eventually(
         lambda: any("links: link running" in node.log() for node in (first, second)), "the link has subscribed"
