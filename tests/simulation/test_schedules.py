@@ -15,8 +15,10 @@ from broker.message import Message
 from effort import effort
 from federation.stream.state import State
 from simulator.copy_schedules import WITH_THREE_COPIES
+from simulator.earlier_frames import EarlierFrames
 from simulator.federation import ROUGH, Federation
 from simulator.node_process import NodeProcess
+from simulator.node_store import Disk
 from simulator.schedules import SCHEDULES
 from simulator.traffic import Traffic
 
@@ -199,6 +201,20 @@ def test_the_only_seed_finds_the_others_soon_after_a_quick_restart() -> None:
     federation.run(0.3)
     first.start()
     federation.until_agreement(6.0, "a quick restart of the only seed")
+
+
+def test_a_node_that_starts_again_hears_of_this_build_what_it_says() -> None:
+    """Gossip tells it of the members of before one after the other; those that it has not told yet are no earlier build."""
+    federation = Federation(2, 4, each=[{"disk": Disk()} for _ in range(4)])
+    for host in federation.hosts:
+        federation.do(host, lambda node, now: node.subscribe("t", now))
+    federation.until_agreement(10.0, "a subscription")
+    host = federation.hosts[3]
+    host.crash()
+    host.start()
+    federation.until_agreement(30.0, "a start")
+    receivers = federation.node(host).node.receivers.by_name.values()
+    assert not any(isinstance(receiver.sessions, EarlierFrames) for receiver in receivers)
 
 
 @pytest.mark.parametrize("damage", ["a filter too many", "a filter too few", "a message twice"])

@@ -32,6 +32,7 @@ def hear_as_before(node: Node) -> None:
     """Between the node and members without the extension its frames are not on the wire."""
     for name, receiver in node.receivers.by_name.items():
         sender = node.senders[name]
-        is_before = sender.knows_adoptions and not sender.marks_newest
+        is_known = bool(sender.node)  # of a member of before a start gossip has told nothing yet
+        is_before = is_known and sender.knows_adoptions and not sender.marks_newest
         if is_before and not isinstance(receiver.sessions, EarlierFrames):
             receiver.sessions = EarlierFrames(receiver.sessions)
