@@ -355,7 +355,8 @@ class FederationSettings:
     claim_wait: float = extension(
         0.25,
         "Longest time that a client waits for the answers of other nodes before it is let in. What a node has that did not "
-        "answer follows when it does. Within startup_wait of a start it waits for nodes that are away, too; and where this "
+        "answer follows when it does. It waits 5 s for a node that, as far as is known here, has its session, and is reached. "
+        "Within startup_wait of a start it waits for nodes that are away, too; and where this "
         "node has its session, within startup_wait of a start, or of the return of a keeper of its copy, for that keeper, "
         "which may have gone on with the session.",
         Duration(0.0, "250ms"),

@@ -9,22 +9,25 @@ from broker.message import NEVER
 from broker.store.journal import checked
 from federation.sessions.arriving import Epoch
 from federation.sessions.departing import Departing, Marks
-from federation.sessions.home import AllAdopted, told_adopted
+from federation.sessions.home import AllAdopted, Home, told_adopted
 from federation.sessions.promised import Claims, told_claims
 from federation.sessions.wire import ANSWER, BARRIER, HANDING, NOTHING, SessionFrame, encode_session_frame
 from federation.stream.sender import PeerSender
 
 # A worker of this node that hangs, or has died, with a client's session perhaps, is ended and started again in that time.
 SIBLING_SECONDS: Final = 12.0
+HEAD_SECONDS_MAX: Final = 5.0  # a client waits so long for a session that a node has said to hand over, or had last
 NOBODY: Final = ""  # in place of the nodes that are not known yet
 
 
-def wait_seconds(awaited: dict[str, None], siblings: dict[str, str], claim_wait: float) -> float:
-    """Return how long a client waits for answers of these nodes. siblings: other workers of this node."""
+def wait_seconds(home: Home, siblings: dict[str, str], claim_wait: float) -> float:
+    """Return how long the client waits for answers. siblings: other workers of this node."""
+    awaited = home.awaited or {}
     for name in awaited:
         if name in siblings:
             return max(claim_wait, SIBLING_SECONDS)
-    return claim_wait
+    is_elsewhere = home.last_home != NOBODY and home.last_home in awaited
+    return max(claim_wait, HEAD_SECONDS_MAX) if is_elsewhere or home.on_way() else claim_wait
 
 
 class Answer:

@@ -58,6 +58,7 @@ class Home(Content):
     claimant  it waits for the answers of other nodes, None while none does
     awaited   those that have not answered it
     promised  sessions that it waits for, too
+    last_home  the node that had the session last, as far as it is known here while the client waits; "" for none
     until     when it waits no more
     """
 
@@ -75,6 +76,7 @@ class Home(Content):
         "is_clean",
         "is_deserted",
         "is_opening",
+        "last_home",
         "number",
         "own_since",
         "packet_ids",
@@ -104,6 +106,7 @@ class Home(Content):
         self.claimant: Claimant | None = None
         self.awaited: dict[str, None] | None = None
         self.promised: Promised | None = None
+        self.last_home = ""
         self.until = NEVER
 
     def values(self, wall_offset: float) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ from broker.session.inflight import PACKET_ID_MAX
 from broker.session.session import Session
 from broker.store.journal import checked
 from broker.store.shapes import between
-from federation.sessions.answers import NOBODY, Answers, wait_seconds
+from federation.sessions.answers import HEAD_SECONDS_MAX, NOBODY, SIBLING_SECONDS, Answers, wait_seconds
 from federation.sessions.arriving import Epoch
 from federation.sessions.counters import SessionCounters
 from federation.sessions.departing import ORDER_SECONDS_MAX, Marks
@@ -51,7 +51,6 @@ from federation.sessions.wire import (
 from federation.stream.frames import FrameError
 from federation.stream.sender import PeerSender
 
-HEAD_SECONDS_MAX: Final = 5.0  # a client waits so long for the session that a node has said to hand over
 SPREAD: Final = 40_503  # claims within milliseconds give packet identifiers that are far from each other
 TAKEN_OVER: Final = "taken over by a connection to another node"
 
@@ -131,6 +130,8 @@ class Sessions(Ownership):
         home.is_opening = True
         if departings and departings[-1].marks is not None:
             self.moves.bring_back(departings[-1], home)
+        elif passed is not None and not clean_start:
+            home.last_home = passed[0]
         return not self._ask(home, claimant, now)
 
     def _is_starting(self, now: float) -> bool:
@@ -161,7 +162,9 @@ class Sessions(Ownership):
                 sender.news.claim(home.client_id)
                 if sender.reachable:
                     sender.want_attention()
-                if self._is_awaited(name, sender, now):
+                if name == home.last_home and not (sender.reachable and sender.is_living):
+                    home.last_home = ""
+                if name == home.last_home or self._is_awaited(name, sender, now):
                     awaited[name] = None
         if now < self.homes.starting_until:
             awaited.update(self.answers.from_unknown(self.siblings))
@@ -171,8 +174,7 @@ class Sessions(Ownership):
             home.promised = None
             return False
         home.claimant, home.awaited = claimant, awaited
-        seconds = wait_seconds(awaited, self.siblings, self.claim_wait)
-        home.until = now + (max(HEAD_SECONDS_MAX, seconds) if home.on_way() else seconds)
+        home.until = now + wait_seconds(home, self.siblings, self.claim_wait)
         if home.client_id in self._broker.sessions:
             home.until = max(home.until, self._asked_until(awaited))
         self.claiming[home] = None
@@ -209,14 +211,14 @@ class Sessions(Ownership):
             if not awaited:
                 self._let_in(home)
             elif self._asked_until(awaited) <= now:
-                home.until = min(home.until, now + wait_seconds(awaited, self.siblings, self.claim_wait))
+                home.until = min(home.until, now + wait_seconds(home, self.siblings, self.claim_wait))
 
     def _let_in(self, home: Home) -> None:
         self.claiming.pop(home, None)
         self._others.promise(home, home.on_way(), self._broker.now)
         claimant = home.claimant
         home.claimant = home.awaited = home.promised = None
-        home.until = NEVER
+        home.last_home, home.until = "", NEVER
         if claimant is not None:
             self._let_in_next[home] = claimant
             self.active = True
@@ -422,7 +424,7 @@ class Sessions(Ownership):
             elif verdict == HANDING:
                 self._others.promise(home, claims_of(adopted), now)
             if verdict == HANDING and home.on_way():
-                home.until = now + max(HEAD_SECONDS_MAX, wait_seconds({name: None}, self.siblings, 0.0))
+                home.until = now + (SIBLING_SECONDS if name in self.siblings else HEAD_SECONDS_MAX)
             self._answered(home, name, now)
         elif verdict == OTHER_USER:
             claimant = home.claimant
@@ -437,6 +439,7 @@ class Sessions(Ownership):
             session = self._broker.sessions.get(frame.client_id)
             if claimant is not None and claimant.is_open():
                 self.homes.claim_anew(home, epoch[0])
+                home.last_home = name
                 if not self._ask(home, claimant, now):
                     self._let_in(home)
             elif session is None:

@@ -16,6 +16,7 @@ from broker.message import Message
 from broker.ownership import Claimant
 from broker.store.identity import StoreIdentity
 from federation.serf.events import Member, MemberJoin, MemberStatus
+from federation.sessions.answers import HEAD_SECONDS_MAX
 from federation.sessions.counters import SessionCounters
 from federation.sessions.promised import (
     GONE_MAX,
@@ -27,7 +28,17 @@ from federation.sessions.promised import (
     claims_of,
     told_claims,
 )
-from federation.sessions.wire import ANSWER, HAND, HANDED, HANDING, HEAD_END, NOTHING, SWITCH, encode_session_frame
+from federation.sessions.wire import (
+    ANSWER,
+    HAND,
+    HANDED,
+    HANDING,
+    HEAD_END,
+    NOTHING,
+    REFUSED,
+    SWITCH,
+    encode_session_frame,
+)
 from federation.stream.frames import HEADER_SIZE
 from federation.tags import TAG_WORKER_OF, own_tags
 from session_home import STORES, SUBSCRIPTION, Home, session_records
@@ -157,6 +168,25 @@ def test_what_comes_directly_waits_for_each_home_that_has_said_to_hand_over(is_l
     home.hear("n3", HAND, epoch, ("n3",), (head, SUBSCRIPTION, (HEAD_END,), (HANDED,)), 6)
     assert not arriving.waits_for_older()
     assert home.broker.sessions["c"].queue_length() == 1
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_a_client_waits_longer_for_a_home_that_has_refused_its_claim(is_heard: bool) -> None:
+    """That has its session, by a claim that was not heard here. Its next answer may be late."""
+    home = Home()
+    sender = home.node.senders["n2"]
+    sender.reachable = sender.is_living = True
+    client = Waiting()
+    assert not home.sessions.claim(client, "c", "", False, 0.0)
+    of_client = home.sessions.homes.by_client["c"]
+    claim = home.sessions.homes.epoch_of(of_client)
+    later = (claim[0] + 60_000, STORES["n2"])
+    sender.reachable = is_heard
+    home.hear("n2", ANSWER, claim, REFUSED, *later)
+    home.sessions.handle_timeout(home.sessions.claim_wait)
+    assert client.is_let_in is not is_heard
+    home.sessions.handle_timeout(HEAD_SECONDS_MAX)
+    assert client.is_let_in
 
 
 @pytest.mark.parametrize("ends", [False, True])

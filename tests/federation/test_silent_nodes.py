@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from federation.settings import ReplicationSettings
 from session_home import Home
 from simulator.durable_client import DurableClient
@@ -84,3 +86,20 @@ def test_a_home_that_is_cut_off_is_adopted_when_its_streams_have_ended() -> None
         return any(copies is not None and copies.adoptions.stores for copies in others)
 
     federation.world.run_until(is_adopted, 60.0, "the store of the node is adopted")
+
+
+@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize("has_missed_another", [False, True])
+def test_a_client_waits_longer_for_the_node_that_its_session_went_to(at: int, has_missed_another: bool) -> None:
+    """It is back at its former home, or at one that has heard of the move. That node has much to do, and has perhaps not
+    answered another claim in time (homes_come_back_while_they_are_adopted 94001, no session)."""
+    moving = Moving()
+    hosts = moving.federation.hosts
+    client = moving.client("client")
+    moving.connect(client, hosts[0])
+    moving.connect(client, hosts[1])
+    hosts[1].hold_messages(4.0)
+    if has_missed_another:
+        moving.connect(moving.client("other"), hosts[at])
+    moving.connect(client, hosts[at])
+    assert client.faults == []

@@ -76,7 +76,8 @@ ONCE_BROKEN = {
     # 11: what the copy of a home had, and its own disk had not when it was killed, was left out by the adopter that handed on
     # 111: as 11, a packet identifier of a publisher
     # 112, 119: a session left its adopter before its former home had heard all nodes, and what was newer went first
-    "homes_come_back_while_they_are_adopted": (11, 112, 119, 111),
+    # 94001: a client waited no longer for the node that its session had gone to than for others, and began anew
+    "homes_come_back_while_they_are_adopted": (11, 112, 119, 111, 94001),
     # 5: as 8023 above. 5, 7000: messages for a group, to a home that was not known since a start, were brought to its adopter
     # and not delivered; 7001: a node that was away, and that the next home did not know, was waited for by the home before;
     # 7029: what was left to the adopter of a session was told as handed on, and not taken from that
