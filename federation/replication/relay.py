@@ -185,6 +185,7 @@ class Relay:
         self._below = below
         self._adopters = adopters
         self._receiver = receiver
+        self._first = 0  # sessions whose records have lower numbers were adopted from here
         self._skip = 0
         self._block: tuple[str, int] | None = None  # store id and serial of BLOCK
         self._is_rest = False  # the node is lost, too
@@ -278,7 +279,9 @@ class Relay:
             if self._sessions == ADOPTED_SESSIONS:  # what follows in the block goes to another home
                 self._moving.moves.relayed_switch(frame.client_id, self._relayed_to, self._name, frame.epoch)
         elif self._sessions == OTHERS:
-            if frame.operation in (ADOPTED, KEEPERS) and self._receiver is not None:
+            if frame.operation == RELAY:
+                self._apply_for_rest(frame, now)
+            elif frame.operation in (ADOPTED, KEEPERS, RELAYED) and self._receiver is not None:
                 self._receiver.sessions.receive(self._name, body, now)
             elif frame.operation == BLOCK:
                 self._leave_out_done(frame)
@@ -305,6 +308,17 @@ class Relay:
             or (self._sessions == ALL and frame.operation in (ADOPTED, RELAY, RELAYED, REST_OF))
         ):
             self._receiver.sessions.receive(self._name, body, now)
+
+    def _apply_for_rest(self, frame: SessionFrame, now: float) -> None:
+        """What the node had for this one, as the adopter of another home, which was then adopted itself: of a session that its
+        copy lacks, that adopter has nothing."""
+        home, sessions, data, _ = frame.more
+        if sessions == ADOPTED_SESSIONS:
+            lost = checked(str, home)
+            relay = Relay(self._broker, self._moving, self._name, lost, sessions, self._receiver, self._adopters)
+            relay._first = self._below
+            relay.apply_whole(checked(bytes, data), now)
+            self.delivered += relay.delivered
 
     def _leave_out_done(self, frame: SessionFrame) -> None:
         """The home had done the whole block, which its node had not heard. Raises ValueError and TypeError."""
@@ -383,6 +397,9 @@ class Relay:
         sources = session.sources
         arriving = sources.before if isinstance(sources, Departing) else sources
         if not isinstance(arriving, Arriving):
+            return False
+        records = arriving.session.records
+        if records is not None and records.number < self._first:
             return False
         if self._relayed_to != self._home:
             before = self._adopters.get(self._relayed_to)

@@ -20,7 +20,9 @@ from federation.sessions.wire import (
     ALL,
     BLOCK,
     BLOCK_OF,
+    OTHERS,
     RELAY,
+    RELAYED,
     REST_OF,
     SWITCH,
     SessionFrame,
@@ -147,6 +149,35 @@ def test_what_a_lost_node_had_goes_where_that_has_said(switched: str) -> None:
     relay(station, "n4", rest_of(1, 1, later) if switched == "n3" else later)
     relay(station, "n4", rest_of(2, 2))
     assert station.broker.sessions["c"].queue_length() == (0 if switched == "n3" else 2)
+
+
+def for_others(station: Station, name: str, data: bytes, below: int) -> None:
+    """The node had this for n1, whose sessions with records of lower numbers were adopted, and which it reaches again."""
+    assert station.node.copies is not None
+    frame = SessionFrame(RELAY, "", (0, OTHER), ("n1", OTHERS, data, below))
+    station.node.copies.adoptions.receive(name, frame, 41.0)
+
+
+def test_an_adopter_that_was_adopted_itself_hears_that_a_node_has_relayed_all() -> None:
+    """The session was never whole there, and never left it for its next home (machines_are_cut_off_while_clients_move 1)."""
+    station = adopted()
+    assert station.node.sessions is not None
+    arriving = station.node.sessions.homes.by_client["c"].arriving
+    assert arriving is not None
+    arriving.relaying["n3"] = LOST
+    for_others(station, "n3", encode_session_frame(RELAYED, "", (0, LOST), (False,)), 0)
+    assert "n3" not in arriving.relaying
+
+
+@pytest.mark.parametrize("is_in_its_copy", [False, True])
+def test_what_a_node_had_for_an_adopter_that_was_adopted_itself_comes_to_sessions_that_its_copy_lacks(
+    is_in_its_copy: bool,
+) -> None:
+    """It was lost (machines_are_cut_off_while_clients_move 2). The others get it where their adopter is."""
+    station = adopted()
+    for_lost = encode_session_frame(RELAY, "", (0, OTHER), ("n2", ADOPTED_SESSIONS, block(7, 2), 0))
+    for_others(station, "n3", for_lost, station.journal.next_number if is_in_its_copy else 0)
+    assert station.broker.sessions["c"].queue_length() == (0 if is_in_its_copy else 2)
 
 
 @pytest.mark.parametrize("number", [0, 7])
