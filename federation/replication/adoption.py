@@ -478,9 +478,9 @@ class Adoptions:
         """The node has relayed all that it had for that home. is_back: as of RelayedAll.add."""
         self._relayed_all.add(name, store_id, is_back)
         self._relayed_all.go_on(now)
-        for departing in self._moves.due:
-            if departing.before is not None and store_id in departing.before.lost.values():
-                departing.before.relayed_all(name, store_id, now)
+        for departings in self._moves.departing.values():
+            for departing in departings:
+                departing.relayed_all(name, store_id, now)
 
     def _rest_came(self, home: str, store_id: str, block: tuple[int, int, int], data: bytes, now: float) -> None:
         """A block that a lost home had for this node, from the one that has adopted its sessions. block: its serial number, how

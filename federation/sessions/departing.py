@@ -228,6 +228,12 @@ class Departing(Sources):
             self.before.switched(name, epoch, own)
         self._is_due()
 
+    def relayed_all(self, name: str, store_id: str, now: float) -> None:
+        """As of Arriving."""
+        if self.before is not None and store_id in self.before.lost.values():
+            self.before.relayed_all(name, store_id, now)
+            self._is_due()
+
     def switched_nodes(self) -> list[str]:
         """Return the nodes that have said that their messages are not for this home any more."""
         return [name for name in self._known if name not in self.waiting]
@@ -379,18 +385,27 @@ class Departing(Sources):
             return []
         if self.before is not None and self.before.waits_for_older():
             return []
-        for name in living:
-            if name in self.waiting or (self.before is not None and name in self.before.relaying):
-                return []
+        if self._awaits(living):
+            return []
         self.is_handed = True
         return self._frames([(HANDED,)])
 
-    def is_over(self, now: float) -> bool:
-        return self.is_handed and not self.waiting and not self.session.queue_length() and now >= self.older_until
+    def _awaits(self, living: list[str]) -> bool:
+        """Return whether one of these nodes sends messages for the session here, or has more to relay for a lost home."""
+        for name in living:  # noqa: SIM110 (compiled without a generator)
+            if name in self.waiting or (self.before is not None and name in self.before.relaying):
+                return True
+        return False
+
+    def is_over(self, living: list[str], now: float) -> bool:
+        if self.waiting or self._awaits(living):
+            return False
+        return self.is_handed and not self.session.queue_length() and now >= self.older_until
 
     def is_quiet(self) -> bool:
         """Return whether there is nothing to do before something happens."""
-        return self.is_handed and bool(self.waiting) and not self.session.queue_length()
+        is_awaiting = bool(self.waiting) or (self.before is not None and bool(self.before.relaying))
+        return self.is_handed and is_awaiting and not self.session.queue_length()
 
     def _frames(self, records: list[Record]) -> list[bytes]:
         client_id = self.session.client_id

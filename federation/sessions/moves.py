@@ -415,6 +415,7 @@ class Moves:
                 if departing.before is not None:
                     departing.before.store_replaced(name)
                     self._changed(departing)
+                    self.due[departing] = None
 
     def relayed_switch(self, client_id: str, lost: str, name: str, epoch: Epoch) -> None:
         """Messages of the node for the lost home behind its switch are for the home of the client with this epoch."""
@@ -481,11 +482,11 @@ class Moves:
                 queued = departing.session.queue_length()
                 is_more = True
         # One that lives and is not reached has what it had for the session here, and says where it sends when it is.
-        living = [name for name, other in self._senders.items() if other.reachable or other.is_living]
-        for frame in departing.take_end([self.name, *living]):
+        living = [self.name, *[name for name, other in self._senders.items() if other.reachable or other.is_living]]
+        for frame in departing.take_end(living):
             sender.append_session(frame, 0, True, now)
             is_more = True
-        if departing.is_over(now):
+        if departing.is_over(living, now):
             self._drop_departing(departing)
             if not departing.is_adopted:
                 left = sender, sender.mark(), departing.since

@@ -11,7 +11,7 @@ from broker.session.durable import attach_records
 from broker.session.session import Session
 from broker.store.kinds import OUTGOING
 from broker.store.restoring import StoredDeparture
-from federation.sessions.arriving import HANDING_SECONDS_MAX
+from federation.sessions.arriving import HANDING_SECONDS_MAX, Arriving
 from federation.sessions.content import checked_hand
 from federation.sessions.departing import OLDER_SECONDS, Departing, Marks
 from federation.sessions.stored import restore
@@ -149,6 +149,28 @@ def test_a_session_that_leaves_waits_for_its_former_home_and_keeps_the_order(liv
     assert handed(HANDING_SECONDS_MAX) == ([HEAD_END] if lives else [HEAD_END, b"direct"])
     home.hear("n3", HAND, (20, STORE_ID), ("n3",), (outgoing(b"former"), (HANDED,)), 15)
     assert handed(HANDING_SECONDS_MAX + 1) == ([b"former", b"direct"] if lives else [b"former", HANDED])
+
+
+def test_a_session_stays_until_a_node_that_was_away_has_relayed_what_it_had_for_a_lost_home() -> None:
+    """The node said first where it sends, and the session was forgotten before the rest came
+    (machines_are_cut_off_while_clients_move 17 lacked four messages)."""
+    home = Home()
+    departing = leaving(home)
+    moves = home.sessions.moves
+    departing.before = Arriving(departing.session, (1, STORE_ID), "n1", {})
+    departing.before.lost["n3"] = "store"
+    departing.before.relaying["n4"] = "store"
+    departing.waiting.clear()
+    while moves.turn_ended(OLDER_SECONDS):
+        pass
+    assert departing.take_end([])  # while n4 was away
+    moves.turn_ended(OLDER_SECONDS + 1.0)
+    assert moves.departing["c"] == [departing]
+    assert departing not in moves.due
+    assert home.node.copies is not None
+    home.node.copies.adoptions.handed_over("n4", "store", False, OLDER_SECONDS + 1.0)
+    moves.turn_ended(OLDER_SECONDS + 1.0)
+    assert not moves.departing
 
 
 def test_what_waits_for_a_hand_over_that_has_gone_past_follows_it() -> None:
