@@ -98,13 +98,11 @@ ONCE_BROKEN = {
         6003,
         6018,
         7005,
-        7011,
         7037,
         7109,  # a client was let in while a node had failed whose stream had not ended: packet identifiers of both met
         9508,
         10057,
         7114,  # a keeper with an old copy took messages that were for the home, and brought what that had handed on
-        10005,  # what waited for a lost home was not for its session any more, which an old copy did not know
         44005,  # what waited for a home that was back went to who had adopted its sessions before
         40003,  # which keepers a store has was not heard by a home that was lost and came back
         41008,  # a client that did not know that its session was a new one took that to another node, without subscriptions
