@@ -52,6 +52,7 @@ class Attempt:
     address     by which the client is counted (broker/admission.py), "" for a Unix socket
     login_name  under which failed logins are counted: the user name that the client gave, else NO_NAME and its client id
     is_proven   a certificate, a token or an Authentication Method has proved who the client is; passwords are not looked at
+    is_slowed   failed logins filled the bucket when the turn of its check came
     expires_at  monotonic seconds when the credentials expire, NEVER for never
     access      what the credentials say about topics, None for nothing
     link_domain  of the role that a token or the web service names (`link_domain_of`); an account may have one as well
@@ -62,6 +63,7 @@ class Attempt:
         "address",
         "expires_at",
         "is_proven",
+        "is_slowed",
         "link_domain",
         "login_name",
         "password",
@@ -76,6 +78,7 @@ class Attempt:
         self.address = counted_address(host_of(request.remote_addr))
         self.login_name = self.username or NO_NAME + request.client_id
         self.is_proven = False
+        self.is_slowed = False
         self.expires_at = NEVER
         self.access: tuple[TopicAccess, ...] | None = None
         self.link_domain: str | None = None

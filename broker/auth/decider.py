@@ -122,7 +122,8 @@ class AuthDecider(ConnectDecider):
 
     def _is_slowed(self, attempt: Attempt, now: float) -> bool:
         """Return whether a login with credentials is refused without a check; count it then."""
-        if not attempt.has_credentials or self._failed.wait(attempt.address, attempt.login_name, now) == 0:
+        is_full = attempt.is_slowed or self._failed.wait(attempt.address, attempt.login_name, now) > 0
+        if not attempt.has_credentials or not is_full:
             return False
         self._failed.slowed += 1
         return True
@@ -184,7 +185,9 @@ class AuthDecider(ConnectDecider):
             return Start.NEVER
         if not is_limited:
             return Start.NOW
-        return self._failed.begin(attempt.address, attempt.login_name, self._server.now())
+        start = self._failed.begin(attempt.address, attempt.login_name, self._server.now())
+        attempt.is_slowed = start is Start.NEVER  # the bucket may have room again when it is answered
+        return start
 
     async def _verdict_of(self, check: Check) -> Verdict:
         try:

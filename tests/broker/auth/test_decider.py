@@ -22,9 +22,15 @@ from broker.auth.attempt import (
 )
 from broker.auth.check_queue import CheckQueue
 from broker.auth.decider import AuthDecider
-from broker.auth.failed_logins import FailedLogins
+from broker.auth.failed_logins import FailedLogins, Start
 from broker.codec.packets import Connect
-from broker.codec.reason_codes import NOT_AUTHORIZED, SERVER_BUSY, SERVER_UNAVAILABLE, SUCCESS
+from broker.codec.reason_codes import (
+    CONNECTION_RATE_EXCEEDED,
+    NOT_AUTHORIZED,
+    SERVER_BUSY,
+    SERVER_UNAVAILABLE,
+    SUCCESS,
+)
 from broker.config.settings import Settings
 from broker.hooks import NO_OPINION as WITHOUT_OPINION
 from broker.hooks import UNDECIDED, ConnectRequest
@@ -114,6 +120,23 @@ async def ask(decider: AuthDecider, request: Request) -> int:
 
 
 DENIED = denied("no", NOT_AUTHORIZED)
+
+
+class RoomAgain(FailedLogins):
+    """The bucket is full when the turn of a check comes, and has room before and after."""
+
+    def begin(self, address: str, username: str, now: float) -> Start:
+        return Start.NEVER
+
+
+async def test_a_login_that_is_slowed_when_its_turn_comes_is_counted_as_that() -> None:
+    """Its answer said that too many waited, and no counter had it, where the bucket had room again before the answer."""
+    failed = RoomAgain(5, 100)
+    host = Host(Settings())
+    decider = AuthDecider(host, (Says(DENIED, later=True),), failed, None, get_logger("auth"))
+    host.broker.connect_deciders = (decider,)
+    assert await ask(decider, Request()) == CONNECTION_RATE_EXCEEDED
+    assert failed.slowed == 1
 
 
 @pytest.mark.parametrize("later", [(False, False), (True, True), (True, False), (False, True)])
