@@ -81,9 +81,11 @@ class Relayed:
     def is_here(self, mark: Record, adopted: list[object], identity: StoreIdentity) -> bool:
         """Return whether the session has the messages behind BLOCK_OF by now, because this node has done the block and they
         come from who had adopted its session. adopted: of the HAND (wire)."""
-        if adopted_below(adopted, identity) == 0:
+        below = adopted_below(adopted, identity)
+        if below == 0:
             return False
-        if mark[2] == identity.store_id:  # what was in the copy
+        # What was in the copy is told so, too. A block that this node has sent itself is no record of it.
+        if mark[2] == identity.store_id and count_of(mark[3]) < below:
             return not identity.is_unstored(count_of(mark[3]))
         return self.is_done(mark)
 

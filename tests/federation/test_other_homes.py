@@ -284,6 +284,17 @@ def test_a_home_that_is_back_takes_what_its_copy_has_and_its_disk_has_not() -> N
     assert queue(home) == [b"new", b"newer"]
 
 
+def test_a_home_that_is_back_takes_what_it_has_sent_itself_to_who_hands_over() -> None:
+    """Its own block was taken for a record of its copy (clients_move_between_the_sides_of_a_cut 7011 lost 20 messages)."""
+    home = at_home()
+    home.hear("n3", SWITCH, ADOPTER)
+    of_copy, sent = (BLOCK_OF, "n1", STORE_ID, 20), (BLOCK_OF, "n1", STORE_ID, (1 << 40) + 7)
+    session, _ = session_records()
+    records = of_copy, outgoing(b"of the copy"), sent, outgoing(b"sent")
+    home.hear("n3", HAND, OWN, ("n3",), (session, (HEAD_END,), *records), ADOPTER[0], STORE_ID, 41)
+    assert queue(home) == [b"sent"]
+
+
 @pytest.mark.parametrize("is_waiting", [True, False])
 def test_a_home_that_is_back_takes_packet_identifiers_that_its_disk_has_not(is_waiting: bool) -> None:
     """A client that was let in meanwhile has begun others."""

@@ -98,6 +98,7 @@ ONCE_BROKEN = {
         6003,
         6018,
         7005,
+        7011,  # a home that was back took a block that it had sent itself for a record of its copy
         7037,
         7109,  # a client was let in while a node had failed whose stream had not ended: packet identifiers of both met
         9508,
